@@ -1,0 +1,320 @@
+"""The tables under data/: what every column means, strict loading, and appending that loses nothing.
+
+`SCHEMAS` is the one description; data/README.md is written from it (`python -m analysis.data`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kernels.version import PROBLEM_COLUMNS, Problem
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "data"
+MEASURED = DATA / "measured"
+
+PARSERS = {"text": str, "integer": int, "number": float, "flag": lambda text: {"0": False, "1": True}[text]}
+
+
+class DataError(ValueError):
+    """A file under data/ is missing, damaged or not what its schema says."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    kind: str
+    meaning: str
+    optional: bool = False
+
+
+_PROBLEM_MEANINGS = {
+    "family": "what is computed around attention: attention (nothing), sinusoidal, rope, ...",
+    "batch": "batch size",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "seq_q": "queries a head",
+    "seq_k": "keys a head",
+    "hdim": "head dim",
+    "rotary_dim": "leading dims that RoPE rotates; 0 without RoPE",
+    "dtype": "dtype of q, k, v and out",
+    "causal": "whether query i sees only keys up to its own position",
+    "q_offset": "position of the first query",
+    "cache": "state of the key cache: none, rotated, raw",
+    "table": "where the embedding comes from: computed, or a table of a dtype",
+}
+_KINDS = {"int": "integer", "str": "text", "bool": "flag"}
+PROBLEM = tuple(Column(f.name, _KINDS[str(f.type)], _PROBLEM_MEANINGS[f.name]) for f in fields(Problem))
+
+_RUN = Column("run", "text", "the measuring run, named by its start in UTC")
+_STUDY = Column("study", "text", "the study (see analysis/studies.py)")
+_VERSION = Column("version", "text", "id of the kernel version or peer")
+_SOURCE_HASH = Column("source_hash", "text", "hash of the code that made the version's kernels and launches")
+_STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasible, unsupported or error")
+_REASON = Column("reason", "text", "why the status is not ok", optional=True)
+
+SCHEMAS: dict[str, tuple[Column, ...]] = {
+    "runs": (
+        _RUN,
+        _STUDY,
+        Column("node", "text", "name of the machine"),
+        Column("started_at", "text", "start, UTC"),
+        Column("finished_at", "text", "end, UTC; empty while the run is incomplete", optional=True),
+        Column("complete", "flag", "whether every row of the study was measured"),
+        Column("seconds", "number", "wall time, over all resumptions"),
+        Column("driver", "text", "NVIDIA driver"),
+        Column("cuda", "text", "CUDA version of torch"),
+        Column("python", "text", "Python"),
+        Column("numba", "text", "numba"),
+        Column("numba_cuda", "text", "numba-cuda"),
+        Column("torch", "text", "torch"),
+        Column("sm_mhz_max", "integer", "highest SM clock the GPU allows, MHz"),
+        Column("power_limit_w", "integer", "power limit, W"),
+        Column("throttle", "text", "reasons for reduced clocks seen at the end of the processes; none if none"),
+        Column("commit", "text", "commit of this project, with -dirty if the tree had changes"),
+    ),
+    "checks": (
+        _RUN,
+        _STUDY,
+        _VERSION,
+        *PROBLEM,
+        Column("inputs", "text", "uniform (in [-1, 1], the source's) or sharp (scores with standard deviation 4)"),
+        _STATUS,
+        _REASON,
+        Column("max_abs_err", "number", "largest absolute difference from float64 over finite outputs", optional=True),
+        Column(
+            "allowed_abs_err", "number", "4 times the error of fp32 math attention on the same inputs", optional=True
+        ),
+        Column("nan_share", "number", "share of outputs that are not finite", optional=True),
+        _SOURCE_HASH,
+        Column("measured_at", "text", "time, UTC"),
+    ),
+    "timings": (
+        _RUN,
+        Column("process", "integer", "process of the run, from 1"),
+        _STUDY,
+        _VERSION,
+        *PROBLEM,
+        _STATUS,
+        _REASON,
+        Column("timer", "text", "device_warm, device_cold or launched; empty where nothing could run", optional=True),
+        Column("n", "integer", "samples", optional=True),
+        Column("p20_us", "number", "20th percentile of the time of one call, us", optional=True),
+        Column("median_us", "number", "median of the time of one call, us", optional=True),
+        Column("p80_us", "number", "80th percentile of the time of one call, us", optional=True),
+        Column("max_abs_err", "number", "largest absolute difference from float64 in this run's checks", optional=True),
+        _SOURCE_HASH,
+        Column("sm_mhz", "integer", "SM clock read after the samples, MHz", optional=True),
+        Column("measured_at", "text", "time, UTC"),
+    ),
+    "published": (
+        Column("id", "text", "N: printed in a document; X: from a log or source behind it"),
+        Column("source_document", "text", "title of the document, or name of the log"),
+        Column("locator", "text", "where in it"),
+        Column("family", "text", "attention, sinusoidal, rope or fp16"),
+        Column("version", "text", "version as the specification names it", optional=True),
+        Column("baseline", "text", "what a speedup compares with", optional=True),
+        Column("batch", "integer", "batch size", optional=True),
+        Column("heads", "integer", "heads", optional=True),
+        Column("seq_q", "integer", "queries", optional=True),
+        Column("seq_k", "integer", "keys", optional=True),
+        Column("hdim", "integer", "head dim", optional=True),
+        Column("rotary_dim", "integer", "rotated dims", optional=True),
+        Column("dtype", "text", "dtype", optional=True),
+        Column("gpu", "text", "GPU", optional=True),
+        Column("quantity", "text", "what is stated"),
+        Column("value", "text", "the stated value"),
+        Column("unit", "text", "its unit", optional=True),
+        Column("note", "text", "context", optional=True),
+    ),
+}
+
+
+def _parse(text: str, column: Column) -> Any:
+    if text == "":
+        if column.optional:
+            return None
+        raise ValueError("it is empty")
+    return PARSERS[column.kind](text)
+
+
+def read_table(path: Path, table: str) -> pd.DataFrame:
+    """Load a CSV of `SCHEMAS[table]`, checking every cell.
+
+    Raises:
+        DataError: the file is missing, a column is missing or unknown, a line is truncated or a value is
+            not of its column's kind; the message names file, line and column.
+    """
+    columns = SCHEMAS[table]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = []
+    try:
+        header = next(reader, [])
+        expected = [column.name for column in columns]
+        for name in expected:
+            if name not in header:
+                raise DataError(f"{path}, line 1: column {name!r} is missing")
+        for name in header:
+            if name not in expected:
+                raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(expected)}")
+        by_name = {column.name: column for column in columns}
+        for cells in reader:
+            if len(cells) != len(header):
+                raise DataError(f"{path}, line {reader.line_num}: {len(cells)} cells where {len(header)} are due")
+            row = {}
+            for name, cell in zip(header, cells, strict=True):
+                try:
+                    row[name] = _parse(cell, by_name[name])
+                except (ValueError, KeyError):
+                    kind = by_name[name].kind
+                    raise DataError(
+                        f"{path}, line {reader.line_num}, column {name!r}: {cell!r} where a {kind} is due"
+                    ) from None
+            rows.append(row)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
+    if text and not text.endswith("\n"):
+        raise DataError(f"{path}, line {reader.line_num}: the last line has no end; the file is truncated")
+    return pd.DataFrame(rows, columns=[column.name for column in columns])
+
+
+def _format(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _lines(rows: Iterable[Mapping[str, Any]], table: str) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        unknown = set(row) - {column.name for column in SCHEMAS[table]}
+        if unknown:
+            raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
+        writer.writerow([_format(row.get(column.name)) for column in SCHEMAS[table]])
+    return out.getvalue()
+
+
+def append_rows(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows and force them to disk: all of them or, if the disk refuses, none.
+
+    Raises:
+        DataError: the rows could not be written; what was in the file is still there.
+    """
+    content = _lines(rows, table)
+    if not path.exists() or path.stat().st_size == 0:
+        content = ",".join(column.name for column in SCHEMAS[table]) + "\n" + content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                data = content.encode()
+                while data:
+                    data = data[file.write(data) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+    except OSError as error:
+        raise DataError(f"{path}: could not be written ({error.strerror}); the rows before are kept") from error
+
+
+def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a small table in one step. Raises: DataError; the old file is still there then."""
+    temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)
+    append_rows(temporary, table, rows)
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises: DataError when the file is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: {error.msg}") from None
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def known_gpus() -> list[str]:
+    """Slugs of the GPUs that have measurements."""
+    return sorted(path.parent.name for path in MEASURED.glob("*/gpu.json"))
+
+
+def gpu_folder(slug: str) -> Path:
+    """data/measured/<slug>. Raises: DataError naming the slugs there are."""
+    if slug not in known_gpus():
+        raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
+    return MEASURED / slug
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """The problem that a row of data is about."""
+    return Problem(**{name: row[name] for name in PROBLEM_COLUMNS})
+
+
+def problem_columns(problem: Problem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in PROBLEM_COLUMNS}
+
+
+def dictionary() -> str:
+    """The text of data/README.md."""
+    lines = [
+        "# Data dictionary",
+        "",
+        "Written from `analysis/data.py` by `python -m analysis.data`. Tidy CSV, one observation a row;",
+        "flags are 0 and 1; an empty cell means that the column does not apply. Files under `measured/` are",
+        "written by `make measure` alone.",
+        "",
+    ]
+    places = {
+        "runs": "measured/<gpu>/runs.csv",
+        "checks": "measured/<gpu>/checks.csv",
+        "timings": "measured/<gpu>/timings.csv",
+        "published": "published.csv",
+    }
+    for table, columns in SCHEMAS.items():
+        lines += [f"## {places[table]}", "", "| column | kind | meaning |", "|---|---|---|"]
+        lines += [f"| {c.name} | {c.kind}{', may be empty' if c.optional else ''} | {c.meaning} |" for c in columns]
+        lines.append("")
+    lines += [
+        "## measured/&lt;gpu&gt;/gpu.json",
+        "",
+        "What the GPU is (name, compute capability, SMs, memory, L2) and `ceilings`, each measured on it:",
+        "read_gb_s, write_gb_s, copy_gb_s (DRAM; a copy counts bytes read and written), l2_read_gb_s,",
+        "fp32_tflops (fused multiply-adds, each counted as two), tensor_tflops (bfloat16 matrix product),",
+        "empty_kernel_us (in a CUDA graph), empty_launch_us (bare driver launches back to back).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    (DATA / "README.md").write_text(dictionary(), encoding="utf-8")

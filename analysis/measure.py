@@ -1,0 +1,428 @@
+"""Measure a study on the GPU at hand: check every version once, then time it in several processes.
+
+    python -m analysis.measure --study log
+
+Each finished row is on disk at once. An interrupted run goes on where it stopped; a finished one is
+left alone unless `--new-run` asks for another, or the code of a version has changed since.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.reference import INPUTS, make_inputs, trial
+from kernels.runtime.compile import CompileError, assembled, compile_ptx
+from kernels.runtime.gpu import GpuError, Program, device_target
+from kernels.runtime.identity import source_hash
+
+from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_table, write_json, write_table
+from .gpu import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
+from .studies import STUDIES, Study, study
+from .timing import measure
+
+PROCESSES = 5
+MAX_COMPILERS = 16
+TIMED_INPUTS = "uniform"
+TIMED_STATUSES = ("ok", "wrong")
+
+Pair = tuple[str, Problem]
+Row = dict[str, Any]
+
+
+class MeasureError(RuntimeError):
+    """Measuring could not start or go on; what was measured before is on disk."""
+
+
+EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
+
+
+# ---------------------------------------------------------------- work of one process, on the GPU
+
+
+def _row(study_name: str, pair: Pair, **values: Any) -> Row:
+    name, problem = pair
+    return {
+        "study": study_name,
+        "version": name,
+        **problem_columns(problem),
+        "source_hash": source_hash(VERSIONS[name]),
+        "measured_at": now(),
+        **values,
+    }
+
+
+def _check(pair: Pair, kind: str) -> dict[str, Any]:
+    """Columns of a check: run the version once on inputs of that kind and compare with float64."""
+    name, problem = pair
+    try:
+        plan = VERSIONS[name](problem)
+        case = trial(problem, kind, "cuda")
+        verdict = case.judge(Program(plan, case.inputs).output())
+    except Unsupported as refusal:
+        return {"status": "infeasible" if "shared memory" in str(refusal) else "unsupported", "reason": str(refusal)}
+    except (CompileError, GpuError) as error:
+        return {"status": "error", "reason": str(error).splitlines()[0]}
+    except RuntimeError as error:
+        if not VERSIONS[name].is_peer:
+            raise
+        torch.cuda.synchronize()
+        return {"status": "unsupported", "reason": str(error).splitlines()[0]}
+    status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
+    if verdict.status != plan.expected:
+        status = "error"
+        reason = (
+            f"declared {plan.expected}, found {verdict.status}: max_abs_err {verdict.max_abs_err:.3g}, "
+            f"allowed {verdict.allowed_abs_err:.3g}, NaN share {verdict.nan_share:.3g}"
+        )
+    return {
+        "status": status,
+        "reason": reason,
+        "max_abs_err": verdict.max_abs_err,
+        "allowed_abs_err": verdict.allowed_abs_err,
+        "nan_share": verdict.nan_share,
+    }
+
+
+def _check_all(study_name: str, pairs: list[Pair], send: Connection) -> None:
+    for pair in pairs:
+        for kind in INPUTS:
+            send.send(("checks", _row(study_name, pair, inputs=kind, **_check(pair, kind))))
+    warm_up()
+    send.send(("gpu", {**identity(), "ceilings": ceilings()}))
+
+
+def _time_all(study_name: str, process: int, tasks: list[tuple[Pair, str, Row]], send: Connection) -> None:
+    """Time the tasks in an order of this process's own."""
+    random.Random(process).shuffle(tasks)
+    warm_up()
+    for pair, timer, check in tasks:
+        name, problem = pair
+        timing = measure(VERSIONS[name](problem), make_inputs(problem, TIMED_INPUTS), timer, VERSIONS[name].iterations)
+        values = {column: check[column] for column in ("status", "reason", "max_abs_err")}
+        row = _row(study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **values, **vars(timing))
+        send.send(("timings", row))
+    send.send(("throttle", throttle()))
+
+
+def _serve(pipe: Connection) -> None:
+    """Body of a measuring process: wait for the work, do it, send rows."""
+    try:
+        work, arguments = pipe.recv()
+        work(*arguments, pipe)
+        pipe.send(("done", None))
+    except EOFError:
+        pass  # the parent had no work for this process
+    except EXPECTED_FAILURES as error:
+        pipe.send(("failed", str(error)))
+    except Exception as error:
+        pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))
+
+
+@contextlib.contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches every process of the terminal; only the parent decides, and ends its children."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Worker:
+    """A fresh process that has loaded its modules and touches the GPU only once it is given work."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with _children_ignore_interrupts():
+            self.process.start()
+        theirs.close()
+
+    def do(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
+        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies."""
+        self.pipe.send((work, arguments))
+        while True:
+            try:
+                kind, content = self.pipe.recv()
+            except EOFError:
+                self.process.join()
+                raise MeasureError(f"a measuring process died with exit code {self.process.exitcode}") from None
+            if kind == "failed":
+                raise MeasureError(content)
+            if kind == "done":
+                self.process.join()
+                return
+            yield kind, content
+
+    def close(self) -> None:
+        self.pipe.close()
+        if self.process.is_alive():
+            self.process.terminate()
+        self.process.join()
+
+
+def _identify(send: Connection) -> None:
+    send.send(("identity", {**identity(), "target": device_target(), **environment()}))
+
+
+# ---------------------------------------------------------------- compiling ahead
+
+
+def _compile(name: str, problems: list[Problem], target: str) -> None:
+    for problem in problems:
+        # What cannot be planned or compiled is said by the check, in its row.
+        with contextlib.suppress(Unsupported, CompileError):
+            for launch in VERSIONS[name](problem).launches:
+                assembled(compile_ptx(launch.kernel, target), target)
+
+
+def _compile_all(pairs: Iterable[Pair], target: str) -> None:
+    """Fill the cache of compiled kernels, several versions at a time."""
+    problems: dict[str, list[Problem]] = {}
+    for name, problem in pairs:
+        if not VERSIONS[name].is_peer:
+            problems.setdefault(name, []).append(problem)
+    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(problems)))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with _children_ignore_interrupts():
+            done = pool.map(_compile, problems, problems.values(), [target] * len(problems))
+        list(tqdm(done, total=len(problems), desc="compile", unit="version"))
+
+
+# ---------------------------------------------------------------- the run and its files
+
+
+class Run:
+    """One run of a study on one GPU: its files, what they hold, what is still to do."""
+
+    def __init__(self, chosen: Study, gpu: dict[str, Any], new_run: bool, folder: Path | None = None) -> None:
+        self.study = chosen
+        self.gpu = gpu
+        self.folder = folder or MEASURED / gpu["slug"]
+        self.started = time.monotonic()
+        self.runs = self._read("runs")
+        self.row: Row = (not new_run and self._unfinished()) or self._new_row()
+
+    def _read(self, table: str) -> list[Row]:
+        path = self.folder / f"{table}.csv"
+        if not path.exists():
+            return []
+        frame = read_table(path, table)
+        return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+    def _unfinished(self) -> Row | None:
+        """The latest run of this study, unless driver or software have changed since it began."""
+        mine = [row for row in self.runs if row["study"] == self.study.name]
+        if not mine:
+            return None
+        same = all(mine[-1][key] == self.gpu[key] for key in ("driver", "numba_cuda", "torch", "python"))
+        return mine[-1] if same else None
+
+    def _new_row(self) -> Row:
+        started = datetime.now(UTC)
+        columns = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
+        return {
+            "run": started.strftime("%Y%m%dT%H%M%SZ"),
+            "study": self.study.name,
+            "started_at": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "finished_at": None,
+            "complete": False,
+            "seconds": 0.0,
+            "throttle": "none",
+            **{name: self.gpu[name] for name in columns},
+            "commit": self.gpu["commit"],
+        }
+
+    @property
+    def id(self) -> str:
+        return self.row["run"]
+
+    def save(self, complete: bool) -> None:
+        from .gpu import now
+
+        self.row["complete"] = complete
+        self.row["finished_at"] = now() if complete else None
+        self.row["seconds"] = round(self.row["seconds"] + time.monotonic() - self.started, 1)
+        self.started = time.monotonic()
+        others = [row for row in self.runs if row["run"] != self.id]
+        write_table(self.folder / "runs.csv", "runs", [*others, self.row])
+
+    def append(self, table: str, row: Row) -> None:
+        append_rows(self.folder / f"{table}.csv", table, [{"run": self.id, **row}])
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of this run whose code is today's."""
+        return [
+            row
+            for row in self._read(table)
+            if row["run"] == self.id
+            and row["study"] == self.study.name
+            and row["version"] in VERSIONS
+            and row["source_hash"] == source_hash(VERSIONS[row["version"]])
+        ]
+
+    def unchecked(self) -> list[Pair]:
+        seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
+        return [
+            (version.id, problem)
+            for version, problem in self.study.pairs()
+            if any((version.id, problem, kind) not in seen for kind in INPUTS)
+        ]
+
+    def verdicts(self) -> dict[Pair, Row]:
+        """For every pair the check that decides: the worst of its inputs."""
+        worst: dict[Pair, Row] = {}
+        order = ("ok", "wrong", "infeasible", "unsupported", "error")
+        for row in self.rows("checks"):
+            pair = (row["version"], problem_of(row))
+            best = worst.get(pair)
+            if best is None:
+                worst[pair] = dict(row)
+                continue
+            errors = [e for e in (best["max_abs_err"], row["max_abs_err"]) if e is not None]
+            decisive = max(best, row, key=lambda r: order.index(r["status"]))
+            worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
+        return worst
+
+    def untimed(self, process: int) -> list[tuple[Pair, str, Row]]:
+        seen = {
+            (row["version"], problem_of(row), row["timer"]) for row in self.rows("timings") if row["process"] == process
+        }
+        return [
+            (pair, timer, check)
+            for pair, check in self.verdicts().items()
+            if check["status"] in TIMED_STATUSES
+            for timer in self.study.timers
+            if (*pair, timer) not in seen
+        ]
+
+    def note_untimed(self) -> None:
+        """A row with the reason for every pair that could not be timed."""
+        seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
+        for pair, check in self.verdicts().items():
+            if check["status"] not in TIMED_STATUSES and pair not in seen:
+                values = {column: check[column] for column in ("status", "reason", "max_abs_err")}
+                self.append("timings", _row(self.study.name, pair, process=0, **values))
+
+
+def measure_study(chosen: Study, processes: int = PROCESSES, new_run: bool = False, versions: str = "") -> Run:
+    """Bring the current run of a study to its end on the GPU at hand. Raises: MeasureError, DataError."""
+    if versions:
+        unknown = [name for name in versions.split(",") if name not in VERSIONS]
+        if unknown:
+            raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+    keep = set(versions.split(",")) if versions else set(VERSIONS)
+    with contextlib.ExitStack() as stack:
+
+        def worker() -> Worker:
+            return stack.enter_context(contextlib.closing(Worker()))
+
+        first = worker()
+        checker, timers = worker(), [worker() for _ in range(processes)]
+        gpu = dict(first.do(_identify))["identity"]
+        run = Run(chosen, gpu, new_run)
+        print(f"[measure] study {chosen.name} on {gpu['name']}, run {run.id}", flush=True)
+        unchecked = [pair for pair in run.unchecked() if pair[0] in keep]
+        if run.row["complete"] and not unchecked:
+            print("[measure] everything is measured; --new-run measures it again")
+            return run
+        run.save(complete=False)
+        _compile_all(
+            [(version.id, problem) for version, problem in chosen.pairs() if version.id in keep], gpu["target"]
+        )
+
+        with tqdm(total=len(unchecked) * len(INPUTS), desc="check", unit="check") as bar:
+            for kind, content in checker.do(_check_all, chosen.name, unchecked):
+                if kind == "checks":
+                    run.append("checks", content)
+                    bar.update()
+                elif kind == "gpu":
+                    write_json(run.folder / "gpu.json", content)
+        run.note_untimed()
+
+        for process, timer in enumerate(timers, start=1):
+            tasks = [task for task in run.untimed(process) if task[0][0] in keep]
+            with tqdm(total=len(tasks), desc=f"time, process {process} of {processes}", unit="timing") as bar:
+                for kind, content in timer.do(_time_all, chosen.name, process, tasks) if tasks else ():
+                    if kind == "timings":
+                        run.append("timings", content)
+                        bar.update()
+                    elif kind == "throttle":
+                        run.row["throttle"] = content
+        run.save(complete=not versions)
+    summarise(run)
+    return run
+
+
+def summarise(run: Run) -> None:
+    """Print how many rows there are of each status and where they are."""
+    statuses: dict[str, int] = {}
+    for check in run.verdicts().values():
+        statuses[check["status"]] = statuses.get(check["status"], 0) + 1
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
+    rows = len(run.rows("timings"))
+    print(f"[measure] {counted}; {rows} timing rows in {run.row['seconds']:.0f} s; {run.folder / 'timings.csv'}")
+    for pair, check in run.verdicts().items():
+        if check["status"] == "error":
+            print(f"[measure] error: {pair[0]} on {pair[1]}: {check['reason']}")
+
+
+def stale() -> list[str]:
+    """Lines that name measured versions whose code has changed since, or that are gone."""
+    lines = []
+    for path in sorted(MEASURED.glob("*/timings.csv")):
+        frame = read_table(path, "timings")
+        latest = frame.groupby("study")["run"].transform("max") == frame["run"]
+        for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
+            if name not in VERSIONS:
+                lines.append(f"{path.parent.name}, study {chosen}: {name} is gone")
+            elif (rows["source_hash"] != source_hash(VERSIONS[name])).all():
+                lines.append(f"{path.parent.name}, study {chosen}: {name} has changed since it was measured")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis.measure", description=__doc__.splitlines()[0])
+    parser.add_argument("--study", default="log", help=f"one of: {', '.join(STUDIES)}")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
+    parser.add_argument("--versions", default="", help="only these, separated by commas; the run stays incomplete")
+    parser.add_argument("--status", action="store_true", help="list measured versions whose code has changed since")
+    options = parser.parse_args(arguments)
+    try:
+        if options.status:
+            print("\n".join(stale()) or "every measured version is today's")
+            return 0
+        measure_study(study(options.study), options.processes, options.new_run, options.versions)
+    except (MeasureError, DataError, ValueError) as error:
+        print(f"measure: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "\nmeasure: interrupted; every finished row is kept, and the next call goes on from there", file=sys.stderr
+        )
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

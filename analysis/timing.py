@@ -1,0 +1,113 @@
+"""Three ways to time one call of a program on the GPU.
+
+device_warm: CUDA-graph replays over one set of buffers: the device's own time, caches warm.
+device_cold: the same over sets of buffers that together are twice the L2, so each call finds its inputs in DRAM.
+launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kernels.runtime.gpu import Program
+from kernels.version import Plan
+
+SAMPLE_US = 400.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
+SAMPLES = 20
+HARNESS_SAMPLES = 7
+COLD_L2_MULTIPLE = 2.0
+MAX_COPIES = 512
+US_PER_MS = 1000.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Percentiles of the time of one call over `n` samples, in microseconds."""
+
+    n: int
+    p20_us: float
+    median_us: float
+    p80_us: float
+
+
+def summarise(samples_us: list[float]) -> Timing:
+    p20, median, p80 = np.percentile(samples_us, (20, 50, 80))
+    return Timing(len(samples_us), float(p20), float(median), float(p80))
+
+
+def _replay_us(graph: torch.cuda.CUDAGraph, samples: int) -> list[float]:
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(samples)]
+    for start, end in events:
+        start.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) * US_PER_MS for start, end in events]
+
+
+def _capture(program: Program, order: list[int]) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for copy in order:
+            program.launch(copy)
+    return graph
+
+
+def _time_graph(program: Program, order: list[int]) -> Timing:
+    """Times a graph that calls the copies in `order`, as often as fills a sample."""
+    for copy in order[:2]:
+        program.launch(copy)
+    torch.cuda.synchronize()
+    probe = _capture(program, order)
+    probe.replay()
+    once_us = min(_replay_us(probe, 3))
+    rounds = math.ceil(SAMPLE_US / once_us)
+    graph = _capture(program, order * rounds) if rounds > 1 else probe
+    graph.replay()
+    return summarise([total / (rounds * len(order)) for total in _replay_us(graph, SAMPLES)])
+
+
+def device_warm(program: Program) -> Timing:
+    return _time_graph(program, [0])
+
+
+def cold_copies(plan: Plan, inputs: dict[str, np.ndarray], l2_bytes: int) -> int:
+    """How many sets of buffers together exceed twice the L2."""
+    touched = sum(b.size * np.dtype(b.dtype).itemsize for b in plan.buffers.values())
+    touched = touched or sum(values.nbytes for values in inputs.values()) * 4 // 3
+    return min(MAX_COPIES, math.ceil(COLD_L2_MULTIPLE * l2_bytes / touched) + 1)
+
+
+def device_cold(program: Program) -> Timing:
+    return _time_graph(program, list(range(len(program.buffers))))
+
+
+def launched(program: Program, iterations: int) -> Timing:
+    program.call()
+    torch.cuda.synchronize()
+    samples = []
+    for _ in range(HARNESS_SAMPLES):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(iterations):
+            program.call()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) * US_PER_MS / iterations)
+    return summarise(samples)
+
+
+def measure(plan: Plan, inputs: dict[str, np.ndarray], timer: str, iterations: int) -> Timing:
+    """Time `plan` with the timer of that name. Raises: ValueError for another name."""
+    if timer == "device_cold":
+        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        return device_cold(Program(plan, inputs, cold_copies(plan, inputs, l2_bytes)))
+    if timer == "device_warm":
+        return device_warm(Program(plan, inputs))
+    if timer == "launched":
+        return launched(Program(plan, inputs), iterations)
+    raise ValueError(f"timer is {timer!r}; allowed: device_warm, device_cold, launched")

@@ -1,0 +1,99 @@
+"""Attention baseline: two passes, scalar dot products, shuffle reductions that do not share their result.
+
+The kernel behind the log's baseline times. Each block of 256 threads takes one query row and each
+thread whole keys. Its reductions leave out the last store (`device.reduce.block_*_unshared`): right
+for at most 32 keys; with more, keys 32.. are scaled by their own warp's maximum and sum.
+
+Source: Final Summary, "What We Achieved", left-hand times.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    reduction = seq_k
+    tid = uint32(cuda.threadIdx.x)
+    row = uint32(cuda.blockIdx.x)
+    q_row = row * hdim
+    kv_head = row // seq_q * seq_k * hdim
+
+    row_max = NEGATIVE_INFINITY
+    key = tid
+    while key < seq_k:
+        k_row = kv_head + key * hdim
+        score = float32(0.0)
+        dim = uint32(0)
+        while dim < hdim:
+            score += q[q_row + dim] * k[k_row + dim]
+            dim += uint32(1)
+        score *= softmax_scale
+        shared[key] = score
+        row_max = max(row_max, score)
+        key += THREADS
+    row_max = block_max_unshared(row_max, shared, reduction)
+
+    row_sum = float32(0.0)
+    key = tid
+    while key < seq_k:
+        p = math.exp(shared[key] - row_max)
+        shared[key] = p
+        row_sum += p
+        key += THREADS
+    row_sum = block_sum_unshared(row_sum, shared, reduction)
+
+    inverse = float32(0.0)
+    if row_sum > float32(0.0):
+        inverse = float32(1.0) / row_sum
+    key = tid
+    while key < seq_k:
+        shared[key] = shared[key] * inverse
+        key += THREADS
+    cuda.syncthreads()
+
+    dim = tid
+    while dim < hdim:
+        acc = float32(0.0)
+        key = uint32(0)
+        while key < seq_k:
+            acc += shared[key] * v[kv_head + key * hdim + dim]
+            key += uint32(1)
+        out[q_row + dim] = acc
+        dim += THREADS
+
+
+@register(
+    family="attention",
+    title="Baseline: two passes, scalar",
+    source='Final Summary, "What We Achieved", left-hand times',
+    iterations=10,
+)
+def attention_baseline(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask; wrong for more than 32 keys. Raises: Unsupported."""
+    require_log_problem(problem, "attention", multiple=1)
+    layout = SharedLayout(scores=problem.seq_k, reduction=32)
+    require_shared(layout, problem)
+    kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    launch = Launch(
+        kernel,
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    wrong = problem.seq_k > 32
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        expected="wrong" if wrong else "ok",
+        defect="each warp normalises its 32 keys by its own maximum and sum" if wrong else "",
+    )

@@ -1,0 +1,124 @@
+"""Online softmax, with reductions that share their result.
+
+Change from attention_online: the block reductions store the block's value and every thread reads it.
+Also the attention of the separate embedding paths.
+
+Source: the honest form of the log's best version; its own file passes NaN-aware checks at every shape.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import ld4
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = (head * seq_q + query) * hdim
+    kv_head = head * seq_k * hdim
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = kv_head + (tile_start + key) * hdim
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < hdim:
+                a = ld4(q, q_row + dim)
+                b = ld4(k, k_row + dim)
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                dim += uint32(4)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out[q_row + dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out[q_row + dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out[q_row + dim] = out[q_row + dim] / row_sum
+        dim += THREADS
+
+
+def launch_attention(problem: Problem, q: str, k: str) -> Launch:
+    """Attention of buffers `q` and `k` (and v) into out: one block a query row."""
+    return Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(q, k, "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=online_layout(),
+    )
+
+
+@register(
+    family="attention",
+    title="Online softmax, fixed",
+    parent="attention_online",
+    baseline="attention_baseline",
+    source='Final Summary, "Best Performance", with the reduction corrected',
+    change="reductions share their result",
+    iterations=10,
+)
+def attention_online_fixed(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch_attention(problem, "q", "k"), SYNC),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,1 @@
+"""Device functions and intrinsics that versions share."""

@@ -1,0 +1,106 @@
+"""Reductions over a block of 256 threads (8 warps), as the log's kernels do them.
+
+`block_*` is the corrected form. `block_*_unshared` leaves out the last store, as the log's first
+kernels did: only warp 0 returns the block's value, every other warp its own partial one.
+Each takes the dynamic shared array and the offset of its reduction buffer of 32 floats.
+Nothing separates the last read from the next reduction's first store: a race that every caller
+declares.
+"""
+
+from __future__ import annotations
+
+from numba import cuda, float32, uint32
+
+FULL_MASK = 0xFFFFFFFF
+WARPS = 8
+NEGATIVE_INFINITY = float32(float("-inf"))
+
+
+@cuda.jit(device=True)
+def warp_max(value):
+    for offset in (16, 8, 4, 2, 1):
+        value = max(value, cuda.shfl_xor_sync(FULL_MASK, value, offset))
+    return value
+
+
+@cuda.jit(device=True)
+def warp_sum(value):
+    for offset in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(FULL_MASK, value, offset)
+    return value
+
+
+@cuda.jit(device=True)
+def block_max_unshared(value, shared, reduction):
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    value = warp_max(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = NEGATIVE_INFINITY
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_max(value)
+    cuda.syncthreads()
+    return value
+
+
+@cuda.jit(device=True)
+def block_sum_unshared(value, shared, reduction):
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    value = warp_sum(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = float32(0.0)
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_sum(value)
+    cuda.syncthreads()
+    return value
+
+
+@cuda.jit(device=True)
+def block_max(value, shared, reduction):
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    value = warp_max(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = NEGATIVE_INFINITY
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_max(value)
+        if lane_id == 0:
+            shared[reduction] = value
+    cuda.syncthreads()
+    return shared[reduction]
+
+
+@cuda.jit(device=True)
+def block_sum(value, shared, reduction):
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    value = warp_sum(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = float32(0.0)
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_sum(value)
+        if lane_id == 0:
+            shared[reduction] = value
+    cuda.syncthreads()
+    return shared[reduction]

@@ -1,0 +1,67 @@
+"""128-bit loads and stores: one instruction moves four consecutive float32.
+
+Numba turns a struct of four floats into four scalar accesses, so these are plain LLVM vector loads
+and stores. The pointer or array decides the address space: the same `ld4` gives `ld.global.v4.f32`
+or `ld.shared.v4.f32`.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import cuda, types
+from numba.core import cgutils
+from numba.cuda.extending import intrinsic
+from numba.cuda.vector_types import vector_types
+
+float32x4 = vector_types["float32x4"]
+make_float4 = cuda.float32x4
+
+_VECTOR = ir.VectorType(ir.FloatType(), 4)
+_ALIGNMENT = 16
+_FIELDS = "xyzw"
+
+
+def _element_pointer(context, builder, array_type, array, index_type, index):
+    if not index_type.signed and index_type.bitwidth < 64:
+        index = builder.zext(index, ir.IntType(64))
+    if not isinstance(array_type, types.CPointer):
+        array = context.make_array(array_type)(context, builder, array).data
+    pointer = builder.gep(array, [index], inbounds=True)
+    return builder.bitcast(pointer, _VECTOR.as_pointer(pointer.type.addrspace))
+
+
+@intrinsic
+def ld4(typingctx, array, index):
+    """Load `array[index : index + 4]` as a float32x4.
+
+    `array` is a 1-D float32 array or `CPointer(float32)`, in global, shared or local memory; its
+    element `index` must lie on a 16-byte boundary.
+    """
+    signature = float32x4(array, index)
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        loaded = builder.load(pointer, align=_ALIGNMENT)
+        value = cgutils.create_struct_proxy(float32x4)(context, builder)
+        for lane, name in enumerate(_FIELDS):
+            setattr(value, name, builder.extract_element(loaded, ir.Constant(ir.IntType(32), lane)))
+        return value._getvalue()
+
+    return signature, codegen
+
+
+@intrinsic
+def st4(typingctx, array, index, value):
+    """Store the float32x4 `value` to `array[index : index + 4]`; same conditions as `ld4`."""
+    signature = types.void(array, index, float32x4)
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        fields = cgutils.create_struct_proxy(float32x4)(context, builder, value=args[2])
+        vector = ir.Constant(_VECTOR, ir.Undefined)
+        for lane, name in enumerate(_FIELDS):
+            vector = builder.insert_element(vector, getattr(fields, name), ir.Constant(ir.IntType(32), lane))
+        builder.store(vector, pointer, align=_ALIGNMENT)
+        return context.get_dummy_value()
+
+    return signature, codegen

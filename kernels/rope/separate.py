@@ -1,0 +1,110 @@
+"""RoPE, separate: rotate Q, rotate K, then attention; three launches and two host syncs.
+
+The baseline of every RoPE comparison in the log. The rotate kernel takes a token's position as its
+index modulo 64, whatever the sequence length: right at S = 64, and for a single head of fewer tokens;
+with several heads of fewer than 64 tokens it reads behind the end of the tables.
+
+Source: RoPE Fusion Implementation Log, the separate path of every benchmark.
+"""
+
+from __future__ import annotations
+
+from numba import cuda, uint32
+
+from ..attention.online_fixed import launch_attention
+from ..device.vector import ld4, make_float4, st4
+from ..log import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
+from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
+from .tables import rope_tables
+
+POSITIONS = 64
+
+
+def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
+    token = uint32(cuda.blockIdx.x)
+    tid = uint32(cuda.threadIdx.x)
+    row = token * hdim
+    table_row = token % uint32(POSITIONS) * rotary_dim
+    dim = tid * uint32(4)
+    while dim < rotary_dim:
+        pairs = ld4(x, row + dim)
+        c = ld4(cos, table_row + dim)
+        s = ld4(sin, table_row + dim)
+        turned = make_float4(
+            pairs.x * c.x - pairs.y * s.x,
+            pairs.x * s.x + pairs.y * c.x,
+            pairs.z * c.z - pairs.w * s.z,
+            pairs.z * s.z + pairs.w * c.z,
+        )
+        st4(rotated, row + dim, turned)
+        dim += uint32(4) * THREADS
+    dim = rotary_dim + tid
+    while dim < hdim:
+        rotated[row + dim] = x[row + dim]
+        dim += THREADS
+
+
+def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:
+    """Rotate the first rotary_dim dims of every token of buffer `x` into `rotated`: one block a token."""
+    return Launch(
+        Kernel(rotate_tokens, (FLOATS,) * 4 + (UINT,) * 2),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=(x, "cos", "sin", rotated, problem.hdim, problem.rotary_dim),
+    )
+
+
+def padded_tables(problem: Problem) -> dict[str, Buffer]:
+    """The cos and sin tables, with room for the rows that `rotate_tokens` reads behind their end."""
+    missing_rows = max(0, POSITIONS - problem.seq_k) if reads_past_tables(problem) else 0
+    return rope_tables(problem, padding=missing_rows * problem.rotary_dim)
+
+
+def reads_past_tables(problem: Problem) -> bool:
+    return problem.seq_k < min(POSITIONS, problem.batch * problem.heads * problem.seq_k)
+
+
+def position_defect(problem: Problem) -> str:
+    """How token modulo 64 goes wrong for `problem`, or an empty string where it is the position."""
+    if reads_past_tables(problem):
+        return f"later heads take table rows {problem.seq_k}..{POSITIONS - 1}, behind the end of the tables"
+    if problem.seq_k > POSITIONS or (problem.seq_k < POSITIONS and problem.batch * problem.heads > 1):
+        return f"positions are token modulo {POSITIONS}, and seq_k is {problem.seq_k}"
+    return ""
+
+
+def position_hazards(problem: Problem) -> tuple[Hazard, ...]:
+    if not reads_past_tables(problem):
+        return ()
+    why = "the position is the token's index modulo 64, and the tables have a row a position"
+    return tuple(Hazard("out_of_bounds", "rotate_tokens", table, why) for table in ("cos", "sin"))
+
+
+@register(
+    family="rope",
+    title="Separate",
+    source="RoPE Fusion Implementation Log, the separate path of every benchmark",
+)
+def rope_separate(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""
+    require_log_problem(problem, "rope")
+    defect = position_defect(problem)
+    return Plan(
+        problem,
+        attention_buffers(
+            problem,
+            q_rotated=Buffer(problem.q_shape),
+            k_rotated=Buffer(problem.kv_shape),
+            **padded_tables(problem),
+        ),
+        (
+            launch_rotate(problem, "q", "q_rotated"),
+            launch_rotate(problem, "k", "k_rotated"),
+            SYNC,
+            launch_attention(problem, "q_rotated", "k_rotated"),
+            SYNC,
+        ),
+        expected="wrong" if defect else "ok",
+        defect=defect,
+        hazards=(*position_hazards(problem), reduction_race("attention")),
+    )

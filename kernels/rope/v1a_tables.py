@@ -1,0 +1,155 @@
+"""RoPE V1, first form: full fusion with tables, scalar; reductions that do not share their result.
+
+The first fused kernel: each block rotates its query row into shared memory once, and every key again
+for every query, with cos and sin read from global tables. Its block reductions leave out the last
+store, as in attention_online.
+
+Source: RoPE Fusion Implementation Log, V1, items 1-3.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    UNSHARED_DEFECT,
+    attention_buffers,
+    online_layout,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from .tables import rope_tables
+
+
+def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = (head * seq_q + query) * hdim
+    kv_head = head * seq_k * hdim
+
+    dim = tid
+    while dim < hdim:
+        c = cos[query * hdim + dim]
+        s = sin[query * hdim + dim]
+        if dim % uint32(2) == 0:
+            shared[EXTRA + dim] = q[q_row + dim] * c - q[q_row + dim + uint32(1)] * s
+        else:
+            shared[EXTRA + dim] = q[q_row + dim - uint32(1)] * s + q[q_row + dim] * c
+        dim += THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = kv_head + (tile_start + key) * hdim
+            score = float32(0.0)
+            table_row = (tile_start + key) * hdim
+            dim = uint32(0)
+            while dim < hdim:
+                x = k[k_row + dim]
+                y = k[k_row + dim + uint32(1)]
+                c = cos[table_row + dim]
+                s = sin[table_row + dim]
+                score += shared[EXTRA + dim] * (x * c - y * s)
+                score += shared[EXTRA + dim + uint32(1)] * (x * s + y * c)
+                dim += uint32(2)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max_unshared(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out[q_row + dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out[q_row + dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out[q_row + dim] = out[q_row + dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, tables, scalar, reduction bug",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V1, items 1-3",
+    change="everything in one kernel: K rotated once a query",
+    iterations=10,
+)
+def rope_v1a(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims; wrong unless one warp holds all keys and dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    layout = online_layout(query=problem.hdim)
+    require_shared(layout, problem)
+    wrong = problem.seq_k > 32 or problem.hdim > 32
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q",
+            "k",
+            "v",
+            "cos",
+            "sin",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem, **rope_tables(problem)),
+        (launch, SYNC),
+        expected="wrong" if wrong else "ok",
+        defect=UNSHARED_DEFECT if wrong else "",
+    )

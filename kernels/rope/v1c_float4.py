@@ -1,0 +1,162 @@
+"""RoPE V1, final form: full fusion with tables, 128-bit loads.
+
+Change from rope_v1a: the reductions share their result; Q, K and both tables are read as float4, two
+rotation pairs at a time.
+
+Source: RoPE Fusion Implementation Log, V1, items 6-7.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import ld4, make_float4, st4
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from .tables import rope_tables
+
+
+def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = (head * seq_q + query) * hdim
+    kv_head = head * seq_k * hdim
+
+    dim = uint32(4) * tid
+    while dim < hdim:
+        x = ld4(q, q_row + dim)
+        c = ld4(cos, query * hdim + dim)
+        s = ld4(sin, query * hdim + dim)
+        rotated = make_float4(
+            x.x * c.x - x.y * s.x,
+            x.x * s.x + x.y * c.x,
+            x.z * c.z - x.w * s.z,
+            x.z * s.z + x.w * c.z,
+        )
+        st4(shared, EXTRA + dim, rotated)
+        dim += uint32(4) * THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = kv_head + (tile_start + key) * hdim
+            score = float32(0.0)
+            table_row = (tile_start + key) * hdim
+            dim = uint32(0)
+            while dim < hdim:
+                a = ld4(shared, EXTRA + dim)
+                b = ld4(k, k_row + dim)
+                c = ld4(cos, table_row + dim)
+                s = ld4(sin, table_row + dim)
+                score += (
+                    a.x * (b.x * c.x - b.y * s.x)
+                    + a.y * (b.x * s.x + b.y * c.x)
+                    + a.z * (b.z * c.z - b.w * s.z)
+                    + a.w * (b.z * s.z + b.w * c.z)
+                )
+                dim += uint32(4)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out[q_row + dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out[q_row + dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out[q_row + dim] = out[q_row + dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, tables, float4",
+    parent="rope_v1a",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V1, items 6-7",
+    change="float4 loads of K and both tables; reductions share their result",
+    iterations=10,
+)
+def rope_v1c(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=4)
+    require_full_rotation(problem)
+    layout = online_layout(query=problem.hdim)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q",
+            "k",
+            "v",
+            "cos",
+            "sin",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem, **rope_tables(problem)),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,162 @@
+"""RoPE V7, hybrid: K rotated once by its own kernel, Q rotated inside the attention kernel.
+
+Change from rope_separate: no kernel for Q and no sync between the launches; the attention kernel
+computes the inverse frequencies once a block, rotates its query row into shared memory and reads it
+from there.
+
+Source: RoPE Fusion Implementation Log, V7, items 29-33.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+from numba.cuda import libdevice
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import ld4
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from .separate import launch_rotate, padded_tables, position_defect, position_hazards
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = (head * seq_q + query) * hdim
+    kv_head = head * seq_k * hdim
+
+    inv_freq = EXTRA + hdim
+    pair = tid
+    while pair < rotary_dim // uint32(2):
+        exponent = float32(uint32(2) * pair) / float32(rotary_dim)
+        shared[inv_freq + pair] = float32(1.0) / libdevice.powf(float32(FREQUENCY_BASE), exponent)
+        pair += THREADS
+    cuda.syncthreads()
+    dim = uint32(2) * tid
+    while dim < hdim:
+        x = q[q_row + dim]
+        y = q[q_row + dim + uint32(1)]
+        if dim < rotary_dim:
+            sin, cos = libdevice.fast_sincosf(float32(query) * shared[inv_freq + dim // uint32(2)])
+            x, y = x * cos - y * sin, x * sin + y * cos
+        shared[EXTRA + dim] = x
+        shared[EXTRA + dim + uint32(1)] = y
+        dim += uint32(2) * THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = kv_head + (tile_start + key) * hdim
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < hdim:
+                if dim + uint32(3) >= hdim:
+                    break
+                a = ld4(shared, EXTRA + dim)
+                b = ld4(k, k_row + dim)
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                dim += uint32(4)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out[q_row + dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out[q_row + dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out[q_row + dim] = out[q_row + dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Hybrid: K rotated before, Q inside",
+    parent="rope_separate",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V7, items 29-33",
+    change="Q rotated inside the attention kernel; one launch and one sync fewer",
+)
+def rope_v7(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""
+    require_log_problem(problem, "rope")
+    layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
+    require_shared(layout, problem)
+    attend = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q",
+            "k_rotated",
+            "v",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.rotary_dim,
+            problem.softmax_scale,
+        ),
+        shared=layout,
+    )
+    defect = position_defect(problem)
+    return Plan(
+        problem,
+        attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
+        (launch_rotate(problem, "k", "k_rotated"), attend, SYNC),
+        expected="wrong" if defect else "ok",
+        defect=defect,
+        hazards=(*position_hazards(problem), reduction_race("attention")),
+    )

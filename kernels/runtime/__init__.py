@@ -1,0 +1,1 @@
+"""Three consumers of a plan: `compile` (any machine), `emulator` (any machine), `gpu`."""

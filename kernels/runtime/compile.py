@@ -1,0 +1,197 @@
+"""Kernels to PTX, PTX to machine code with its resources, for any target and without a GPU.
+
+The GPU runs machine code assembled from the very PTX that the emulator executes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import math
+import os
+import re
+import types as _types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba_cuda
+from cuda.bindings import nvjitlink
+from numba import cuda
+from numba.cuda import dispatcher as _dispatcher
+
+from ..version import Kernel, Launch
+from .identity import kernel_identity
+
+TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+EMULATED_TARGET = "sm_90"
+CACHE = Path(os.environ.get("FUSED_PE_CACHE", Path.home() / ".cache" / "fused-positional-embeddings"))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications)."""
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_shared_bytes: int = 1024
+    registers: int = 65_536
+
+
+LIMITS = {
+    (7, 5): Limits(warps=32, blocks=16, shared_bytes=65_536, reserved_shared_bytes=0),
+    (8, 0): Limits(warps=64, blocks=32, shared_bytes=167_936),
+    (8, 6): Limits(warps=48, blocks=16, shared_bytes=102_400),
+    (8, 9): Limits(warps=48, blocks=24, shared_bytes=102_400),
+    (9, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
+    (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
+    (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
+}
+REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
+SHARED_UNIT = 128
+WARP_GROUPS = 4  # an SM's warps are spread over four register files
+
+
+class CompileError(RuntimeError):
+    """The compiler refused a kernel; the message holds its log."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes on one target, as the assembler reports it; spills and stack are bytes a thread."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int
+
+
+def capability(target: str) -> tuple[int, int]:
+    """`"sm_90"` to `(9, 0)`. Raises: CompileError for anything else than sm_NN or sm_NNa."""
+    match = re.fullmatch(r"sm_(\d+)(\d)a?", target)
+    if not match:
+        raise CompileError(f"target is {target!r}; allowed: {', '.join(TARGETS)} and the like")
+    return int(match[1]), int(match[2])
+
+
+@contextlib.contextmanager
+def _pretend_device(cc: tuple[int, int]) -> Iterator[None]:
+    """Numba asks the current device which target a device function is for; answer without a driver."""
+    original = _dispatcher.get_current_device
+    _dispatcher.get_current_device = lambda: _types.SimpleNamespace(compute_capability=cc, id=0)
+    try:
+        yield
+    finally:
+        _dispatcher.get_current_device = original
+
+
+def _cached(key: str, suffix: str, make) -> bytes:
+    path = CACHE / key[:2] / f"{key}{suffix}"
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    content = make()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f"{suffix}.{os.getpid()}")
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    return content
+
+
+def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
+    """PTX of `kernel` for `target`, from the cache when the same code was compiled before."""
+    identity = kernel_identity(kernel)
+    key = hashlib.sha256(f"{identity} {target} {numba_cuda.__version__}".encode()).hexdigest()
+    return _compile_once(kernel, target, key)
+
+
+@functools.cache
+def _compile_once(kernel: Kernel, target: str, key: str) -> str:
+    return _cached(key, ".ptx", lambda: _numba_ptx(kernel, target).encode()).decode()
+
+
+def _numba_ptx(kernel: Kernel, target: str) -> str:
+    cc = capability(target)
+    with _pretend_device(cc):
+        code, _ = cuda.compile(
+            kernel.function,
+            kernel.signature,
+            device=False,
+            abi="numba",
+            cc=cc,
+            output="ptx",
+            fastmath=kernel.fast_math,
+            launch_bounds=kernel.max_threads,
+        )
+    return code
+
+
+def entry_name(ptx: str) -> str:
+    """The mangled name of the one kernel in `ptx`."""
+    match = re.search(r"\.entry\s+([\w$]+)", ptx)
+    if not match:
+        raise CompileError("the PTX has no .entry")
+    return match[1]
+
+
+def assemble(ptx: str, target: str) -> tuple[bytes, str]:
+    """Machine code (cubin) and the assembler's log for PTX text. Raises: CompileError with the log."""
+    options = [f"-arch={target}", "-verbose", "-Xptxas=-v"]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        data = ptx.encode()
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
+        nvjitlink.complete(handle)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        log = bytearray(nvjitlink.get_info_log_size(handle))
+        nvjitlink.get_info_log(handle, log)
+    except nvjitlink.nvJitLinkError as error:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        raise CompileError(f"{target}: {error}\n{log.decode(errors='replace')}") from error
+    finally:
+        nvjitlink.destroy(handle)
+    return bytes(cubin), log.decode(errors="replace")
+
+
+def assembled(ptx: str, target: str) -> bytes:
+    """Machine code of `ptx` for `target`, from the cache when the same text was assembled before."""
+    key = hashlib.sha256(f"{target} {nvjitlink.version()}\n{ptx}".encode()).hexdigest()
+    return _cached(key, ".cubin", lambda: assemble(ptx, target)[0])
+
+
+def resources(kernel: Kernel, target: str) -> Resources:
+    """Registers, spills, stack and static shared memory of `kernel` on `target`."""
+    _, log = assemble(compile_ptx(kernel, target), target)
+
+    def number(pattern: str) -> int:
+        match = re.search(pattern, log)
+        return int(match[1]) if match else 0
+
+    return Resources(
+        registers=number(r"Used (\d+) registers"),
+        spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+        stack_bytes=number(r"(\d+) bytes stack frame"),
+        static_shared_bytes=number(r"Used .*?(\d+) bytes smem"),
+    )
+
+
+def blocks_per_sm(launch: Launch, target: str) -> int:
+    """How many blocks of `launch` one SM of `target` holds at a time; 0 where not one fits.
+
+    Raises: CompileError for a target whose limits are not known.
+    """
+    cc = capability(target)
+    if cc not in LIMITS:
+        raise CompileError(f"the limits of {target} are not known; known: {', '.join(TARGETS)}")
+    limits, used = LIMITS[cc], resources(launch.kernel, target)
+    warps = -(-math.prod(launch.block) // 32)
+    registers_per_warp = -(-used.registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    warps_by_registers = limits.registers // WARP_GROUPS // registers_per_warp * WARP_GROUPS
+    shared = launch.shared_bytes + used.static_shared_bytes + limits.reserved_shared_bytes
+    shared = -(-shared // SHARED_UNIT) * SHARED_UNIT
+    by_shared = limits.shared_bytes // shared if shared else limits.blocks
+    return min(limits.blocks, limits.warps // warps, warps_by_registers // warps, by_shared)

@@ -1,0 +1,221 @@
+"""Runs plans on the GPU: machine code from `compile`, torch tensors by raw pointer, torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from cuda.bindings import driver
+
+from ..peers import DTYPES
+from ..version import SYNC, Buffer, Kernel, Launch, Plan, Sync, Unsupported
+from .compile import assembled, compile_ptx, entry_name
+
+ALIGNMENT = 256
+DEFAULT_SHARED_LIMIT = 49_152
+C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}
+
+
+@functools.cache
+def _launch_entry():
+    """The driver's cuLaunchKernelEx without the bindings' checks: 2 us a launch where they take 8."""
+    entry = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    entry.argtypes = (ctypes.c_void_p,) * 4
+    entry.restype = ctypes.c_int
+    return entry
+
+
+class GpuError(RuntimeError):
+    """The driver refused a call, or there is no GPU to run on."""
+
+
+def _check(result):
+    code, *values = result
+    if code != driver.CUresult.CUDA_SUCCESS:
+        raise GpuError(f"the CUDA driver answered {code.name}")
+    return values[0] if len(values) == 1 else values
+
+
+def require_gpu() -> torch.device:
+    """The current CUDA device. Raises: GpuError when there is none."""
+    if not torch.cuda.is_available():
+        raise GpuError("no CUDA GPU is visible to torch on this machine; measuring needs one")
+    torch.cuda.init()
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@functools.cache
+def device_target() -> str:
+    """The compile target of the current device, such as "sm_90"."""
+    major, minor = torch.cuda.get_device_capability(require_gpu())
+    return f"sm_{major}{minor}"
+
+
+@functools.cache
+def _attribute(name: str) -> int:
+    attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(_check(driver.cuDeviceGetAttribute(attribute, torch.cuda.current_device())))
+
+
+@functools.cache
+def load_ptx(ptx: str):
+    """The driver's function for the one kernel in `ptx`, on the current device."""
+    require_gpu()
+    torch.zeros(1, device="cuda")  # makes torch's context current, which the module then belongs to
+    module = _check(driver.cuModuleLoadData(assembled(ptx, device_target())))
+    return _check(driver.cuModuleGetFunction(module, entry_name(ptx).encode()))
+
+
+@functools.cache
+def _function(kernel: Kernel):
+    return load_ptx(compile_ptx(kernel, device_target()))
+
+
+def prepare_launch(function, grid, block, values, types, shared_bytes=0, cluster=1) -> Callable[[], None]:
+    """A bare driver launch with prebuilt arguments, to torch's current stream at the time of the call.
+
+    Raises:
+        Unsupported: the GPU has less shared memory for a block, or no clusters; with both numbers.
+    """
+    if shared_bytes > DEFAULT_SHARED_LIMIT:
+        limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        if shared_bytes > limit:
+            raise Unsupported(f"a block needs {shared_bytes:,} B of shared memory, this GPU has {limit:,} B")
+        name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _check(driver.cuFuncSetAttribute(function, name, shared_bytes))
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+    config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]
+    config.sharedMemBytes = shared_bytes
+    config.numAttrs = 0
+    if cluster > 1:
+        if torch.cuda.get_device_capability()[0] < 9:
+            raise Unsupported(
+                f"clusters of {cluster} blocks need compute capability 9.0, this GPU has {device_target()}"
+            )
+        if cluster > 8:
+            name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _check(driver.cuFuncSetAttribute(function, name, 1))
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
+        config.attrs, config.numAttrs = [attribute], 1
+    cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
+    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
+    parameters = ctypes.addressof(pointers)
+
+    launch_kernel, current_raw_stream = _launch_entry(), torch._C._cuda_getCurrentRawStream
+    device, configuration, handle = torch.cuda.current_device(), config.getPtr(), int(function)
+    config.hStream = 0
+
+    def launch(_alive=(cells, pointers)) -> None:
+        stream = current_raw_stream(device)
+        if stream != int(config.hStream):
+            config.hStream = stream
+        code = launch_kernel(configuration, handle, parameters, None)
+        if code:
+            raise GpuError(f"the CUDA driver answered {driver.CUresult(code).name} to a launch")
+
+    return launch
+
+
+class BufferSet:
+    """One allocation that holds all buffers of a plan, each 256-byte aligned."""
+
+    def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
+        """Raises: GpuError when a buffer neither is an input nor can start as NaN."""
+        self.plan = plan
+        device = require_gpu()
+        buffers = plan.buffers or {name: Buffer(values.shape) for name, values in inputs.items()}
+        self.offsets, end = {}, 0
+        for name, buffer in buffers.items():
+            self.offsets[name] = end
+            itemsize = DTYPES[buffer.dtype].itemsize
+            end += -(-(buffer.size + buffer.padding) * itemsize // ALIGNMENT) * ALIGNMENT
+        self.nbytes = end
+        self.arena = torch.empty((copies, end), dtype=torch.uint8, device=device)
+        self.buffers = buffers
+        for name, buffer in buffers.items():
+            padded = self._view(0, name, padded=True)
+            padded.fill_(float("nan"))
+            contents = buffer.init() if buffer.init else inputs.get(name)
+            if contents is not None:
+                self[0, name].copy_(torch.from_numpy(np.ascontiguousarray(contents)))
+        self.arena[1:] = self.arena[:1]
+
+    def _view(self, copy: int, name: str, padded: bool = False) -> torch.Tensor:
+        buffer = self.buffers[name]
+        dtype = DTYPES[buffer.dtype]
+        start = self.offsets[name]
+        count = buffer.size + (buffer.padding if padded else 0)
+        flat = self.arena[copy, start : start + count * dtype.itemsize].view(dtype)
+        return flat if padded else flat.view(buffer.shape)
+
+    def __getitem__(self, key: tuple[int, str]) -> torch.Tensor:
+        """Buffer `name` of copy `copy`, as a tensor of its shape."""
+        return self._view(*key)
+
+    def __len__(self) -> int:
+        return self.arena.shape[0]
+
+
+class Program:
+    """A plan on the GPU over one or more copies of its buffers.
+
+    `steps(copy)` are callables in order: launches, and torch.cuda.synchronize where the source's
+    harness synchronises.
+    """
+
+    def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
+        self.plan = plan
+        self.buffers = BufferSet(plan, inputs, copies)
+        self._out: torch.Tensor | None = None
+        self._steps = [tuple(self._prepare(step, copy) for step in self._plan_steps()) for copy in range(copies)]
+
+    def _plan_steps(self):
+        return self.plan.steps if self.plan.call is None else (self.plan.call, SYNC)
+
+    def _prepare(self, step, copy: int) -> Callable[[], object]:
+        if isinstance(step, Sync):
+            return torch.cuda.synchronize
+        if isinstance(step, Launch):
+            return self._prepare_launch(step, copy)
+        q, k, v = (self.buffers[copy, name] for name in "qkv")
+
+        def call() -> None:
+            self._out = step(q, k, v)
+
+        return call
+
+    def _prepare_launch(self, launch: Launch, copy: int) -> Callable[[], None]:
+        values, types = [], []
+        for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
+            if isinstance(argument, str):
+                values.append(self.buffers[copy, argument].data_ptr())
+                types.append(ctypes.c_uint64)
+            else:
+                values.append(argument)
+                types.append(C_TYPES[str(numba_type)])
+        return prepare_launch(
+            _function(launch.kernel), launch.grid, launch.block, values, types, launch.shared_bytes, launch.cluster
+        )
+
+    def launch(self, copy: int = 0) -> None:
+        """Everything the plan launches, with no host sync: what a CUDA graph captures."""
+        for step in self._steps[copy]:
+            if step is not torch.cuda.synchronize:
+                step()
+
+    def call(self) -> None:
+        """One call as the source's harness makes it, host syncs included."""
+        for step in self._steps[0]:
+            step()
+
+    def output(self) -> torch.Tensor:
+        """Launch once on the first copy, wait, and return the output."""
+        self.launch()
+        torch.cuda.synchronize()
+        return self.buffers[0, "out"] if self.plan.call is None else self._out

@@ -1,0 +1,105 @@
+"""What code a version and a kernel consist of.
+
+`source_hash` decides whether a measurement still belongs to today's code; `kernel_identity` is the key
+of the compile cache. Both cover a definition's syntax tree without comments and docstrings and every
+definition of this package that it reaches by name, so rewording keeps evidence valid and a changed
+kernel or constant does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib
+import inspect
+from collections.abc import Iterator
+
+from ..version import Kernel, Version
+
+PACKAGE = __name__.split(".")[0]
+CONTRACT = f"{PACKAGE}.version"
+Definition = tuple[str, str]  # (module, name)
+
+
+@functools.cache
+def _definitions(module: str) -> tuple[dict[str, ast.AST], dict[str, Definition]]:
+    """The module's own top-level definitions by name, and where each imported name comes from."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    own: dict[str, ast.AST] = {}
+    imported: dict[str, Definition] = {}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            own[node.name] = node
+        elif isinstance(node, ast.Assign):
+            own.update({target.id: node for target in node.targets if isinstance(target, ast.Name)})
+        elif isinstance(node, ast.ImportFrom):
+            base = module.rsplit(".", node.level)[0] + "." if node.level else ""
+            source = (base + (node.module or "")).rstrip(".")
+            imported.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
+    return own, imported
+
+
+class _WithoutProse(ast.NodeTransformer):
+    """Drops docstrings and the `@register(...)` decorator: words about the code, not the code."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        node.decorator_list = [
+            d for d in node.decorator_list if not (isinstance(d, ast.Call) and getattr(d.func, "id", "") == "register")
+        ]
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:] or [ast.Pass()]
+        return node
+
+
+def _reach(start: Definition) -> Iterator[tuple[Definition, ast.AST | None]]:
+    """Every definition that `start` reaches by name, itself first; None for what lies outside the package."""
+    pending, seen = [start], {start}
+    while pending:
+        module, name = pending.pop(0)
+        if not module.startswith(PACKAGE + ".") or module == CONTRACT:
+            yield (module, name), None
+            continue
+        own, imported = _definitions(module)
+        node = own.get(name)
+        if node is None:
+            yield (module, name), None
+            continue
+        yield (module, name), node
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name):
+                target = (module, child.id) if child.id in own else imported.get(child.id)
+                if target and target not in seen:
+                    seen.add(target)
+                    pending.append(target)
+
+
+@functools.cache
+def _digest(module: str, name: str) -> str:
+    digest = hashlib.sha256()
+    for (where, what), node in sorted(_reach((module, name)), key=lambda item: item[0]):
+        text = ""
+        if node is not None:
+            text = ast.dump(_WithoutProse().visit(ast.parse(ast.unparse(node))))
+        digest.update(f"{where}.{what}\n{text}\n".encode())
+    return digest.hexdigest()
+
+
+def source_hash(version: Version) -> str:
+    """16 hexadecimal digits that change when the code of the version's kernels, launches or constants does."""
+    return _digest(version.plan.__module__, version.plan.__name__)[:16]
+
+
+def kernel_identity(kernel: Kernel) -> str:
+    """A text that is equal for equal kernels: code, closure constants, signature and compile options."""
+    function = kernel.function
+    root = function.__qualname__.split(".")[0]
+    closure = [
+        (name, repr(cell.cell_contents))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        if not callable(cell.cell_contents)
+    ]
+    code = _digest(function.__module__, root)
+    return f"{code} {function.__qualname__} {closure} {kernel.signature} {kernel.max_threads} {kernel.fast_math}"

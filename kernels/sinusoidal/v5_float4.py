@@ -1,0 +1,141 @@
+"""Sinusoidal V5: full fusion, frequencies cached in shared memory, 128-bit loads, fast sine and cosine.
+
+Each block computes the frequency of every dim once; each thread embeds the query and its key, dim by
+dim, inside the dot product, so the query's embedding is computed again for every key.
+
+Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+from numba.cuda import libdevice
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_cos, fast_sin
+from ..device.vector import ld4
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+    require_shared,
+)
+from ..version import Kernel, Launch, Plan, Problem, register
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = (head * seq_q + query) * hdim
+    kv_head = head * seq_k * hdim
+
+    dim = tid
+    while dim < hdim:
+        exponent = float32(uint32(2) * (dim // uint32(2))) / float32(hdim)
+        shared[EXTRA + dim] = float32(1.0) / libdevice.powf(float32(FREQUENCY_BASE), exponent)
+        dim += THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = kv_head + (tile_start + key) * hdim
+            score = float32(0.0)
+            position = float32(tile_start + key)
+            dim = uint32(0)
+            while dim < hdim:
+                a = ld4(q, q_row + dim)
+                b = ld4(k, k_row + dim)
+                freq = ld4(shared, EXTRA + dim)
+                score += (
+                    (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
+                    + (a.y + fast_cos(float32(query) * freq.y)) * (b.y + fast_cos(position * freq.y))
+                    + (a.z + fast_sin(float32(query) * freq.z)) * (b.z + fast_sin(position * freq.z))
+                    + (a.w + fast_cos(float32(query) * freq.w)) * (b.w + fast_cos(position * freq.w))
+                )
+                dim += uint32(4)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out[q_row + dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out[q_row + dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out[q_row + dim] = out[q_row + dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="sinusoidal",
+    title="Full fusion: cached frequencies, float4",
+    baseline="sinusoidal_separate_float4",
+    source='Fusing Positional Embeddings into Attention Kernels, "V4-V5"',
+    change="everything in one kernel",
+    iterations=100,
+)
+def sinusoidal_v5(problem: Problem) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "sinusoidal")
+    layout = online_layout(frequency=problem.hdim)
+    require_shared(layout, problem)
+    attend = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (attend,),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,308 @@
+"""What a kernel version is: a problem goes in, a plan of launches over named buffers comes out.
+
+Three runtimes consume the same plan and no version knows which: `runtime.gpu` runs and times it,
+`runtime.emulator` executes its PTX with NumPy, `runtime.compile` reports its resources.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+
+FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16", "decode")
+DTYPES = ("float32", "float16", "bfloat16")
+CACHES = ("none", "rotated", "raw")
+TABLES = ("computed", "float32", "float16", "float8")
+PEER_PREFIXES = ("torch_", "flashinfer_", "triton_", "flex_")
+
+Status = Literal["ok", "wrong"]
+HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
+
+
+class Unsupported(ValueError):
+    """A version cannot take a problem; the message says what was asked and what is allowed."""
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One attention problem; every field is a column of the data.
+
+    Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`,
+    out like q. Query i sits at position `q_offset + i`, key j at position j. `rotary_dim` is the
+    number of leading dims that RoPE rotates (0 where nothing rotates). Fields a family does not use
+    keep their defaults. `None` asks for the usual value: kv_heads = heads, seq_k = seq_q,
+    q_offset = seq_k - seq_q.
+
+    Raises:
+        ValueError: a field is out of its range; the message names the field and what is allowed.
+    """
+
+    family: str
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = None  # type: ignore[assignment]
+    seq_q: int = 64
+    seq_k: int = None  # type: ignore[assignment]
+    hdim: int = 512
+    rotary_dim: int = 0
+    dtype: str = "float32"
+    causal: bool = False
+    q_offset: int = None  # type: ignore[assignment]
+    cache: str = "none"
+    table: str = "computed"
+
+    def __post_init__(self) -> None:
+        def fill(name: str, value: int) -> None:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+        fill("kv_heads", self.heads)
+        fill("seq_k", self.seq_q)
+        fill("q_offset", self.seq_k - self.seq_q)
+        object.__setattr__(self, "causal", bool(self.causal))
+        for name, allowed in (("family", FAMILIES), ("dtype", DTYPES), ("cache", CACHES), ("table", TABLES)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+        for name in ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be an integer of 1 or more")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads is {self.heads}; it must be a multiple of kv_heads, which is {self.kv_heads}")
+        if not 0 <= self.rotary_dim <= self.hdim or self.rotary_dim % 2:
+            raise ValueError(
+                f"rotary_dim is {self.rotary_dim}; it must be even and between 0 and hdim, which is {self.hdim}"
+            )
+
+    @property
+    def softmax_scale(self) -> float:
+        return 1.0 / math.sqrt(self.hdim)
+
+    @property
+    def q_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.heads, self.seq_q, self.hdim)
+
+    @property
+    def kv_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.kv_heads, self.seq_k, self.hdim)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of both products, counted as two: 4 * batch * heads * seq_q * seq_k * hdim."""
+        return 4 * self.batch * self.heads * self.seq_q * self.seq_k * self.hdim
+
+    def __str__(self) -> str:
+        rotary = f" R{self.rotary_dim}" if self.rotary_dim else ""
+        keys = f"/{self.seq_k}" if self.seq_k != self.seq_q else ""
+        mask = " causal" if self.causal else ""
+        return f"{self.family} B{self.batch} H{self.heads} S{self.seq_q}{keys} D{self.hdim}{rotary}{mask}"
+
+
+PROBLEM_COLUMNS = tuple(f.name for f in fields(Problem))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Python function for Numba CUDA with its signature.
+
+    `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
+    `max_threads` is the launch bound handed to the compiler.
+    """
+
+    function: Callable[..., None]
+    signature: tuple[Any, ...]
+    max_threads: int | None = None
+    fast_math: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+class SharedLayout(Mapping[str, int]):
+    """Named float32 arrays in dynamic shared memory, one after the other.
+
+    `SharedLayout(scores=64, reduction=32)["reduction"]` is the offset (64) in elements.
+    """
+
+    def __init__(self, **sizes: int) -> None:
+        self.sizes = {name: int(size) for name, size in sizes.items()}
+        self._offsets: dict[str, int] = {}
+        end = 0
+        for name, size in sizes.items():
+            self._offsets[name] = end
+            end += int(size)
+        self.nbytes = 4 * end
+
+    def __getitem__(self, name: str) -> int:
+        return self._offsets[name]
+
+    def __iter__(self):
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def place(self, byte: int) -> str:
+        """The name of the array that holds a byte offset, or "shared" if none does."""
+        for name, start in self._offsets.items():
+            if 4 * start <= byte < 4 * (start + self.sizes[name]):
+                return name
+        return "shared"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks."""
+
+    kernel: Kernel
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple[str | int | float, ...]
+    shared: SharedLayout = field(default_factory=SharedLayout)
+    cluster: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", tuple(int(size) for size in self.grid))
+        object.__setattr__(self, "block", tuple(int(size) for size in self.block))
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.shared.nbytes
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A host synchronisation that the source's own harness makes at this point of each call."""
+
+
+SYNC = Sync()
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Global memory of a plan.
+
+    `init` gives the contents of a table; q, k and v are filled by whoever runs the plan; everything
+    else starts as NaN and counts as unwritten. `padding` elements behind the end are allocated (as
+    NaN) but out of bounds: only a version with a declared out-of-bounds read has any.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    init: Callable[[], np.ndarray] | None = None
+    padding: int = 0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """A defect that a version is known to have, and that a check must see: no more, no fewer."""
+
+    kind: HazardKind
+    kernel: str
+    place: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a version solves a problem: launches and host syncs over named buffers.
+
+    A peer has a `call(q, k, v) -> out` on torch tensors instead of launches.
+    `expected` says whether the result is right, `defect` how it is wrong.
+    """
+
+    problem: Problem
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    steps: tuple[Launch | Sync, ...] = ()
+    call: Callable[..., Any] | None = None
+    expected: Status = "ok"
+    defect: str = ""
+    hazards: tuple[Hazard, ...] = ()
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Launch))
+
+
+@dataclass(frozen=True)
+class Version:
+    """One entry of the log: what it is, and the function that plans it."""
+
+    id: str
+    family: str
+    title: str
+    source: str
+    change: str
+    parent: str | None
+    baseline: str | None
+    iterations: int
+    plan: Callable[[Problem], Plan]
+
+    @property
+    def module(self) -> str:
+        return self.plan.__module__
+
+    @property
+    def is_peer(self) -> bool:
+        return self.id.startswith(PEER_PREFIXES)
+
+    def __call__(self, problem: Problem) -> Plan:
+        """Plan `problem`. Raises: Unsupported, with what was asked and what is allowed."""
+        return self.plan(problem)
+
+
+VERSIONS: dict[str, Version] = {}
+
+
+def register(
+    *,
+    family: str,
+    title: str,
+    source: str,
+    change: str = "",
+    parent: str | None = None,
+    baseline: str | None = None,
+    iterations: int = 20,
+) -> Callable[[Callable[[Problem], Plan]], Callable[[Problem], Plan]]:
+    """Register the decorated planner as the version that bears its name.
+
+    `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
+    `iterations` is the length of the timing loop of the source's harness.
+
+    Raises:
+        ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
+    """
+
+    def decorate(plan: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
+        name = plan.__name__
+        if name in VERSIONS:
+            raise ValueError(f"version {name!r} is registered twice: {VERSIONS[name].module} and {plan.__module__}")
+        for role, other in (("parent", parent), ("baseline", baseline)):
+            if other is not None and other not in VERSIONS:
+                raise ValueError(
+                    f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
+                )
+        VERSIONS[name] = Version(
+            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan
+        )
+        return plan
+
+    return decorate
+
+
+def version(name: str) -> Version:
+    """The version called `name`. Raises: KeyError with the known ids."""
+    try:
+        return VERSIONS[name]
+    except KeyError:
+        raise KeyError(f"no version is called {name!r}; known: {', '.join(VERSIONS)}") from None
