@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
 MEASURED = DATA / "measured"
 
-PARSERS = {"text": str, "integer": int, "number": float, "flag": lambda text: {"0": False, "1": True}[text]}
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "text": str,
+    "integer": int,
+    "number": float,
+    "flag": lambda text: {"0": False, "1": True}[text],
+}
 
 
 class DataError(ValueError):
@@ -121,20 +126,29 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("source_document", "text", "title of the document, or name of the log"),
         Column("locator", "text", "where in it"),
         Column("family", "text", "attention, sinusoidal, rope or fp16"),
-        Column("version", "text", "version as the specification names it", optional=True),
-        Column("baseline", "text", "what a speedup compares with", optional=True),
+        Column("version", "text", "id of the version, or the words of the document where there is none", optional=True),
+        Column("baseline", "text", "what a speedup compares with, named like version", optional=True),
         Column("batch", "integer", "batch size", optional=True),
         Column("heads", "integer", "heads", optional=True),
         Column("seq_q", "integer", "queries", optional=True),
         Column("seq_k", "integer", "keys", optional=True),
         Column("hdim", "integer", "head dim", optional=True),
         Column("rotary_dim", "integer", "rotated dims", optional=True),
-        Column("dtype", "text", "dtype", optional=True),
-        Column("gpu", "text", "GPU", optional=True),
-        Column("quantity", "text", "what is stated"),
-        Column("value", "text", "the stated value"),
-        Column("unit", "text", "its unit", optional=True),
+        Column("dtype", "text", "float32 or float16", optional=True),
+        Column("gpu", "text", "GPU it was measured on", optional=True),
+        Column("quantity", "text", "what is stated: time_ms, speedup, percent, tflops, ..."),
+        Column("value", "number", "the stated value"),
+        Column("unit", "text", "its unit; x_faster and x_slower say which way a speedup goes", optional=True),
         Column("note", "text", "context", optional=True),
+    ),
+    "counts": (
+        _VERSION,
+        *PROBLEM,
+        Column("launch", "integer", "which launch of the call, from 0"),
+        Column("target", "text", "compute target of the PTX that was executed"),
+        Column("counter", "text", "what is counted, such as global.read.sectors (32 B each)"),
+        Column("value", "number", "the count over all blocks of the launch"),
+        _SOURCE_HASH,
     ),
 }
 
@@ -300,6 +314,7 @@ def dictionary() -> str:
         "checks": "measured/<gpu>/checks.csv",
         "timings": "measured/<gpu>/timings.csv",
         "published": "published.csv",
+        "counts": "counts.csv",
     }
     for table, columns in SCHEMAS.items():
         lines += [f"## {places[table]}", "", "| column | kind | meaning |", "|---|---|---|"]

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -47,7 +48,7 @@ def identity() -> dict[str, Any]:
     }
 
 
-def _median_us(work, repeats: int = REPEATS) -> float:
+def _median_us(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     work()
     torch.cuda.synchronize()
     times = []
@@ -61,7 +62,7 @@ def _median_us(work, repeats: int = REPEATS) -> float:
     return float(np.median(times))
 
 
-def _launch(kernel: Kernel, grid: int, block: int, values, types):
+def _launch(kernel: Kernel, grid: int, block: int, values: Sequence[Any], types: Sequence[Any]) -> Callable[[], None]:
     function = load_ptx(compile_ptx(kernel, device_target()))
     return prepare_launch(function, (grid,), (block,), values, types)
 
@@ -128,7 +129,7 @@ def ceilings() -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _nvml():
+def _nvml() -> Iterator[tuple[Any, Any]]:
     """NVML and the handle of torch's current GPU, or None and None where NVML does not answer."""
     try:
         import pynvml

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -130,7 +130,7 @@ class SharedLayout(Mapping[str, int]):
     `SharedLayout(scores=64, reduction=32)["reduction"]` is the offset (64) in elements.
     """
 
-    def __init__(self, **sizes: int) -> None:
+    def __init__(self, **sizes: int | np.integer) -> None:
         self.sizes = {name: int(size) for name, size in sizes.items()}
         self._offsets: dict[str, int] = {}
         end = 0
@@ -142,7 +142,7 @@ class SharedLayout(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         return self._offsets[name]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._offsets)
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Launch:
 
     kernel: Kernel
     grid: tuple[int, ...]
-    block: tuple[int, ...]
+    block: tuple[int | np.integer, ...]
     args: tuple[str | int | float, ...]
     shared: SharedLayout = field(default_factory=SharedLayout)
     cluster: int = 1
@@ -205,7 +205,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Hazard:
-    """A defect that a version is known to have, and that a check must see: no more, no fewer."""
+    """A defect that a version is known to have, and that a check must see: no more, no fewer.
+
+    `place` is a buffer or an array of the shared layout.
+    """
 
     kind: HazardKind
     kernel: str

@@ -50,12 +50,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         key += THREADS
     row_sum = block_sum_unshared(row_sum, shared, reduction)
 
-    inverse = float32(0.0)
-    if row_sum > float32(0.0):
-        inverse = float32(1.0) / row_sum
     key = tid
     while key < seq_k:
-        shared[key] = shared[key] * inverse
+        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
         key += THREADS
     cuda.syncthreads()
 

@@ -10,7 +10,7 @@ from ..log import FREQUENCY_BASE
 from ..version import Buffer, Problem
 
 
-def _table(function, seq: int, rotary_dim: int) -> np.ndarray:
+def _table(function: np.ufunc, seq: int, rotary_dim: int) -> np.ndarray:
     pair = np.arange(rotary_dim) // 2
     angle = np.arange(seq)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / rotary_dim)
     return function(angle).astype(np.float32)

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import types as _types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def _pretend_device(cc: tuple[int, int]) -> Iterator[None]:
         _dispatcher.get_current_device = original
 
 
-def _cached(key: str, suffix: str, make) -> bytes:
+def _cached(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
     path = CACHE / key[:2] / f"{key}{suffix}"
     with contextlib.suppress(OSError):
         return path.read_bytes()
@@ -194,4 +194,4 @@ def blocks_per_sm(launch: Launch, target: str) -> int:
     shared = launch.shared_bytes + used.static_shared_bytes + limits.reserved_shared_bytes
     shared = -(-shared // SHARED_UNIT) * SHARED_UNIT
     by_shared = limits.shared_bytes // shared if shared else limits.blocks
-    return min(limits.blocks, limits.warps // warps, warps_by_registers // warps, by_shared)
+    return int(min(limits.blocks, limits.warps // warps, warps_by_registers // warps, by_shared))

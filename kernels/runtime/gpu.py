@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes
 
 
 @functools.cache
-def _launch_entry():
+def _launch_entry() -> Any:
     """The driver's cuLaunchKernelEx without the bindings' checks: 2 us a launch where they take 8."""
     entry = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     entry.argtypes = (ctypes.c_void_p,) * 4
@@ -32,7 +33,7 @@ class GpuError(RuntimeError):
     """The driver refused a call, or there is no GPU to run on."""
 
 
-def _check(result):
+def _check(result: tuple[Any, ...]) -> Any:
     code, *values = result
     if code != driver.CUresult.CUDA_SUCCESS:
         raise GpuError(f"the CUDA driver answered {code.name}")
@@ -61,7 +62,7 @@ def _attribute(name: str) -> int:
 
 
 @functools.cache
-def load_ptx(ptx: str):
+def load_ptx(ptx: str) -> Any:
     """The driver's function for the one kernel in `ptx`, on the current device."""
     require_gpu()
     torch.zeros(1, device="cuda")  # makes torch's context current, which the module then belongs to
@@ -70,11 +71,19 @@ def load_ptx(ptx: str):
 
 
 @functools.cache
-def _function(kernel: Kernel):
+def _function(kernel: Kernel) -> Any:
     return load_ptx(compile_ptx(kernel, device_target()))
 
 
-def prepare_launch(function, grid, block, values, types, shared_bytes=0, cluster=1) -> Callable[[], None]:
+def prepare_launch(
+    function: Any,
+    grid: Sequence[int],
+    block: Sequence[int | np.integer],
+    values: Sequence[Any],
+    types: Sequence[Any],
+    shared_bytes: int = 0,
+    cluster: int = 1,
+) -> Callable[[], None]:
     """A bare driver launch with prebuilt arguments, to torch's current stream at the time of the call.
 
     Raises:
@@ -111,7 +120,7 @@ def prepare_launch(function, grid, block, values, types, shared_bytes=0, cluster
     device, configuration, handle = torch.cuda.current_device(), config.getPtr(), int(function)
     config.hStream = 0
 
-    def launch(_alive=(cells, pointers)) -> None:
+    def launch(_alive: Any = (cells, pointers)) -> None:
         stream = current_raw_stream(device)
         if stream != int(config.hStream):
             config.hStream = stream
@@ -175,10 +184,10 @@ class Program:
         self._out: torch.Tensor | None = None
         self._steps = [tuple(self._prepare(step, copy) for step in self._plan_steps()) for copy in range(copies)]
 
-    def _plan_steps(self):
+    def _plan_steps(self) -> tuple[Any, ...]:
         return self.plan.steps if self.plan.call is None else (self.plan.call, SYNC)
 
-    def _prepare(self, step, copy: int) -> Callable[[], object]:
+    def _prepare(self, step: Any, copy: int) -> Callable[[], object]:
         if isinstance(step, Sync):
             return torch.cuda.synchronize
         if isinstance(step, Launch):
@@ -191,7 +200,8 @@ class Program:
         return call
 
     def _prepare_launch(self, launch: Launch, copy: int) -> Callable[[], None]:
-        values, types = [], []
+        values: list[Any] = []
+        types: list[Any] = []
         for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
             if isinstance(argument, str):
                 values.append(self.buffers[copy, argument].data_ptr())

@@ -10,7 +10,7 @@ from ..log import FREQUENCY_BASE
 from ..version import Buffer, Problem
 
 
-def _table(function, seq: int, hdim: int) -> np.ndarray:
+def _table(function: np.ufunc, seq: int, hdim: int) -> np.ndarray:
     pair = np.arange(hdim) // 2
     angle = np.arange(seq)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / hdim)
     return function(angle).astype(np.float32)

@@ -1,0 +1,518 @@
+"""Loads, stores, atomics and asynchronous copies: checked, counted and entered in the shadows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .memory import (
+    GAP,
+    GLOBAL_BASE,
+    I64,
+    LOCAL_WINDOW,
+    PADDING,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    U8,
+    UNWRITTEN,
+    WRITTEN,
+    Memory,
+    Order,
+    Shadow,
+)
+from .report import Finding
+
+if TYPE_CHECKING:
+    from .decoding import Mask
+    from .execute import Row
+    from .module import Module
+
+SECTOR = 32
+
+
+class LaunchAborted(Exception):
+    """An access that no memory backs: the launch ends here, as it would on the hardware."""
+
+
+class MemoryUnit:
+    """Everything a launch does to memory. Lanes are given as an index array, or None for all of a row."""
+
+    def __init__(
+        self,
+        module: Module,
+        memory: Memory,
+        order: Order,
+        written_params: set[str],
+        place_of: Callable[[int], str],
+        rng: np.random.Generator,
+    ) -> None:
+        self.module = module
+        self.memory = memory
+        self.order = order
+        self.place_of = place_of
+        self.rng = rng
+        self.counts: Counter[str] = Counter()
+        self.findings: list[Finding] = []
+        self.current = 0
+        self.granule = module.granule
+        self.granule_shift = module.granule.bit_length() - 1
+        sectors = len(memory.data) // SECTOR
+        self.touched = {"read": np.zeros(sectors, bool), "write": np.zeros(sectors, bool)}
+        self.complete = [
+            bool((memory.state[s:e] == WRITTEN).all()) for s, e in zip(memory.starts, memory.ends, strict=True)
+        ]
+        self.shadows = {
+            index: Shadow((memory.ends[index] - memory.starts[index]) // self.granule + 1, order, "grid")
+            for index, name in enumerate(memory.names)
+            if name in written_params
+        }
+        self._places: dict[int, str] = {}
+
+    def begin(self, index: int) -> None:
+        """A new step for the memory instruction at `index`."""
+        self.current = index
+        self.order.tick(index)
+
+    # --- findings -----------------------------------------------------------------------------------
+
+    def found(self, kind: str, space: str, place: str, thread: int, count: int, other: int = -1) -> None:
+        block, thread = self.order.block_and_thread(int(thread))
+        text = self.module.instructions[self.current].text
+        against = self.module.instructions[other].text if other >= 0 else ""
+        self.findings.append(Finding(kind, self.module.name, space, place, block, thread, text, against, count))
+
+    def _found_each(
+        self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, others: np.ndarray | None = None
+    ) -> None:
+        """One finding per place; `places` are arena offsets (global) or offsets in the block's memory."""
+        name_of = self.memory.place if space == "global" else self.shared_place
+        names = {int(offset): name_of(int(offset)) for offset in np.unique(places)}
+        labels = np.array([names[int(offset)] for offset in places])
+        for name in dict.fromkeys(labels.tolist()):
+            chosen = np.flatnonzero(labels == name)
+            other = int(self.order.trace[int(others[chosen[0]]) >> 32]) if others is not None else -1
+            self.found(kind, space, name, threads[chosen[0]], len(chosen), other)
+
+    def shared_place(self, offset: int) -> str:
+        if offset not in self._places:
+            self._places[offset] = self._shared_place(offset)
+        return self._places[offset]
+
+    def _shared_place(self, offset: int) -> str:
+        source = self.module.source
+        if offset >= source.static_bytes:
+            return self.place_of(offset - source.static_bytes)
+        for name, size in source.shared_sizes.items():
+            if source.shared[name] <= offset < source.shared[name] + size:
+                return name
+        return "shared"
+
+    def _abort(self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, bad: np.ndarray) -> None:
+        self._found_each(kind, space, places[bad], threads[bad])
+        raise LaunchAborted
+
+    # --- addresses ----------------------------------------------------------------------------------
+
+    def _global(
+        self, row: Row, lanes: np.ndarray | None, addresses: np.ndarray, width: int, access: str
+    ) -> tuple[np.ndarray, list]:
+        """Check a global access. Returns arena offsets and [(buffer, selection or None)]."""
+        memory = self.memory
+        offsets = addresses - GLOBAL_BASE
+        threads = row.threads if lanes is None else row.threads[lanes]
+        bad = (offsets & (width - 1)) != 0
+        if bad.any():
+            self._abort("misaligned", "global", offsets, threads, bad)
+        low, high = int(offsets.min()), int(offsets.max()) + width
+        buffer = memory.index_of(low)
+        inside = buffer >= 0 and high <= memory.ends[buffer]
+        if not (inside and (access == "write" or self.complete[buffer])):
+            outside = (offsets < 0) | (offsets + width > len(memory.data))
+            if outside.any():
+                self._abort("out_of_bounds", "global", offsets, threads, outside)
+            states = memory.state.reshape(-1, width)[offsets // width]
+            worst = states.min(axis=1)
+            fatal = worst == GAP if access == "read" else worst <= PADDING
+            if fatal.any():
+                self._abort("out_of_bounds", "global", offsets, threads, fatal)
+            if access != "write":
+                for state, kind in ((PADDING, "out_of_bounds"), (UNWRITTEN, "uninitialised")):
+                    hit = (states == state).any(axis=1)
+                    if hit.any():
+                        self._found_each(kind, "global", offsets[hit], threads[hit])
+        if inside:
+            buffers: list[tuple[int, np.ndarray | None]] = [(buffer, None)]
+        else:
+            owner = np.searchsorted(memory.starts, offsets, side="right") - 1
+            buffers = [(int(k), np.flatnonzero(owner == k)) for k in np.unique(owner)]
+        for direction in {"read": ("read",), "write": ("write",), "atomic": ("read", "write")}[access]:
+            self._count_sectors(row, lanes, offsets, buffers, direction)
+        if access == "read":
+            self.counts["global.read.bytes_requested"] += width * len(offsets)
+        return offsets, buffers
+
+    def _count_sectors(
+        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, direction: str
+    ) -> None:
+        sectors = offsets >> 5
+        if lanes is not None:
+            sparse = np.full(row.size, -1, I64)
+            sparse[lanes] = sectors
+            sectors = sparse
+        grid = sectors.reshape(-1, 32)
+        if not (grid[:, 1:] >= grid[:, :-1]).all():
+            grid = np.sort(grid, axis=1)
+        first = np.empty(grid.shape, bool)
+        first[:, 0] = grid[:, 0] >= 0
+        np.not_equal(grid[:, 1:], grid[:, :-1], out=first[:, 1:])
+        distinct = grid[first]
+        self.touched[direction][distinct] = True
+        name = f"global.{direction}.sectors"
+        self.counts[name] += len(distinct)
+        if len(buffers) == 1:
+            self.counts[f"{name}.{self.memory.names[buffers[0][0]]}"] += len(distinct)
+        else:
+            owner = np.searchsorted(self.memory.starts, distinct * SECTOR, side="right") - 1
+            for buffer, _ in buffers:
+                self.counts[f"{name}.{self.memory.names[buffer]}"] += int(np.count_nonzero(owner == buffer))
+
+    def _shared(
+        self,
+        row: Row,
+        lanes: np.ndarray | None,
+        addresses: np.ndarray,
+        width: int,
+        distributed: bool,
+        count: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Check a shared access. Returns offsets in the block's memory and indices in the batch's."""
+        memory = row.shared
+        threads = row.threads if lanes is None else row.threads[lanes]
+        base = row.shared_base if lanes is None else row.shared_base[lanes]
+        offsets = addresses
+        ranks = addresses >> RANK_SHIFT
+        if ranks.any():
+            offsets = addresses & ((1 << RANK_SHIFT) - 1)
+            own = (base // memory.stride) % self.order.cluster
+            rank = np.where(ranks == 0, own, ranks - 1)
+            beyond = (rank < 0) | (rank >= self.order.cluster)
+            if not distributed:
+                beyond |= rank != own
+            if beyond.any():
+                self._abort("out_of_bounds", "shared", offsets, threads, beyond)
+            base = base + (rank - own) * memory.stride
+        bad = (offsets & (width - 1)) != 0
+        if bad.any():
+            self._abort("misaligned", "shared", offsets, threads, bad)
+        if int(offsets.max()) + width > memory.size:
+            self._abort("out_of_bounds", "shared", offsets, threads, offsets + width > memory.size)
+        if count:
+            self._count_wavefronts(row, lanes, offsets, width)
+        return offsets, base + offsets
+
+    def _count_wavefronts(self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
+        unit = max(width, 4)
+        banks = 128 // unit
+        words = offsets // unit
+        if lanes is None:
+            requests = row.size // 32
+            phases = words.reshape(-1, banks)
+            if (phases.max(axis=1) - phases.min(axis=1) < banks).all():
+                self.counts["shared.requests"] += requests
+                self.counts["shared.wavefronts"] += len(phases)
+                return
+        else:
+            sparse = np.full(row.size, -1, I64)
+            sparse[lanes] = words
+            words = sparse
+            requests = int(np.count_nonzero((words >= 0).reshape(-1, 32).any(axis=1)))
+            phases = words.reshape(-1, banks)
+        keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
+        distinct = keyed >= 0
+        distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]
+        phase, lane = np.nonzero(distinct)
+        per_bank = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=phases.size).reshape(-1, banks)
+        self.counts["shared.requests"] += requests
+        self.counts["shared.wavefronts"] += int(per_bank.max(axis=1).sum())
+
+    def _granules(self, positions: np.ndarray, threads: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        granules = positions >> self.granule_shift
+        per_access = width >> self.granule_shift
+        if per_access == 1:
+            return granules, threads
+        return (granules[:, None] + np.arange(per_access)).ravel(), np.repeat(threads, per_access)
+
+    # --- loads --------------------------------------------------------------------------------------
+
+    def load(
+        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, width: int
+    ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+        """Returns the active lanes (None: all), the bytes they read from, and where in them (in units of `width`)."""
+        lanes = None if mask is True else np.flatnonzero(mask)
+        active = addresses if lanes is None else addresses[lanes]
+        if space == "global":
+            offsets, buffers = self._global(row, lanes, active, width, "read")
+            self._race_global_read(row, lanes, offsets, buffers, width)
+            return lanes, self.memory.data, offsets // width
+        if space == "local":
+            return lanes, row.local, self._local(row, lanes, active, width)
+        offsets, positions = self._shared(row, lanes, active, width, space == "cluster")
+        self._read_shared(row, lanes, offsets, positions, width)
+        return lanes, row.shared.data, positions // width
+
+    def _read_shared(
+        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, positions: np.ndarray, width: int
+    ) -> None:
+        threads = row.threads if lanes is None else row.threads[lanes]
+        if lanes is None and (positions.reshape(-1, 32) == positions[::32, None]).all():
+            # a broadcast: two lanes of each warp stand for all of them
+            self._check_shared_read(row, offsets[::32], positions[::32], threads[::32], width, 32)
+            self._check_shared_read(row, offsets[1::32], positions[1::32], threads[1::32], width, 0)
+        else:
+            self._check_shared_read(row, offsets, positions, threads, width, 1)
+
+    def _check_shared_read(
+        self, row: Row, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
+    ) -> None:
+        if weight:
+            written = row.shared.written.reshape(-1, width)[positions // width]
+            if not written.all():
+                hit = ~written.all(axis=1)
+                self._found_each(
+                    "uninitialised", "shared", np.repeat(offsets[hit], weight), np.repeat(threads[hit], weight)
+                )
+        granules, owners = self._granules(positions, threads, width)
+        racing = row.shared.shadow.read(granules, owners)
+        if racing is not None and weight:
+            self._report_shared(row, granules, owners, racing)
+
+    def _report_shared(self, row: Row, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
+        hit = racing != 0
+        if hit.any():
+            offsets = (granules[hit] << self.granule_shift) % row.shared.stride
+            self._found_each("race", "shared", offsets, owners[hit], racing[hit])
+
+    def _race_global_read(
+        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, width: int
+    ) -> None:
+        for buffer, selection in buffers:
+            shadow = self.shadows.get(buffer)
+            if shadow is None:
+                continue
+            granules, owners = self._global_granules(row, lanes, offsets, buffer, selection, width)
+            racing = shadow.read(granules, owners)
+            self._report_global(buffer, granules, owners, racing)
+
+    def _global_granules(
+        self,
+        row: Row,
+        lanes: np.ndarray | None,
+        offsets: np.ndarray,
+        buffer: int,
+        selection: np.ndarray | None,
+        width: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        threads = row.threads if lanes is None else row.threads[lanes]
+        start, end = self.memory.starts[buffer], self.memory.ends[buffer]
+        if selection is None:
+            return self._granules(offsets - start, threads, width)
+        granules, owners = self._granules(offsets[selection] - start, threads[selection], width)
+        inside = granules << self.granule_shift < end - start  # the rest lies in the padding
+        return granules[inside], owners[inside]
+
+    def _report_global(self, buffer: int, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray | None) -> None:
+        if racing is not None and racing.any():
+            hit = racing != 0
+            offsets = self.memory.starts[buffer] + (granules[hit] << self.granule_shift)
+            self._found_each("race", "global", offsets, owners[hit], racing[hit])
+
+    def _local(self, row: Row, lanes: np.ndarray | None, addresses: np.ndarray, width: int) -> np.ndarray:
+        threads = row.threads if lanes is None else row.threads[lanes]
+        for kind, bad in (
+            ("misaligned", (addresses & (width - 1)) != 0),
+            ("out_of_bounds", (addresses < 0) | (addresses + width > self.module.source.local_bytes)),
+        ):
+            if bad.any():
+                self.found(kind, "local", "local", threads[bad][0], int(bad.sum()))
+                raise LaunchAborted
+        base = row.local_base if lanes is None else row.local_base[lanes]
+        return (base + addresses) // width
+
+    # --- stores -------------------------------------------------------------------------------------
+
+    def store(self, row: Row, mask: Mask, space: str, addresses: np.ndarray, values: np.ndarray) -> None:
+        """`values` is [lanes of the row] or [lanes, vector elements]."""
+        lanes = None if mask is True else np.flatnonzero(mask)
+        active, values = (addresses, values) if lanes is None else (addresses[lanes], values[lanes])
+        values = np.ascontiguousarray(values)
+        width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
+        if space == "local":
+            row.local.view(values.dtype).reshape(-1, *values.shape[1:])[self._local(row, lanes, active, width)] = values
+        elif space == "global":
+            offsets, buffers = self._global(row, lanes, active, width, "write")
+            threads = row.threads if lanes is None else row.threads[lanes]
+            data = self.memory.data
+            for buffer, selection in buffers:
+                granules, owners = self._global_granules(row, lanes, offsets, buffer, selection, width)
+                chosen = values if selection is None else values[selection]
+                changed = self._changed(data[self.memory.starts[buffer] :], granules, chosen)
+                shadow = self.shadows.get(buffer)
+                if shadow is not None:
+                    self._report_global(buffer, granules, owners, shadow.write(granules, owners, changed, None))
+                if not self.complete[buffer]:
+                    spots = offsets if selection is None else offsets[selection]
+                    self.memory.state.reshape(-1, width)[spots // width] = WRITTEN
+            lost = self._put(data, offsets // width, values)
+            if lost.any():
+                self._same_step_race("global", offsets[lost], threads[lost])
+        else:
+            offsets, positions = self._shared(row, lanes, active, width, space == "cluster")
+            threads = row.threads if lanes is None else row.threads[lanes]
+            self._write_shared(row, threads, offsets, positions, values)
+
+    def _write_shared(
+        self, row: Row, threads: np.ndarray, offsets: np.ndarray, positions: np.ndarray, values: np.ndarray
+    ) -> None:
+        shared = row.shared
+        width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
+        granules, owners = self._granules(positions, threads, width)
+        changed = self._changed(shared.data, granules, values)
+        racing = shared.shadow.write(granules, owners, changed, None)
+        if racing is not None:
+            self._report_shared(row, granules, owners, racing)
+        lost = self._put(shared.data, positions // width, values)
+        shared.written.reshape(-1, width)[positions // width] = 1
+        if lost.any():
+            self._same_step_race("shared", offsets[lost], threads[lost])
+
+    def _changed(self, data: np.ndarray, granules: np.ndarray, values: np.ndarray) -> np.ndarray:
+        kind = np.dtype(f"u{self.granule}")
+        usable = len(data) // self.granule * self.granule
+        new = values.reshape(-1).view(kind)
+        old = data[:usable].view(kind)[granules]
+        if len(new) != len(old):  # part of a vector lies in the padding; a store there has ended the launch
+            return np.ones(len(old), bool)
+        return old != new
+
+    @staticmethod
+    def _put(data: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Store and tell whose value did not survive another lane's different one."""
+        kind = np.dtype(f"u{values.dtype.itemsize}")
+        bits = values.view(kind)
+        table = data.view(kind).reshape(-1, *values.shape[1:])
+        table[slots] = bits
+        lost = table[slots] != bits
+        return lost if lost.ndim == 1 else lost.any(axis=1)
+
+    def _same_step_race(self, space: str, offsets: np.ndarray, threads: np.ndarray) -> None:
+        now = np.full(len(offsets), self.order.now << 32, I64)
+        self._found_each("race", space, offsets, threads, now)
+
+    # --- atomics ------------------------------------------------------------------------------------
+
+    def atomic(
+        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
+    ) -> tuple:
+        """Apply `operation(old, *operands)` lane by lane in random order. Returns (lanes, old values)."""
+        lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+        active = addresses[lanes]
+        values = [operand[lanes] for operand in operands]
+        dtype = values[0].dtype
+        width = dtype.itemsize
+        threads = row.threads[lanes]
+        is_atomic = self.module.is_atomic
+        everywhere = np.ones(len(lanes) * max(width >> self.granule_shift, 1), bool)
+        if space == "global":
+            slots, buffers = self._global(row, lanes, active, width, "atomic")
+            for buffer, selection in buffers:
+                granules, owners = self._global_granules(row, lanes, slots, buffer, selection, width)
+                shadow = self.shadows.get(buffer)
+                if shadow is not None:
+                    racing = shadow.write(granules, owners, everywhere[: len(granules)], is_atomic)
+                    self._report_global(buffer, granules, owners, racing)
+            data = self.memory.data
+        else:
+            offsets, slots = self._shared(row, lanes, active, width, space == "cluster")
+            written = row.shared.written.reshape(-1, width)[slots // width].all(axis=1)
+            if not written.all():
+                self._found_each("uninitialised", "shared", offsets[~written], threads[~written])
+            granules, owners = self._granules(slots, threads, width)
+            racing = row.shared.shadow.write(granules, owners, everywhere, is_atomic)
+            if racing is not None:
+                self._report_shared(row, granules, owners, racing)
+            data = row.shared.data
+        table, slots = data.view(dtype), slots // width
+        old = np.empty(len(lanes), dtype)
+        waiting = self.rng.permutation(len(lanes))
+        while len(waiting):
+            _, first = np.unique(slots[waiting], return_index=True)
+            turn = waiting[first]
+            old[turn] = table[slots[turn]]
+            table[slots[turn]] = operation(old[turn], *(value[turn] for value in values))
+            waiting = np.delete(waiting, first)
+        return lanes, old
+
+    # --- asynchronous copies ------------------------------------------------------------------------
+
+    def copy_async(
+        self, row: Row, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
+    ) -> None:
+        """cp.async: the source is read now, the destination changes at its wait and counts as unwritten until then.
+
+        Only the first `used` bytes of each lane are read, the rest of `size` is filled with zeros.
+        """
+        lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+        data = np.zeros((len(lanes), size), U8)
+        partial = np.full(len(lanes), size) if used is None else used[lanes].astype(I64)
+        for length in np.unique(partial[partial > 0]).tolist():
+            chosen = np.flatnonzero(partial == length)
+            if length & (length - 1):
+                raise NotImplementedError(f"cp.async of {length} bytes")
+            offsets, buffers = self._global(row, lanes[chosen], source[lanes[chosen]], length, "read")
+            self._race_global_read(row, lanes[chosen], offsets, buffers, length)
+            data[chosen, :length] = self.memory.data.reshape(-1, length)[offsets // length]
+        threads = row.threads[lanes]
+        offsets, positions = self._shared(row, lanes, destination[lanes], size, False)
+        granules, owners = self._granules(positions, threads, size)
+        racing = row.shared.shadow.write(granules, owners, np.ones(len(granules), bool), None, record=False)
+        if racing is not None:
+            self._report_shared(row, granules, owners, racing)
+        row.shared.written.reshape(-1, size)[positions // size] = 0
+        row.copies.append((lanes, row.groups_committed[lanes].copy(), offsets, positions, data))
+
+    def wait_async(self, row: Row, mask: Mask, pending: int | None) -> None:
+        """Land the copies of all but the last `pending` committed groups of each lane (None: of all copies)."""
+        kept = []
+        active = np.ones(row.size, bool) if mask is True else mask
+        for lanes, group, offsets, positions, data in row.copies:
+            landing = active[lanes]
+            if pending is not None:
+                landing = landing & (group < row.groups_committed[lanes] - pending)
+            if landing.any():
+                words = data[landing].view(np.uint32)
+                self._write_shared(row, row.threads[lanes[landing]], offsets[landing], positions[landing], words)
+            if not landing.all():
+                stay = ~landing
+                kept.append((lanes[stay], group[stay], offsets[stay], positions[stay], data[stay]))
+        row.copies[:] = kept
+
+    # --- generic addresses --------------------------------------------------------------------------
+
+    @staticmethod
+    def spaces(mask: Mask, addresses: np.ndarray) -> list[tuple[str, Mask, np.ndarray]]:
+        """Split generic addresses: [(space, mask, addresses in that space)]."""
+        parts = []
+        local = addresses >= LOCAL_WINDOW
+        shared = (addresses >= SHARED_WINDOW) & ~local
+        for space, chosen, base in (
+            ("global", ~(local | shared), 0),
+            ("cluster", shared, SHARED_WINDOW),
+            ("local", local, LOCAL_WINDOW),
+        ):
+            chosen = chosen & mask
+            if chosen.any():
+                parts.append((space, True if chosen.all() else chosen, addresses - base))
+        return parts

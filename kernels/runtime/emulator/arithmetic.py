@@ -1,0 +1,333 @@
+"""Arithmetic of PTX on NumPy arrays, where NumPy's own functions differ from it.
+
+Every function takes arrays or NumPy scalars of the instruction's type and returns a new array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+F16, F32, F64 = np.float16, np.float32, np.float64
+U8, U16, U32, U64 = np.uint8, np.uint16, np.uint32, np.uint64
+I32, I64 = np.int32, np.int64
+
+SMALLEST_NORMAL = F32(2.0**-126)
+_BELOW_F32 = I64(0x1FFFFFFF)
+_HALF_ULP_OF_F32 = I64(0x10000000)
+
+
+# --- floating point -------------------------------------------------------------------------------
+
+
+def flush(x):
+    """Subnormal float32 to zero of the same sign (.ftz)."""
+    return np.where(np.abs(x) < SMALLEST_NORMAL, np.copysign(F32(0), x), x)
+
+
+def saturate(x):
+    """Clamp to [0, 1], NaN to 0 (.sat)."""
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def sum_to_odd(x, y):
+    """x + y in float64, rounded to odd: a later rounding to a narrower format is then exact."""
+    total = np.asarray(x + y)
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    inexact = (error != 0) & np.isfinite(total)
+    even = (total.view(I64) & 1) == 0
+    return np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+
+
+def narrow(x: np.ndarray, rounding: str, dtype: type = F32) -> np.ndarray:
+    """float64 (exact or rounded to odd) to a narrower float. `rounding` is rn, rz, rm or rp."""
+    nearest: np.ndarray = np.asarray(x).astype(dtype)
+    if rounding == "rn":
+        return nearest
+    above, below = nearest > x, nearest < x
+    down = above & (x > 0) if rounding == "rz" else above if rounding == "rm" else False
+    up = below & (x < 0) if rounding == "rz" else below if rounding == "rp" else False
+    lower = np.where(down, np.nextafter(nearest, dtype(-np.inf)), nearest)
+    return np.where(up, np.nextafter(nearest, dtype(np.inf)), lower)
+
+
+def fma32(a, b, c):
+    """a * b + c with one rounding to nearest.
+
+    The product is exact in float64, so the float64 sum rounds wrongly only where it lies exactly
+    half-way between two float32 or where the result is subnormal; those few are summed again to odd.
+    """
+    product = np.multiply(a, b, dtype=F64)
+    total = product + c
+    suspect = (total.view(I64) & _BELOW_F32) == _HALF_ULP_OF_F32
+    suspect |= (np.abs(total) < SMALLEST_NORMAL) & (total != 0)
+    if np.any(suspect):
+        total = np.where(suspect, sum_to_odd(product, np.asarray(c, F64)), total)
+    return total.astype(F32)
+
+
+def fma32_directed(rounding: str) -> Callable:
+    def fma(a, b, c):
+        return directed_sum(np.multiply(a, b, dtype=F64), np.asarray(c, F64), rounding)
+
+    return fma
+
+
+def directed_sum(x: np.ndarray, y: np.ndarray, rounding: str) -> np.ndarray:
+    """x + y of float64 values, rounded to float32 as `rounding` says; an exact zero is -0 when rounding down."""
+    result = narrow(sum_to_odd(x, y), rounding)
+    if rounding == "rm":
+        result = np.where((result == 0) & (np.signbit(x) | np.signbit(y)) & (x + y == 0), F32(-0.0), result)
+    return result
+
+
+def fma64(a, b, c):
+    """a * b + c of float64 with one rounding (Boldo and Melquiond), for products below 2**970."""
+    a, b, c = (np.asarray(x, F64) for x in (a, b, c))
+
+    def split(x):
+        scaled = x * F64(2**27 + 1)
+        high = scaled - (scaled - x)
+        return high, x - high
+
+    def two_sum(x, y):
+        total = x + y
+        part = total - x
+        return total, (x - (total - part)) + (y - part)
+
+    high = a * b
+    (a1, a2), (b1, b2) = split(a), split(b)
+    low = a2 * b2 - (((high - a1 * b1) - a2 * b1) - a1 * b2)
+    t1, t2 = two_sum(c, low)
+    v1, v2 = two_sum(high, t1)
+    exact = v1 + sum_to_odd(t2, v2)
+    return np.where(np.isfinite(exact), exact, high + c)
+
+
+def fma16(a, b, c):
+    return sum_to_odd(np.multiply(a, b, dtype=F64), np.asarray(c, F64)).astype(F16)
+
+
+def through_float32(ufunc):
+    """A float16 operation: float32 is wide enough for its double rounding to be harmless."""
+    return lambda *args: ufunc(*(np.asarray(x, F32) for x in args)).astype(F16)
+
+
+def _bits_type(x):
+    return np.dtype(f"u{np.asarray(x).dtype.itemsize}")
+
+
+def _select_zero(result, a, b, combine):
+    zero = result == 0
+    if np.any(zero):
+        kind = _bits_type(result)
+        signs = combine(np.asarray(a).view(kind), np.asarray(b).view(kind)).view(result.dtype)
+        result = np.where(zero & (a == b), signs, result)
+    return result
+
+
+def maximum(a, b):
+    """The larger; NaN only if both are; -0 < +0."""
+    return _select_zero(np.fmax(a, b), a, b, np.bitwise_and)
+
+
+def minimum(a, b):
+    """The smaller; NaN only if both are; -0 < +0."""
+    return _select_zero(np.fmin(a, b), a, b, np.bitwise_or)
+
+
+def maximum_nan(a, b):
+    return _select_zero(np.maximum(a, b), a, b, np.bitwise_and)
+
+
+def minimum_nan(a, b):
+    return _select_zero(np.minimum(a, b), a, b, np.bitwise_or)
+
+
+def in_float64(function):
+    """An .approx instruction: the float64 function, rounded once. The hardware's error is larger."""
+    return lambda x: function(np.asarray(x, F64)).astype(F32)
+
+
+def bfloat16_bits(x):
+    """float32 to the bits of the nearest bfloat16 (uint16)."""
+    bits = np.asarray(x, F32).view(U32)
+    rounded = (bits + U32(0x7FFF) + ((bits >> U32(16)) & U32(1))) >> U32(16)
+    return np.where(np.isnan(x), U32(0x7FFF), rounded).astype(U16)
+
+
+def from_bfloat16(bits):
+    return (np.asarray(bits).astype(U32) << U32(16)).view(F32)
+
+
+def tf32_bits(x):
+    """float32 to tf32, ties away from zero (.rna): the low 13 bits are cleared."""
+    bits = np.asarray(x, F32).view(U32)
+    rounded = (bits + U32(0x1000)) & U32(0xFFFFE000)
+    return np.where(np.isfinite(x), rounded, np.where(np.isnan(x), U32(0x7FFFFFFF), bits))
+
+
+def from_float8(bits: np.ndarray, exponent_bits: int) -> np.ndarray:
+    """float8 e4m3 or e5m2 bits to float16."""
+    if exponent_bits == 5:
+        return (bits.astype(U16) << U16(8)).view(F16)
+    code = bits.astype(I32)
+    exponent, mantissa = (code >> 3) & 15, code & 7
+    size = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    size = np.where((code & 127) == 127, np.nan, size)
+    return np.where(code >= 128, -size, size).astype(F16)
+
+
+INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+def float_to_int(x: np.ndarray, rounding: str, dtype: np.dtype) -> np.ndarray:
+    """Float to integer as `cvt` does: rounded, saturated; NaN gives 0, or the top bit if either side has 64 bits."""
+    info = np.iinfo(dtype)
+    wide = INTEGRAL[rounding](np.asarray(x, F64))
+    upper, lower = F64(float(info.max) + 1) if info.bits < 64 else F64(2.0 ** (63 + (info.min == 0))), F64(info.min)
+    inside = (wide >= lower) & (wide < upper)
+    whole = np.where(inside, wide, 0).astype(dtype)
+    whole = np.where(wide >= upper, dtype.type(info.max), np.where(wide < lower, dtype.type(info.min), whole))
+    wide_type = info.bits == 64 or np.asarray(x).dtype == F64
+    nan = np.array(1 << (info.bits - 1), f"u{dtype.itemsize}").view(dtype) if wide_type else dtype.type(0)
+    return np.where(np.isnan(wide), nan, whole).astype(dtype)
+
+
+def clamp_int(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Integer to integer with .sat."""
+    info, source = np.iinfo(dtype), np.iinfo(np.asarray(x).dtype)
+    return np.clip(x, max(info.min, source.min), min(info.max, source.max)).astype(dtype)
+
+
+# --- integers -------------------------------------------------------------------------------------
+
+
+def _unsigned(x):
+    return np.asarray(x).view(_bits_type(x))
+
+
+def divide_int(a, b):
+    """Quotient rounded toward zero; all ones for a zero divisor, as the hardware gives."""
+    a, b = np.asarray(a), np.asarray(b)
+    magnitude = _unsigned(np.abs(a)) // np.where(b == 0, 1, _unsigned(np.abs(b))).astype(_bits_type(b))
+    quotient = magnitude.view(a.dtype)
+    quotient = np.where((a < 0) != (b < 0), np.negative(quotient), quotient)
+    return np.where(b == 0, ~a.dtype.type(0), quotient)
+
+
+def remainder_int(a, b):
+    """Remainder with the sign of the dividend; the dividend for a zero divisor."""
+    safe = np.where(np.equal(b, 0), np.asarray(b).dtype.type(1), b)
+    return np.where(np.equal(b, 0), a, a - divide_int(a, safe) * safe)
+
+
+def multiply_high(a, b):
+    """The upper half of the product."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.itemsize < 8:
+        bits = 8 * a.dtype.itemsize
+        wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
+        return (a.astype(wide) * b.astype(wide) >> wide.type(bits)).astype(a.dtype)
+    low, half = U64(0xFFFFFFFF), U64(32)
+    x, y = a.view(U64), b.view(U64)
+    x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
+    middle = x1 * y0 + (x0 * y0 >> half)
+    carry = x0 * y1 + (middle & low)
+    high = x1 * y1 + (middle >> half) + (carry >> half)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, U64(0)) - np.where(b < 0, x, U64(0))
+    return high.view(a.dtype)
+
+
+def shift_right_signed(x, amount):
+    bits = 8 * np.asarray(x).dtype.itemsize
+    return np.right_shift(x, np.minimum(amount, U32(bits - 1)).astype(np.asarray(x).dtype))
+
+
+def funnel(left: bool, clamp: bool) -> Callable:
+    """shf: shift the 64 bits high:low, return the upper (left) or lower (right) word."""
+
+    def shift(low, high, amount):
+        count = (np.minimum(amount, U32(32)) if clamp else amount & U32(31)).astype(U64)
+        both = (np.asarray(high).astype(U64) << U64(32)) | np.asarray(low).astype(U64)
+        return (both << count >> U64(32) if left else both >> count).astype(U32)
+
+    return shift
+
+
+def extract_bits(a, position, length):
+    """bfe: `length` bits from `position` on, extended by the sign of the field for signed types."""
+    a = np.asarray(a)
+    bits = 8 * a.dtype.itemsize
+    position, length = np.asarray(position & U32(255)), np.asarray(length & U32(255))
+    unsigned = np.dtype(f"u{a.dtype.itemsize}").type
+    raw = np.right_shift(a.view(unsigned), position.astype(unsigned))
+    kept = np.minimum(length, U32(bits)).astype(unsigned)
+    mask = np.left_shift(unsigned(1), kept) - unsigned(1)  # a shift by all the bits gives 0, so the mask is full
+    field = raw & mask
+    if a.dtype.kind == "i":
+        top = np.minimum(position.astype(I64) + length - 1, bits - 1)
+        negative = (np.right_shift(a.view(unsigned), np.maximum(top, 0).astype(unsigned)) & unsigned(1)) == 1
+        field = np.where(negative & (length != 0), field | ~mask, field)
+        beyond = np.maximum(bits - position.astype(I64), 0)
+        missing = ~(np.left_shift(unsigned(1), beyond.astype(unsigned)) - unsigned(1))
+        field = np.where(negative & (length != 0), field | missing, field)
+    return field.astype(unsigned).view(a.dtype)
+
+
+def insert_bits(a, b, position, length):
+    """bfi: the low `length` bits of `a` put into `b` at `position`."""
+    unsigned = np.asarray(a).dtype.type
+    bits = 8 * np.asarray(a).dtype.itemsize
+    position, length = np.asarray(position & U32(255)), np.asarray(length & U32(255))
+    mask = np.left_shift(unsigned(1), np.minimum(length, U32(bits)).astype(unsigned)) - unsigned(1)
+    place = position.astype(unsigned)
+    return (b & ~np.left_shift(mask, place)) | np.left_shift(a & mask, place)
+
+
+def reverse_bits(x):
+    x = np.asarray(x)
+    by_byte = x.astype(x.dtype.newbyteorder(">")).view(U8).reshape(*x.shape, x.dtype.itemsize)
+    bits = np.unpackbits(by_byte, axis=-1)[..., ::-1]
+    return np.packbits(bits, axis=-1).view(x.dtype.newbyteorder(">")).reshape(x.shape).astype(x.dtype)
+
+
+def leading_zeros(x):
+    x = np.array(x)
+    bits = 8 * x.dtype.itemsize
+    for shift in (1, 2, 4, 8, 16, 32)[: bits.bit_length() - 1]:
+        x |= x >> x.dtype.type(shift)
+    return U32(bits) - np.bitwise_count(x).astype(U32)
+
+
+def count_bits(x):
+    return np.bitwise_count(x).astype(U32)
+
+
+def permute_bytes(a, b, selector):
+    """prmt: four bytes picked from b:a; a selector with its top bit set repeats the byte's sign."""
+    both = (np.asarray(b).astype(U64) << U64(32)) | np.asarray(a).astype(U64)
+    result: Any = U32(0)
+    for byte in range(4):
+        pick = (np.asarray(selector) >> U32(4 * byte)) & U32(15)
+        value = ((both >> ((pick & U32(7)).astype(U64) * U64(8))) & U64(255)).astype(U32)
+        value = np.where(pick & U32(8), np.where(value & U32(128), U32(255), U32(0)), value)
+        result = result | (value << U32(8 * byte))
+    return result
+
+
+def logic3(table: int) -> Callable:
+    """lop3: any function of three bits, given by its truth table."""
+
+    def logic(a, b, c):
+        result = U32(0)
+        for term in range(8):
+            if table >> term & 1:
+                result = result | (a if term & 4 else ~a) & (b if term & 2 else ~b) & (c if term & 1 else ~c)
+        return result
+
+    return logic

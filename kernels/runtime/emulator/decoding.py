@@ -1,0 +1,222 @@
+"""From a statement to an instruction: the registry of opcodes, and what their decoders share.
+
+A decoder takes a `Decoding` and returns a closure `step(row, mask)`, or None for what the scheduler does
+itself. A mask is True for all lanes of the row, or bool[lanes].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import arithmetic as am
+from .ptx import WIDTHS, Statement, split_operands
+from .report import UnknownInstruction
+
+if TYPE_CHECKING:
+    from .execute import Row
+    from .module import Module
+
+PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT = range(6)
+
+F32, U32 = np.float32, np.uint32
+U32_TYPE = np.dtype(U32)
+Mask = Any
+Step = Callable[["Row", Mask], None]
+Decoder = Callable[["Decoding"], Step | None]
+DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
+ROUNDINGS = "rn rz rm rp"
+LANES = np.arange(32)
+BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
+    """Register the decoder of some opcodes with the modifiers it understands (types are always allowed)."""
+
+    def register(decoder: Decoder) -> Decoder:
+        for name in names.split():
+            DECODERS[name] = (decoder, frozenset(modifiers.split()))
+        return decoder
+
+    return register
+
+
+@dataclass
+class Instruction:
+    """One decoded instruction. `step(row, mask)` does it; `members` is the slot of a warp instruction's member mask."""
+
+    text: str
+    opcode: str
+    kind: int
+    counter: str
+    step: Step
+    guard: int = -1
+    negated: bool = False
+    target: int = -1
+    members: int = -1
+
+
+class Decoding:
+    """One statement on its way to an Instruction."""
+
+    def __init__(self, module: Module, statement: Statement, index: int) -> None:
+        self.module, self.statement, self.index = module, statement, index
+        self.head, *self.modifiers = statement.parts
+        self.operands = statement.operands
+        self.types = [part for part in self.modifiers if part in WIDTHS]
+        self.flags = {part for part in self.modifiers if part not in WIDTHS}
+        self.kind = PLAIN
+        self.target = self.members = -1
+
+    @property
+    def type(self) -> str:
+        if not self.types:
+            raise self.unknown("it has no type")
+        return self.types[-1]
+
+    @property
+    def is_float(self) -> bool:
+        return self.type in ("f16", "f32", "f64", "f16x2")
+
+    def unknown(self, why: str) -> UnknownInstruction:
+        return UnknownInstruction(f"{self.statement.opcode}: {why} in '{self.statement.text}'")
+
+    def flag(self, choices: str, default: str = "") -> str:
+        """The one modifier out of some."""
+        return next((part for part in self.modifiers if part in choices.split()), default)
+
+    def source(self, position: int, kind: str | np.dtype | None = None) -> int:
+        return self.module.operand(self.operands[position], kind or self.type)
+
+    def sources(self, *positions: int) -> list[int]:
+        return [self.source(position) for position in positions]
+
+    def result(self, position: int = 0, kind: str | np.dtype | None = None) -> int:
+        return self.module.result(self.operands[position], kind or self.type)
+
+    def predicate(self, text: str) -> tuple[int, bool]:
+        """Slot of a predicate operand, and whether it is negated."""
+        return self.module.operand(text.lstrip("!"), "pred"), text.startswith("!")
+
+    def vector(self, position: int) -> list[str]:
+        return split_operands(self.operands[position].strip("{} "))
+
+    def apply(self, function: Callable, *sources: int) -> Step:
+        """A closure that computes `function` of slots into the first operand; ufuncs write in place."""
+        target = self.result()
+        if self.type == "f32" and "ftz" in self.flags:
+            function = flushed(function)
+        if "sat" in self.flags and self.is_float:
+            function = after(am.saturate, function)
+        return elementwise(function, target, *sources)
+
+
+def nothing(row: Row, mask: Mask) -> None:
+    """The step of an instruction that the scheduler itself carries out, or that has no effect here."""
+
+
+def elementwise(function: Callable, out: int, *sources: int) -> Step:
+    """A closure that puts `function` of the source slots into the slot `out`."""
+    if isinstance(function, np.ufunc):
+        if len(sources) == 1:
+            (a,) = sources
+
+            def step(row, mask):
+                views = row.views
+                function(views[a], out=views[out], where=mask)
+
+        else:
+            a, b = sources
+
+            def step(row, mask):
+                views = row.views
+                function(views[a], views[b], out=views[out], where=mask)
+
+    else:
+
+        def step(row, mask):
+            views = row.views
+            np.copyto(views[out], function(*[views[s] for s in sources]), where=mask)
+
+    return step
+
+
+def flushed(function: Callable) -> Callable:
+    """`function` with subnormal float32 operands and results taken as zero (.ftz)."""
+
+    def on_flushed(*args):
+        result = function(*(am.flush(a) if getattr(a, "dtype", None) == F32 else a for a in args))
+        return am.flush(result) if result.dtype == F32 else result
+
+    return on_flushed
+
+
+def after(second: Callable, first: Callable) -> Callable:
+    return lambda *args: second(first(*args))
+
+
+def decode(module: Module, statement: Statement, index: int) -> Instruction:
+    """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
+    decoding = Decoding(module, statement, index)
+    head = decoding.head
+    if head not in DECODERS:
+        raise UnknownInstruction(f"opcode {statement.opcode} in '{statement.text}'")
+    decoder, allowed = DECODERS[head]
+    strange = {flag for flag in decoding.flags - allowed if not flag.startswith(("L1::", "L2::"))}
+    if strange:
+        raise decoding.unknown(f"modifier {', '.join(sorted(strange))}")
+    try:
+        step = decoder(decoding)
+    except UnknownInstruction as error:
+        raise UnknownInstruction(f"{statement.opcode}: {error}") from error
+    except (IndexError, KeyError, ValueError, StopIteration) as error:
+        raise decoding.unknown(f"{type(error).__name__} {error}") from error
+    guard = module.operand(statement.guard, "pred") if statement.guard else -1
+    counter = "inst." + _counter(decoding)
+    text = statement.text
+    return Instruction(
+        text,
+        statement.opcode,
+        decoding.kind,
+        counter,
+        step or nothing,
+        guard,
+        statement.negated,
+        decoding.target,
+        decoding.members,
+    )
+
+
+def _counter(d: Decoding) -> str:
+    head, types = d.head, d.types
+    if head in ("sin", "cos", "ex2", "lg2", "rcp", "rsqrt", "sqrt", "tanh"):
+        return f"mufu.{head}"
+    if head in ("ld", "st", "atom", "red"):
+        if "param" in d.flags:
+            return "other"
+        space = d.flag("global shared shared::cta shared::cluster local const", "global").split("::")[0]
+        return ("atom." if head in ("atom", "red") else f"{head}.") + space.replace("const", "global")
+    if head == "ldmatrix":
+        return "ld.shared"
+    if head == "cp":
+        return "cp_async" if "shared" in d.flags else "other"
+    if head in ("shfl", "mma", "cvt"):
+        return head
+    if head in ("bar", "barrier"):
+        return "barrier"
+    if head in ("bra", "ret", "exit"):
+        return "control"
+    if head in ("mov", "cvta", "selp", "slct", "mapa", "vote", "match", "activemask", "membar", "fence"):
+        return "other"
+    if not types:
+        return "other"
+    if "f64" in types:
+        return "fp64"
+    if {"f16", "f16x2"} & set(types):
+        return "fp16"
+    if "f32" in types:
+        return "fma" if head in ("fma", "mad") else "fp32"
+    return "int"

@@ -1,0 +1,260 @@
+"""Memory with its shadows: which bytes exist, which were written, and who touched them last.
+
+Race detection. A step counter `now` stamps every access; a shadow entry is `stamp << 32 | thread`. An
+earlier access by u is ordered before one by t if u is t, or if a barrier of the smallest unit that
+holds both (warp, block, cluster) completed in between. Thread ids are codes whose upper bits are the
+codes of warp, block and cluster, so that one shift gives each.
+
+For every granule the shadow keeps the last writer, the latest reader, and for each unit the latest
+reader outside the unit of the latest reader. That is enough to decide exactly whether any earlier
+reader is unordered with a writer: where the latest reader shares the writer's unit and is ordered,
+only readers outside that unit can be unordered, and the latest of them decides.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+I64, U8, U32 = np.int64, np.uint8, np.uint32
+
+GAP, PADDING, UNWRITTEN, WRITTEN = range(4)
+GUARD = 4096
+GLOBAL_BASE = 1 << 36
+SHARED_WINDOW = 1 << 40  # generic addresses of shared memory
+LOCAL_WINDOW = 1 << 41
+RANK_SHIFT = 24  # a shared::cluster address: (rank + 1) << 24 | offset; no rank means the own block
+THREAD = I64(0xFFFFFFFF)
+
+
+def bits_for(count: int) -> int:
+    return max(count - 1, 0).bit_length()
+
+
+class Order:
+    """Step counter and the last barrier of every warp, block and cluster of one launch."""
+
+    def __init__(self, blocks: int, warps: int, cluster: int) -> None:
+        self.cluster = cluster
+        self.rank_bits = bits_for(cluster)
+        self.block_shift = 5 + bits_for(warps)
+        self.cluster_shift = self.block_shift + self.rank_bits
+        codes = -(-blocks // cluster) << self.rank_bits
+        self.warp_sync = np.zeros(codes << bits_for(warps), I64)
+        self.block_sync = np.zeros(codes, I64)
+        self.cluster_sync = np.zeros(codes >> self.rank_bits, I64)
+        self.now = 1
+        self.trace = array("i", [-1, -1])  # instruction index of each stamp
+
+    def tick(self, index: int) -> None:
+        self.now += 1
+        self.trace.append(index)
+
+    def code(self, blocks: np.ndarray) -> np.ndarray:
+        """Block codes of linear block indices."""
+        return (blocks // self.cluster << self.rank_bits) | blocks % self.cluster
+
+    def block_and_thread(self, code: int) -> tuple[int, int]:
+        block = code >> self.block_shift
+        cluster, rank = block >> self.rank_bits, block & (1 << self.rank_bits) - 1
+        return cluster * self.cluster + rank, code & (1 << self.block_shift) - 1
+
+    def sync_warps(self, warps: np.ndarray) -> None:
+        self.warp_sync[warps] = self.now << 32
+
+    def sync_blocks(self, blocks: np.ndarray) -> None:
+        self.block_sync[blocks] = self.now << 32
+        self.warp_sync.reshape(len(self.block_sync), -1)[blocks] = self.now << 32
+
+    def sync_clusters(self, clusters: np.ndarray) -> None:
+        self.cluster_sync[clusters] = self.now << 32
+        self.sync_blocks((clusters[:, None] << self.rank_bits | np.arange(1 << self.rank_bits)).ravel())
+
+    def unordered(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """Which earlier accesses no barrier separates from an access by `threads` now."""
+        other = entries & THREAD
+        apart = other ^ threads
+        since = np.where(
+            apart >> self.block_shift == 0,
+            np.where(apart >> 5 == 0, self.warp_sync[threads >> 5], self.block_sync[threads >> self.block_shift]),
+            np.where(apart >> self.cluster_shift == 0, self.cluster_sync[threads >> self.cluster_shift], 0),
+        )
+        return (entries != 0) & (apart != 0) & (entries >= since)
+
+
+class Shadow:
+    """Last accesses of each granule. `shared` by one "block", one "cluster" or the whole "grid"."""
+
+    def __init__(self, granules: int, order: Order, scope: str) -> None:
+        self.order = order
+        self.scope = scope
+        self.writer = np.zeros(granules, I64)
+        self.reader = np.zeros(granules, I64)
+        units = [0, 5, order.block_shift, order.cluster_shift]
+        count = {"block": 2, "cluster": 3, "grid": 3 if order.cluster == 1 else 4}[scope]
+        self.outside = [(unit, np.zeros(granules, I64)) for unit in units[:count]]
+
+    def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
+        """Whether a cheap test shows all entries ordered: own, or before the last barrier of all who share."""
+        if self.scope == "grid":
+            old = entries == 0
+        elif self.scope == "cluster":
+            old = entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
+        else:
+            old = entries < self.order.block_sync[threads >> self.order.block_shift]
+        return bool((old | ((entries & THREAD) == threads)).all())
+
+    def read(self, granules: np.ndarray, threads: np.ndarray) -> np.ndarray | None:
+        """Record reads. Returns the racing earlier writers (0 where there is none), or None."""
+        writers = self.writer[granules]
+        racing = None
+        if not self._settled(writers, threads):
+            racing = np.where(self.order.unordered(writers, threads), writers, 0)
+        stamps = threads | (self.order.now << 32)
+        previous = self.reader[granules]
+        if not self._settled(previous, threads):
+            apart = (previous ^ threads) & THREAD
+            for unit, latest in self.outside:
+                moved = (apart >> unit != 0) & (previous != 0)
+                latest[granules[moved]] = previous[moved]
+        self.reader[granules] = stamps
+        winners = self.reader[granules]
+        lost = np.flatnonzero(winners != stamps)
+        if len(lost):
+            apart = winners[lost] ^ stamps[lost]
+            for unit, latest in self.outside:
+                differ = lost[apart >> unit != 0]
+                latest[granules[differ]] = stamps[differ]
+        return racing
+
+    def write(
+        self,
+        granules: np.ndarray,
+        threads: np.ndarray,
+        changed: np.ndarray,
+        atomic: np.ndarray | None,
+        record: bool = True,
+    ) -> np.ndarray | None:
+        """Record writes. Returns racing earlier accesses (0 where there is none), or None.
+
+        `changed` says where the value differs from the old one: equal values do not race. `atomic` is
+        None for plain stores, else it says of every instruction of the module whether it is atomic.
+        `record=False` only checks.
+        """
+        writers = self.writer[granules]
+        racing = None
+        if not self._settled(writers, threads):
+            bad = self.order.unordered(writers, threads) & changed
+            if atomic is not None:
+                bad &= ~atomic[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
+            racing = np.where(bad, writers, 0)
+        readers = self.reader[granules]
+        if not self._settled(readers, threads):
+            racing = np.zeros_like(readers) if racing is None else racing
+            for entries in (readers, *(latest[granules] for _, latest in self.outside)):
+                racing = np.where(self.order.unordered(entries, threads) & (racing == 0), entries, racing)
+        if record:
+            self.writer[granules] = threads | (self.order.now << 32)
+        return racing
+
+
+class Memory:
+    """Global memory: the buffers of a plan in one arena with guard gaps between them.
+
+    Buffers are copied in; `memory[name]` is a view of the current contents. Which bytes were written
+    persists from launch to launch. `padding` bytes behind a buffer exist, hold 0xFF (NaN) and are out
+    of bounds. `unwritten` buffers keep their contents but count as never written.
+    """
+
+    def __init__(
+        self,
+        buffers: Mapping[str, np.ndarray],
+        unwritten: Iterable[str] = (),
+        padding: Mapping[str, int] | None = None,
+    ) -> None:
+        self.data = np.full(GUARD, 0xFF, U8)
+        self.state = np.full(GUARD, GAP, U8)
+        self.names: list[str] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self._types: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+        self._add(buffers, set(unwritten), padding or {})
+
+    def _add(self, buffers: Mapping[str, np.ndarray], unwritten: set[str], padding: Mapping[str, int]) -> None:
+        data, state, position = [self.data], [self.state], len(self.data)
+        for name, buffer in buffers.items():
+            content = np.ascontiguousarray(buffer).reshape(-1).view(U8)
+            size, extra = len(content), padding.get(name, 0)
+            room = -(-(size + extra) // 256) * 256 + GUARD
+            block, flags = np.full(room, 0xFF, U8), np.full(room, GAP, U8)
+            block[:size] = content
+            flags[:size] = UNWRITTEN if name in unwritten else WRITTEN
+            flags[size : size + extra] = PADDING
+            data.append(block)
+            state.append(flags)
+            self.names.append(name)
+            self.starts.append(position)
+            self.ends.append(position + size)
+            self._types[name] = (buffer.shape, buffer.dtype)
+            position += room
+        self.data, self.state = np.concatenate(data), np.concatenate(state)
+
+    def add_constants(self, constants: Mapping[str, np.ndarray]) -> None:
+        """Put a module's initialised variables behind the buffers, unless they are there already."""
+        missing = {name: value for name, value in constants.items() if name not in self._types}
+        if missing:
+            self._add(missing, set(), {})
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        shape, dtype = self._types[name]
+        index = self.names.index(name)
+        return self.data[self.starts[index] : self.ends[index]].view(dtype).reshape(shape)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._types
+
+    def address(self, name: str) -> int:
+        if name not in self._types:
+            raise KeyError(f"no buffer is called {name!r}; known: {', '.join(self.names)}")
+        return GLOBAL_BASE + self.starts[self.names.index(name)]
+
+    def written(self, name: str) -> np.ndarray:
+        """bool per byte of the buffer: whether anybody wrote it."""
+        index = self.names.index(name)
+        return self.state[self.starts[index] : self.ends[index]] == WRITTEN
+
+    def index_of(self, offset: int) -> int:
+        """Index of the buffer that starts at or last before an arena offset; -1 before the first."""
+        return bisect_right(self.starts, offset) - 1
+
+    def place(self, offset: int) -> str:
+        """Name of the buffer nearest to an arena offset, for findings."""
+        inside = self.index_of(offset)
+        if inside < 0:
+            return self.names[0] if self.names and -GUARD <= offset < len(self.data) else "nowhere"
+        if offset >= len(self.data):
+            return "nowhere"
+        if offset >= self.starts[inside] - 1 and inside + 1 < len(self.starts):
+            behind, ahead = offset - self.ends[inside], self.starts[inside + 1] - offset
+            if behind > ahead:
+                return self.names[inside + 1]
+        return self.names[inside]
+
+
+class SharedMemory:
+    """Shared memory of the blocks of one batch: `stride` bytes a block, 0xFF and unwritten at first."""
+
+    def __init__(self, blocks: int, size: int, shadow: Shadow, granule: int) -> None:
+        self.size = size
+        self.stride = self.stride_for(size)
+        self.data = np.full(blocks * self.stride, 0xFF, U8)
+        self.written = np.zeros(blocks * self.stride, U8)
+        self.shadow = shadow
+        self.granule = granule
+
+    @staticmethod
+    def stride_for(size: int) -> int:
+        return max(-(-size // 16) * 16, 16)

@@ -1,0 +1,85 @@
+"""Runs all launches of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ...version import Buffer, Kernel, Plan
+from .execute import execute
+from .memory import Memory
+from .module import Module, parse
+from .report import LaunchReport, PlanReport, merge
+
+
+def _dtype(name: str) -> np.dtype:
+    """bfloat16 and float8 are kept as their bits."""
+    return np.dtype({"bfloat16": "uint16", "float8": "uint8"}.get(name, name))
+
+
+def _contents(name: str, buffer: Buffer, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    given = buffer.init() if buffer.init is not None else inputs.get(name)
+    if given is None:
+        return None
+    given = np.asarray(given)
+    if given.size != buffer.size:
+        raise ValueError(f"buffer {name!r} has shape {buffer.shape}, its contents have {given.shape}")
+    dtype = _dtype(buffer.dtype)
+    same_bits = given.dtype.itemsize == dtype.itemsize and dtype.kind == "u"
+    return np.ascontiguousarray(given).view(dtype) if same_bits else given.astype(dtype)
+
+
+def run(
+    plan: Plan,
+    inputs: Mapping[str, np.ndarray],
+    ptx_of: Callable[[Kernel], str] | None = None,
+    seed: int = 0,
+    schedule: str = "random",
+) -> PlanReport:
+    """Run `plan` on `inputs` (q, k and v, shaped like their buffers).
+
+    Buffers that neither `inputs` nor their `init` fills start as NaN bits and count as unwritten, as
+    do padding and shared memory. A launch with a fatal finding ends early; the next one still runs.
+
+    Raises:
+        ValueError: the contents given for a buffer do not fit it.
+        UnknownInstruction: a kernel's PTX holds what the emulator does not know.
+    """
+    if ptx_of is None:
+        from ..compile import compile_ptx
+
+        ptx_of = compile_ptx
+    contents = {name: _contents(name, buffer, inputs) for name, buffer in plan.buffers.items()}
+    unwritten = {name for name, content in contents.items() if content is None}
+    buffers = {}
+    for name, buffer in plan.buffers.items():
+        content = contents[name]
+        if content is None:
+            dtype = _dtype(buffer.dtype)
+            content = np.full(buffer.size * dtype.itemsize, 0xFF, np.uint8).view(dtype)
+        buffers[name] = content.reshape(buffer.shape)
+    padding = {name: buffer.padding * _dtype(buffer.dtype).itemsize for name, buffer in plan.buffers.items()}
+    memory = Memory(buffers, unwritten, padding)
+    modules: dict[str, Module] = {}
+    launches: list[LaunchReport] = []
+    for launch in plan.launches:
+        ptx = ptx_of(launch.kernel)
+        if ptx not in modules:
+            modules[ptx] = parse(ptx, launch.kernel.name)
+        launches.append(
+            execute(
+                modules[ptx],
+                memory,
+                launch.grid,
+                launch.block,
+                launch.args,
+                launch.shared_bytes,
+                launch.shared.place,
+                launch.cluster,
+                seed + len(launches),
+                schedule=schedule,
+            )
+        )
+    results = {name: memory[name].copy() for name in plan.buffers}
+    return PlanReport(results.get("out"), results, launches, merge(f for report in launches for f in report.findings))

@@ -1,0 +1,453 @@
+"""Instructions of single threads: arithmetic, bits, comparison, selection, moves and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from . import arithmetic as am
+from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, after, elementwise, flushed, opcode
+from .memory import LOCAL_WINDOW, SHARED_WINDOW
+from .ptx import WIDTHS, numpy_type
+
+F32, F64, U32 = np.float32, np.float64, np.uint32
+
+
+def on_halves(function: Callable) -> Callable:
+    """A float16 function on both halves of 32-bit registers."""
+
+    def packed(*args):
+        result = function(*(np.atleast_1d(np.ascontiguousarray(a)).view(np.float16).reshape(-1, 2) for a in args))
+        return np.ascontiguousarray(result.astype(np.float16)).view(U32).reshape(-1)
+
+    return packed
+
+
+# --- floating point and integer arithmetic ----------------------------------------------------------
+
+
+@opcode("add sub", f"{ROUNDINGS} ftz sat")
+def _add(d: Decoding) -> Step | None:
+    ufunc = np.add if d.head == "add" else np.subtract
+    function: Callable = ufunc
+    rounding = d.flag(ROUNDINGS, "rn")
+    if rounding != "rn":
+        if d.type != "f32":
+            raise d.unknown("rounding")
+        sign = 1 if d.head == "add" else -1
+        function = lambda a, b: am.directed_sum(np.asarray(a, F64), sign * np.asarray(b, F64), rounding)  # noqa: E731
+    elif d.type == "f16":
+        function = am.through_float32(ufunc)
+    elif d.type == "f16x2":
+        function = on_halves(am.through_float32(ufunc))
+    elif d.type == "s32" and "sat" in d.flags:
+        function = lambda a, b: am.clamp_int(ufunc(a, b, dtype=np.int64), np.dtype(np.int32))  # noqa: E731
+    return d.apply(function, *d.sources(1, 2))
+
+
+@opcode("mul mul24", f"{ROUNDINGS} ftz sat lo hi wide")
+def _mul(d: Decoding) -> Step | None:
+    if d.head == "mul24":
+        raise d.unknown("24-bit product")
+    if d.is_float:
+        rounding = d.flag(ROUNDINGS, "rn")
+        function: Callable = np.multiply
+        if rounding != "rn":
+            if d.type != "f32":
+                raise d.unknown("rounding")
+            function = lambda a, b: am.narrow(np.multiply(a, b, dtype=F64), rounding)  # noqa: E731
+        elif d.type == "f16":
+            function = am.through_float32(np.multiply)
+        elif d.type == "f16x2":
+            function = on_halves(am.through_float32(np.multiply))
+        return d.apply(function, *d.sources(1, 2))
+    part = d.flag("lo hi wide")
+    if part == "wide":
+        return elementwise(partial(np.multiply, dtype=_wide(d.type)), d.result(0, _wide(d.type)), *d.sources(1, 2))
+    return d.apply(PRODUCTS[part], *d.sources(1, 2))
+
+
+PRODUCTS: dict[str, Callable] = {"lo": np.multiply, "hi": am.multiply_high}
+
+
+def _wide(ptx_type: str) -> np.dtype:
+    narrow = numpy_type(ptx_type)
+    return np.dtype(f"{narrow.kind}{2 * narrow.itemsize}")
+
+
+@opcode("mad fma", f"{ROUNDINGS} ftz sat lo hi wide")
+def _mad(d: Decoding) -> Step | None:
+    if d.is_float:
+        rounding = d.flag(ROUNDINGS)
+        if d.type == "f32":
+            function = am.fma32 if rounding == "rn" else am.fma32_directed(rounding)
+        elif rounding == "rn":
+            function = {"f64": am.fma64, "f16": am.fma16, "f16x2": on_halves(am.fma16)}[d.type]
+        else:
+            raise d.unknown("rounding")
+        return d.apply(function, *d.sources(1, 2, 3))
+    part = d.flag("lo hi wide")
+    if part == "wide":
+        wide = _wide(d.type)
+        slots = (*d.sources(1, 2), d.source(3, wide))
+        return elementwise(lambda a, b, c: np.multiply(a, b, dtype=wide) + c, d.result(0, wide), *slots)
+    product = PRODUCTS[part]
+    return d.apply(lambda a, b, c: product(a, b) + c, *d.sources(1, 2, 3))
+
+
+@opcode("div", "rn approx full ftz")
+def _div(d: Decoding) -> Step | None:
+    if not d.is_float:
+        return d.apply(am.divide_int, *d.sources(1, 2))
+    if d.type not in ("f32", "f64") or not d.flag("rn approx full"):
+        raise d.unknown("form")
+    return d.apply(np.divide, *d.sources(1, 2))
+
+
+@opcode("rem")
+def _rem(d: Decoding) -> Step | None:
+    return d.apply(am.remainder_int, *d.sources(1, 2))
+
+
+@opcode("neg abs", "ftz")
+def _neg(d: Decoding) -> Step | None:
+    if d.type == "f16x2":
+        return d.apply(
+            (lambda a: a ^ U32(0x80008000)) if d.head == "neg" else (lambda a: a & U32(0x7FFF7FFF)), d.source(1)
+        )
+    return d.apply(np.negative if d.head == "neg" else np.abs, d.source(1))
+
+
+@opcode("min max", "ftz NaN")
+def _extremum(d: Decoding) -> Step | None:
+    if d.is_float:
+        function = {
+            ("min", 0): am.minimum,
+            ("max", 0): am.maximum,
+            ("min", 1): am.minimum_nan,
+            ("max", 1): am.maximum_nan,
+        }[d.head, int("NaN" in d.flags)]
+        if d.type == "f16x2":
+            function = on_halves(function)
+        return d.apply(function, *d.sources(1, 2))
+    return d.apply(np.minimum if d.head == "min" else np.maximum, *d.sources(1, 2))
+
+
+def _rsqrt(x):
+    return 1 / np.sqrt(x)
+
+
+FUNCTIONS: dict[str, Callable] = {
+    "sin": np.sin,
+    "cos": np.cos,
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rsqrt": _rsqrt,
+    "rcp": np.reciprocal,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
+
+
+@opcode("sin cos ex2 lg2 rsqrt rcp sqrt tanh", "approx ftz rn")
+def _function(d: Decoding) -> Step | None:
+    if d.type not in ("f32", "f64") or (d.type == "f64" and d.head not in ("rcp", "sqrt", "rsqrt")):
+        raise d.unknown("type")
+    function = FUNCTIONS[d.head]
+    if d.type == "f64":
+        return d.apply(function, d.source(1))
+    # for sqrt and reciprocal float64 is wide enough to make the second rounding harmless
+    return d.apply(am.in_float64(function), d.source(1))
+
+
+@opcode("copysign")
+def _copysign(d: Decoding) -> Step | None:
+    return d.apply(lambda a, b: np.copysign(b, a), *d.sources(1, 2))
+
+
+@opcode("testp", "finite infinite number notanumber normal subnormal")
+def _testp(d: Decoding) -> Step | None:
+    smallest = np.finfo(numpy_type(d.type)).smallest_normal
+    tests: dict[str, Callable] = {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= smallest),
+        "subnormal": lambda a: (a != 0) & (np.abs(a) < smallest),
+    }
+    return elementwise(tests[d.flag(" ".join(tests))], d.result(0, "pred"), d.source(1))
+
+
+# --- bits -------------------------------------------------------------------------------------------
+
+
+@opcode("and or xor")
+def _bitwise(d: Decoding) -> Step | None:
+    return d.apply(BITWISE[d.head], *d.sources(1, 2))
+
+
+@opcode("not")
+def _not(d: Decoding) -> Step | None:
+    return d.apply(np.invert, d.source(1))
+
+
+@opcode("cnot")
+def _cnot(d: Decoding) -> Step | None:
+    return d.apply(lambda a: np.equal(a, 0).astype(a.dtype), d.source(1))
+
+
+@opcode("shl shr")
+def _shift(d: Decoding) -> Step | None:
+    # NumPy's shifts of unsigned values give 0 from the width on, as PTX does
+    if d.head == "shl":
+        kind = np.dtype(f"u{WIDTHS[d.type]}")
+        return elementwise(_shift_clamped(np.left_shift), d.result(0, kind), d.source(1, kind), d.source(2, "u32"))
+    function = am.shift_right_signed if d.type[0] == "s" else _shift_clamped(np.right_shift)
+    return d.apply(function, d.source(1), d.source(2, "u32"))
+
+
+def _shift_clamped(ufunc: np.ufunc) -> Callable:
+    def shift(x, amount):
+        kind = x.dtype.type
+        return ufunc(x, np.minimum(amount, U32(8 * x.dtype.itemsize)).astype(kind))
+
+    return shift
+
+
+@opcode("shf", "l r wrap clamp")
+def _shf(d: Decoding) -> Step | None:
+    return d.apply(am.funnel("l" in d.flags, "clamp" in d.flags), d.source(1), d.source(2), d.source(3, "u32"))
+
+
+@opcode("bfe")
+def _bfe(d: Decoding) -> Step | None:
+    return d.apply(am.extract_bits, d.source(1), d.source(2, "u32"), d.source(3, "u32"))
+
+
+@opcode("bfi")
+def _bfi(d: Decoding) -> Step | None:
+    return d.apply(am.insert_bits, d.source(1), d.source(2), d.source(3, "u32"), d.source(4, "u32"))
+
+
+@opcode("brev")
+def _brev(d: Decoding) -> Step | None:
+    return d.apply(am.reverse_bits, d.source(1))
+
+
+@opcode("clz popc")
+def _count(d: Decoding) -> Step | None:
+    return elementwise(am.leading_zeros if d.head == "clz" else am.count_bits, d.result(0, "u32"), d.source(1))
+
+
+@opcode("prmt")
+def _prmt(d: Decoding) -> Step | None:
+    return d.apply(am.permute_bytes, *d.sources(1, 2, 3))
+
+
+@opcode("lop3")
+def _lop3(d: Decoding) -> Step | None:
+    return d.apply(am.logic3(int(d.operands[4], 0)), *d.sources(1, 2, 3))
+
+
+# --- comparison and selection -----------------------------------------------------------------------
+
+
+def _unordered(test: Callable) -> Callable:
+    return lambda a, b: ~test(a, b)
+
+
+COMPARISONS: dict[str, Callable] = {
+    "eq": np.equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal, "neu": np.not_equal,
+    "ltu": _unordered(np.greater_equal), "leu": _unordered(np.greater),
+    "gtu": _unordered(np.less_equal), "geu": _unordered(np.less),
+    "equ": lambda a, b: (a == b) | np.isnan(a) | np.isnan(b),
+    "num": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "nan": lambda a, b: np.isnan(a) | np.isnan(b),
+}  # fmt: skip
+
+
+def _comparison(d: Decoding) -> Callable:
+    name = d.flag("ne " + " ".join(COMPARISONS))
+    if name == "ne":
+        test = (lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b)) if d.is_float else np.not_equal
+    else:
+        test = COMPARISONS[name]
+    return flushed(test) if "ftz" in d.flags and d.type == "f32" else test
+
+
+@opcode("setp", "ne and or xor ftz " + " ".join(COMPARISONS))
+def _setp(d: Decoding) -> Step | None:
+    if d.type == "f16x2":
+        raise d.unknown("packed comparison")
+    test = _comparison(d)
+    first, _, second = d.operands[0].partition("|")
+    outputs = [d.module.result(name.strip(), "pred") for name in (first, second) if name]
+    a, b = d.sources(1, 2)
+    combine = BITWISE.get(d.flag("and or xor"))
+    if len(outputs) == 1 and combine is None:
+        return elementwise(test, outputs[0], a, b)
+    third, negated = d.predicate(d.operands[3]) if combine else (-1, False)
+
+    def step(row, mask):
+        views = row.views
+        true = test(views[a], views[b])
+        results = [true, ~true]
+        if combine:
+            other = ~views[third] if negated else views[third]
+            results = [combine(result, other) for result in results]
+        for output, result in zip(outputs, results, strict=False):
+            np.copyto(views[output], result, where=mask)
+
+    return step
+
+
+@opcode("set", "ne and or xor ftz " + " ".join(COMPARISONS))
+def _set(d: Decoding) -> Step | None:
+    if d.flag("and or xor"):
+        raise d.unknown("combined form")
+    test, to = _comparison(d), numpy_type(d.types[0])
+    true = to.type(1) if to.kind == "f" else np.array(-1, f"i{to.itemsize}").view(to)[()]
+    return elementwise(lambda a, b: np.where(test(a, b), true, to.type(0)), d.result(0, to), *d.sources(1, 2))
+
+
+@opcode("selp")
+def _selp(d: Decoding) -> Step | None:
+    slot, negated = d.predicate(d.operands[3])
+    a, b = d.sources(1, 2)
+    if negated:
+        a, b = b, a
+    return elementwise(lambda p, x, y: np.where(p, x, y), d.result(), slot, a, b)
+
+
+@opcode("slct", "ftz")
+def _slct(d: Decoding) -> Step | None:
+    kind = d.types[0]
+    slots = d.source(3), d.source(1, kind), d.source(2, kind)
+    return elementwise(lambda c, x, y: np.where(c >= 0, x, y), d.result(0, kind), *slots)
+
+
+# --- moves and conversions --------------------------------------------------------------------------
+
+
+@opcode("mov")
+def _mov(d: Decoding) -> Step | None:
+    bits = np.dtype(bool) if d.type == "pred" else np.dtype(f"u{WIDTHS[d.type]}")
+    if d.operands[0].startswith("{"):
+        names = d.vector(0)
+        small = np.dtype(f"u{bits.itemsize // len(names)}")
+        source, targets = d.source(1, bits), [d.module.result(name, small) for name in names]
+
+        def unpack(row, mask):
+            value = np.ascontiguousarray(row.lanes(source)).view(small).reshape(-1, len(targets))
+            for position, target in enumerate(targets):
+                np.copyto(row.views[target], value[:, position], where=mask)
+
+        return unpack
+    target = d.result(0, bits)
+    if d.operands[1].startswith("{"):
+        names = d.vector(1)
+        small = np.dtype(f"u{bits.itemsize // len(names)}")
+        parts = [d.module.operand(name, small) for name in names]
+
+        def pack(row, mask):
+            value = np.stack([row.lanes(part) for part in parts], axis=1)
+            np.copyto(row.views[target], value.view(bits).reshape(-1), where=mask)
+
+        return pack
+    source = d.source(1, bits)
+
+    def move(row, mask):
+        np.copyto(row.views[target], row.views[source], where=mask)
+
+    return move
+
+
+@opcode("cvta", "to global shared shared::cta local const param")
+def _cvta(d: Decoding) -> Step | None:
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(
+        d.flag("global shared shared::cta local const param").split("::")[0], 0
+    )
+    offset = np.uint64(window)
+    if d.type not in ("u64", "b64"):
+        raise d.unknown("address size")
+    target, source = d.result(), d.source(1)
+    move = np.subtract if "to" in d.flags else np.add
+    return elementwise(lambda address: move(address, offset), target, source)
+
+
+@opcode("cvt", f"{ROUNDINGS} rni rzi rmi rpi rna sat satfinite relu ftz e4m3x2 e5m2x2")
+def _cvt(d: Decoding) -> Step | None:
+    to = d.types[0]
+    if d.flags & {"e4m3x2", "e5m2x2"}:
+        if to != "f16x2":
+            raise d.unknown("conversion to float8")
+        exponent = 4 if "e4m3x2" in d.flags else 5
+        source = d.source(1, np.dtype(np.uint16))
+
+        def from_pair(bits):
+            pair = np.ascontiguousarray(np.atleast_1d(bits)).view(np.uint8)
+            return np.ascontiguousarray(am.from_float8(pair, exponent)).view(U32)
+
+        return elementwise(from_pair, d.result(0, U32_TYPE), source)
+    source_type = d.types[-1] if len(d.types) > 1 else "f32"
+    if to in ("f16x2", "bf16x2"):
+        if source_type != "f32" or d.flags - {"rn"}:
+            raise d.unknown("packed conversion")
+        half = (lambda x: np.asarray(x).astype(np.float16).view(np.uint16)) if to == "f16x2" else am.bfloat16_bits
+
+        def packed(high, low):
+            return (half(high).astype(U32) << U32(16)) | half(low)
+
+        return elementwise(packed, d.result(0, U32_TYPE), d.source(1, "f32"), d.source(2, "f32"))
+    if to == "tf32":
+        if "rna" not in d.flags or "satfinite" in d.flags:
+            raise d.unknown("rounding")
+        return elementwise(am.tf32_bits, d.result(0, U32_TYPE), d.source(1, "f32"))
+    if d.flags & {"satfinite", "relu"}:
+        raise d.unknown("satfinite or relu")
+    function = _conversion(d, to, source_type)
+    if source_type == "f32" and "ftz" in d.flags:
+        function = after(function, am.flush)
+    if "sat" in d.flags and to in ("f16", "f32", "f64"):
+        function = after(am.saturate, function)
+    if to == "f32" and "ftz" in d.flags:
+        function = after(am.flush, function)
+    return elementwise(function, d.result(0, numpy_type(to)), d.module.operand(d.operands[1], numpy_type(source_type)))
+
+
+def _conversion(d: Decoding, to: str, source: str) -> Callable:
+    kind = numpy_type(to)
+    floats = ("f16", "f32", "f64", "bf16")
+    integral = d.flag("rni rzi rmi rpi")
+    rounding = d.flag(ROUNDINGS)
+    if source in floats:
+        widen = am.from_bfloat16 if source == "bf16" else np.asarray
+        if to not in floats:
+            if not integral:
+                raise d.unknown("rounding")
+            return lambda x: am.float_to_int(widen(x), integral, kind)
+        if integral:
+            return lambda x: am.INTEGRAL[integral](widen(x)).astype(kind)
+        if to == "bf16":
+            if source != "f32" or rounding != "rn":
+                raise d.unknown("rounding")
+            return am.bfloat16_bits
+        if rounding in ("", "rn"):
+            return lambda x: widen(x).astype(kind)
+        return lambda x: am.narrow(widen(x).astype(F64), rounding, kind.type)
+    if to == "bf16":
+        raise d.unknown("conversion")
+    if to in floats:
+        if rounding in ("", "rn"):
+            if to == "f16":
+                return lambda x: np.asarray(x).astype(F64).astype(np.float16)
+            return lambda x: x.astype(kind)
+        if WIDTHS[source] == 8:
+            raise d.unknown("rounding")
+        return lambda x: am.narrow(x.astype(F64), rounding, kind.type)
+    if "sat" in d.flags:
+        return lambda x: am.clamp_int(x, kind)
+    return lambda x: x.astype(kind)

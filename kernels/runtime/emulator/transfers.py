@@ -1,0 +1,208 @@
+"""Instructions that move data between memory and registers, and addresses of other blocks' shared memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from .decoding import U32_TYPE, Decoding, Step, elementwise, opcode
+from .memory import RANK_SHIFT, SHARED_WINDOW
+from .ptx import numpy_type
+
+U32 = np.uint32
+MEMORY_HINTS = "volatile relaxed acquire release weak cta cluster gpu sys nc ca cg cs lu cv wb wt"
+ADDRESS = re.compile(r"\[\s*([^\s+\]]+)\s*(?:\+\s*(-?\w+))?\s*\]")
+
+
+def address_of(d: Decoding, text: str) -> Callable:
+    """A closure row -> int64 addresses, one per lane."""
+    match = ADDRESS.fullmatch(text)
+    if match is None:
+        raise d.unknown(f"address {text}")
+    base, offset = match[1], int(match[2] or "0", 0)
+    registers = d.module.source.registers
+    if base in registers:
+        slot = d.module.operand(base, np.dtype(np.int64) if registers[base] == 8 else U32_TYPE)
+        displacement = np.int64(offset)
+        return lambda row: np.add(row.views[slot], displacement, dtype=np.int64)
+    slot = d.module.operand(base, np.dtype(np.int64))
+    return lambda row: np.full(row.size, int(row.views[slot]) + offset, np.int64)
+
+
+def _space(d: Decoding) -> str:
+    flag = d.flag("global const shared shared::cta shared::cluster local", "generic")
+    return {"const": "global", "shared::cta": "shared", "shared::cluster": "cluster"}.get(flag, flag)
+
+
+SPACES = "global const shared shared::cta shared::cluster local param"
+
+
+@opcode("ld ldu", f"{SPACES} {MEMORY_HINTS} v2 v4")
+def _ld(d: Decoding) -> Step | None:
+    if "param" in d.flags:
+        return _ld_param(d)
+    space, address, index = _space(d), address_of(d, d.operands[1]), d.index
+    dtype = numpy_type(d.type)
+    names = d.vector(0) if d.operands[0].startswith("{") else [d.operands[0]]
+    if len(names) != int(d.flag("v2 v4", "v1")[1]):
+        raise d.unknown("vector length")
+    targets = [d.module.result(name, dtype) for name in names]
+    width = dtype.itemsize * len(targets)
+
+    def one_space(row, mask, space, addresses):
+        lanes, data, where = row.unit.load(row, mask, space, addresses, width)
+        table = data.view(dtype).reshape(-1, len(targets))
+        values = table[where]
+        for position, target in enumerate(targets):
+            if lanes is None:
+                row.views[target][...] = values[:, position]
+            else:
+                row.views[target][lanes] = values[:, position]
+
+    def step(row, mask):
+        row.unit.begin(index)
+        addresses = address(row)
+        if space != "generic":
+            one_space(row, mask, space, addresses)
+        else:
+            for part in row.unit.spaces(mask, addresses):
+                one_space(row, part[1], part[0], part[2])
+
+    return step
+
+
+def _ld_param(d: Decoding) -> Step | None:
+    match = ADDRESS.fullmatch(d.operands[1])
+    if match is None or match[2] not in (None, "0") or match[1] not in d.module.source.params:
+        raise d.unknown(f"parameter {d.operands[1]}")
+    source, target = d.module.param(match[1], d.type), d.result()
+
+    def step(row, mask):
+        np.copyto(row.views[target], row.views[source], where=mask)
+
+    return step
+
+
+@opcode("st", f"{SPACES} {MEMORY_HINTS} v2 v4")
+def _st(d: Decoding) -> Step | None:
+    space, address, index = _space(d), address_of(d, d.operands[0]), d.index
+    dtype = numpy_type(d.type)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    names = d.vector(1) if d.operands[1].startswith("{") else [d.operands[1]]
+    if len(names) != int(d.flag("v2 v4", "v1")[1]) or "param" in d.flags:
+        raise d.unknown("vector length or space")
+    if all(d.module.source.registers.get(name) == dtype.itemsize for name in names):
+        dtype = bits
+    sources = [d.module.operand(name, dtype) for name in names]
+
+    def step(row, mask):
+        row.unit.begin(index)
+        addresses = address(row)
+        columns = [row.lanes(source) for source in sources]
+        values = (columns[0] if len(columns) == 1 else np.stack(columns, axis=1)).view(bits)
+        parts = [(space, mask, addresses)] if space != "generic" else row.unit.spaces(mask, addresses)
+        for part, active, there in parts:
+            row.unit.store(row, active, part, there, values)
+
+    return step
+
+
+ATOMIC: dict[str, Callable] = {
+    "add": np.add, "exch": lambda old, new: new, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "cas": lambda old, compare, new: np.where(old == compare, new, old),
+    "inc": lambda old, top: np.where(old >= top, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - old.dtype.type(1)),
+}  # fmt: skip
+
+
+@opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel min max noftz {' '.join(ATOMIC)}")
+def _atom(d: Decoding) -> Step | None:
+    returns = d.head == "atom"
+    space, address, index = _space(d), address_of(d, d.operands[int(returns)]), d.index
+    name = d.flag("min max " + " ".join(ATOMIC))
+    if (d.is_float and name in ("min", "max")) or d.type == "f16x2" or space == "local":
+        raise d.unknown("type")
+    operation = {"min": np.minimum, "max": np.maximum}.get(name) or ATOMIC[name]
+    operands = d.sources(*range(1 + returns, len(d.operands)))
+    target = d.result() if returns else -1
+
+    def step(row, mask):
+        row.unit.begin(index)
+        addresses = address(row)
+        values = [row.lanes(operand) for operand in operands]
+        parts = [(space, mask, addresses)] if space != "generic" else row.unit.spaces(mask, addresses)
+        for part, active, there in parts:
+            lanes, old = row.unit.atomic(row, active, part, there, operation, values)
+            if returns:
+                row.views[target][lanes] = old
+
+    return step
+
+
+@opcode("cp", "async cg ca shared shared::cta global commit_group wait_group wait_all")
+def _cp(d: Decoding) -> Step | None:
+    index = d.index
+    if "async" not in d.flags:
+        raise d.unknown("form")
+    if "commit_group" in d.flags:
+
+        def commit(row, mask):
+            row.groups_committed[slice(None) if mask is True else mask] += 1
+
+        return commit
+    if d.flags & {"wait_group", "wait_all"}:
+        pending = int(d.operands[0], 0) if "wait_group" in d.flags else None
+
+        def wait(row, mask):
+            row.unit.begin(index)
+            row.unit.wait_async(row, mask, pending)
+
+        return wait
+    destination, source = address_of(d, d.operands[0]), address_of(d, d.operands[1])
+    size = d.module.constant_value(d.operands[2])
+    if size not in (4, 8, 16):
+        raise d.unknown("size")
+    used = d.source(3, "u32") if len(d.operands) > 3 else -1
+
+    def copy(row, mask):
+        row.unit.begin(index)
+        row.unit.copy_async(row, mask, destination(row), source(row), size, row.lanes(used) if used >= 0 else None)
+
+    return copy
+
+
+@opcode("mapa", "shared::cluster")
+def _mapa(d: Decoding) -> Step | None:
+    kind = numpy_type(d.type)
+    window = kind.type(SHARED_WINDOW if "shared::cluster" not in d.flags else 0)
+
+    def mapped(address, rank):
+        own = (address - window) & kind.type((1 << RANK_SHIFT) - 1)
+        return window + (own | ((rank + U32(1)).astype(kind) << kind.type(RANK_SHIFT)))
+
+    return elementwise(mapped, d.result(), d.source(1), d.source(2, "u32"))
+
+
+@opcode("getctarank", "shared::cluster")
+def _getctarank(d: Decoding) -> Step | None:
+    source, target = d.source(1), d.result(0, "u32")
+    window = SHARED_WINDOW if "shared::cluster" not in d.flags else 0
+
+    def step(row, mask):
+        rank = (row.lanes(source).astype(np.int64) - window) >> RANK_SHIFT
+        own = row.shared_base // row.shared.stride % row.unit.order.cluster
+        np.copyto(row.views[target], np.where(rank > 0, rank - 1, own).astype(U32), where=mask)
+
+    return step
+
+
+@opcode(
+    "membar fence prefetch prefetchu discard nanosleep griddepcontrol",
+    f"{SPACES} cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init wait"
+    " launch_dependents",
+)
+def _nothing(d: Decoding) -> Step | None:
+    """Fences do not order accesses of different threads by themselves: the shadow goes by barriers alone."""
+    return None

@@ -1,0 +1,300 @@
+"""Instructions of whole warps, barriers and control flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import arithmetic as am
+from .decoding import (
+    BARRIER,
+    BITWISE,
+    BRANCH,
+    CLUSTER_WAIT,
+    CONVERGENT,
+    EXIT,
+    LANES,
+    U32_TYPE,
+    Decoding,
+    Mask,
+    Step,
+    opcode,
+)
+from .ptx import numpy_type
+from .transfers import address_of
+
+if TYPE_CHECKING:
+    from .execute import Row
+
+F32, U32 = np.float32, np.uint32
+
+
+def _convergent(d: Decoding, members: str | None = None) -> None:
+    d.kind = CONVERGENT
+    if members is not None:
+        d.members = d.module.operand(members, "u32")
+
+
+def _inactive(row: Row, mask: Mask, source: np.ndarray, index: int) -> None:
+    """A value taken from a lane that does not take part is a defect of the kernel."""
+    if mask is True:
+        return
+    bad = mask & ~mask[source]
+    if bad.any():
+        row.unit.current = index
+        first = int(np.flatnonzero(bad)[0])
+        row.unit.found("divergent_warp", "", "warp", row.threads[first], int(bad.sum()))
+
+
+@opcode("shfl", "sync up down bfly idx")
+def _shfl(d: Decoding) -> Step | None:
+    mode, index = d.flag("up down bfly idx"), d.index
+    if "sync" not in d.flags:
+        raise d.unknown("form without .sync")
+    _convergent(d, d.operands[4])
+    first, _, second = d.operands[0].partition("|")
+    target = d.module.result(first.strip(), U32_TYPE)
+    predicate = d.module.result(second.strip(), "pred") if second else -1
+    value = d.source(1, U32_TYPE)
+
+    def lookup(lane, b, c):
+        clamp, segment = c & 31, c >> 8 & 31
+        low, high = lane & segment, (lane & segment) | (clamp & ~segment & 31)
+        b = b & 31
+        source = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": low | (b & ~segment & 31)}[mode]
+        good = source >= high if mode == "up" else source <= high
+        return np.where(good, source, lane), good
+
+    b, c = d.module.constant_value(d.operands[2]), d.module.constant_value(d.operands[3])
+    if b is not None and c is not None:
+        fixed, fixed_good = lookup(LANES, b, c)
+
+        def step(row, mask):
+            views = row.views
+            moved = views[value].reshape(-1, 32)[:, fixed].reshape(-1)
+            if mask is not True:
+                _inactive(row, mask, (np.arange(row.size).reshape(-1, 32)[:, fixed]).reshape(-1), index)
+            np.copyto(views[target], moved, where=mask)
+            if predicate >= 0:
+                np.copyto(
+                    views[predicate].reshape(-1, 32), fixed_good, where=True if mask is True else mask.reshape(-1, 32)
+                )
+
+        if d.operands[1] in d.module.source.registers:
+            return step
+    slot_b, slot_c = d.source(2, "u32"), d.source(3, "u32")
+
+    def general(row, mask):
+        lane = np.arange(row.size) & 31
+        inside, good = lookup(lane, row.lanes(slot_b).astype(np.int64), row.lanes(slot_c).astype(np.int64))
+        source = np.arange(row.size) - lane + inside
+        _inactive(row, mask, source, index)
+        np.copyto(row.views[target], row.lanes(value)[source], where=mask)
+        if predicate >= 0:
+            np.copyto(row.views[predicate], good, where=mask)
+
+    return general
+
+
+def _active(row: Row, mask: Mask) -> np.ndarray:
+    """bool[warps, 32]: the lanes that execute an instruction."""
+    return np.ones((row.size // 32, 32), bool) if mask is True else mask.reshape(-1, 32)
+
+
+def _ballot(bits: np.ndarray) -> np.ndarray:
+    return np.packbits(bits, axis=1, bitorder="little").view(U32).reshape(-1)
+
+
+@opcode("vote", "sync all any uni ballot")
+def _vote(d: Decoding) -> Step | None:
+    mode = d.flag("all any uni ballot")
+    _convergent(d, d.operands[2])
+    slot, negated = d.predicate(d.operands[1])
+    target = d.result(0, "u32" if mode == "ballot" else "pred")
+
+    def step(row, mask):
+        active = _active(row, mask)
+        value = row.lanes(slot).reshape(-1, 32) ^ negated
+        if mode == "ballot":
+            result = _ballot(value & active)
+        else:
+            every, some = (value | ~active).all(axis=1), (value & active).any(axis=1)
+            result = {"all": every, "any": some, "uni": every | ~some}[mode]
+        np.copyto(row.views[target], result.repeat(32), where=mask)
+
+    return step
+
+
+@opcode("activemask")
+def _activemask(d: Decoding) -> Step | None:
+    target = d.result(0, "u32")
+    return lambda row, mask: np.copyto(row.views[target], _ballot(_active(row, mask)).repeat(32), where=mask)
+
+
+@opcode("match", "sync any")
+def _match(d: Decoding) -> Step | None:
+    if "any" not in d.flags:
+        raise d.unknown("form")
+    _convergent(d, d.operands[2])
+    slot, target = d.source(1), d.result(0, "u32")
+
+    def step(row, mask):
+        value = row.lanes(slot).reshape(-1, 32)
+        equal = (value[:, :, None] == value[:, None, :]) & _active(row, mask)[:, None, :]
+        np.copyto(row.views[target], _ballot(equal.reshape(-1, 32)), where=mask)
+
+    return step
+
+
+@opcode("redux", "sync add min max and or xor")
+def _redux(d: Decoding) -> Step | None:
+    name = d.flag("add min max and or xor")
+    ufunc = {"add": np.add, "min": np.minimum, "max": np.maximum, **BITWISE}[name]
+    _convergent(d, d.operands[2])
+    slot, target, dtype = d.source(1), d.result(), numpy_type(d.type)
+    if dtype.kind == "f":
+        raise d.unknown("type")
+    info = np.iinfo(dtype)
+    neutral = {"min": info.max, "max": info.min, "and": np.array(-1, f"i{dtype.itemsize}").view(dtype)[()]}.get(name, 0)
+
+    def step(row, mask):
+        value = np.where(_active(row, mask), row.lanes(slot).reshape(-1, 32), dtype.type(neutral))
+        np.copyto(row.views[target], ufunc.reduce(value, axis=1, dtype=dtype).repeat(32), where=mask)
+
+    return step
+
+
+# where element (row, column) of a fragment lives: per register of a lane, (row offset, column offset)
+_GROUP, _MEMBER = LANES >> 2, LANES & 3
+
+
+def _halves_of(slot: int, row: Row, bf16: bool) -> np.ndarray:
+    bits = np.ascontiguousarray(row.lanes(slot)).view(np.uint16).reshape(-1, 32, 2)
+    return am.from_bfloat16(bits) if bf16 else bits.view(np.float16).astype(F32)
+
+
+@opcode("mma", "sync aligned row col m16n8k4 m16n8k8 m16n8k16")
+def _mma(d: Decoding) -> Step | None:
+    """D = A B + C for row-major A and column-major B; products summed in float64, rounded once."""
+    index = d.index
+    shape = d.flag("m16n8k4 m16n8k8 m16n8k16")
+    depth = int(shape.rpartition("k")[2])
+    kind = d.types[1] if len(d.types) == 4 else ""
+    if kind not in ("tf32", "f16", "bf16") or d.types[2] != kind or d.types[0] != "f32" or d.types[3] != "f32":
+        raise d.unknown("types")
+    if (kind == "tf32") != (depth in (4, 8)) and not (kind != "tf32" and depth == 8):
+        raise d.unknown("shape")
+    _convergent(d)
+    bits = U32_TYPE
+    a, b = ([d.module.operand(name, bits) for name in d.vector(position)] for position in (1, 2))
+    c = [d.module.operand(name, "f32") for name in d.vector(3)]
+    targets = [d.module.result(name, "f32") for name in d.vector(0)]
+    per_lane = 1 if kind == "tf32" else 2
+    step_k = 4 * per_lane
+    if len(a) != 2 * depth // step_k or len(b) != depth // step_k or len(c) != 4 or len(targets) != 4:
+        raise d.unknown("operands")
+
+    def values(row, slot):
+        if kind == "tf32":
+            return (row.lanes(slot) & U32(0xFFFFE000)).view(F32).reshape(-1, 32, 1)
+        return _halves_of(slot, row, kind == "bf16")
+
+    def step(row, mask):
+        active = _active(row, mask)
+        some = active.any(axis=1)
+        if not (active.all(axis=1) == some).all():
+            row.unit.current = index
+            row.unit.found("divergent_warp", "", "warp", row.threads[int(np.flatnonzero(mask)[0])], int(mask.sum()))
+        warps = row.size // 32
+        left, right = np.zeros((warps, 16, depth)), np.zeros((warps, depth, 8))
+        total = np.zeros((warps, 16, 8))
+        for register, slot in enumerate(a):
+            value = values(row, slot)
+            for part in range(per_lane):
+                left[:, _GROUP + 8 * (register & 1), per_lane * _MEMBER + part + step_k * (register >> 1)] = value[
+                    :, :, part
+                ]
+        for register, slot in enumerate(b):
+            value = values(row, slot)
+            for part in range(per_lane):
+                right[:, per_lane * _MEMBER + part + step_k * register, _GROUP] = value[:, :, part]
+        for register, slot in enumerate(c):
+            total[:, _GROUP + 8 * (register >> 1), 2 * _MEMBER + (register & 1)] = row.lanes(slot).reshape(-1, 32)
+        total += left @ right
+        for register, target in enumerate(targets):
+            value = total[:, _GROUP + 8 * (register >> 1), 2 * _MEMBER + (register & 1)].astype(F32)
+            np.copyto(row.views[target], value.reshape(-1), where=mask)
+
+    return step
+
+
+@opcode("ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta")
+def _ldmatrix(d: Decoding) -> Step | None:
+    index, address, transposed = d.index, address_of(d, d.operands[1]), "trans" in d.flags
+    count = int(d.flag("x1 x2 x4")[1])
+    if d.type != "b16" or "m8n8" not in d.flags:
+        raise d.unknown("type")
+    _convergent(d)
+    targets = [d.module.result(name, U32_TYPE) for name in d.vector(0)]
+    giving = LANES < 8 * count
+
+    def step(row, mask):
+        row.unit.begin(index)
+        given = _active(row, mask) & giving
+        lanes, data, where = row.unit.load(row, given.reshape(-1), "shared", address(row), 16)
+        rows = np.zeros((row.size, 8), np.uint16)
+        rows[lanes if lanes is not None else slice(None)] = data.view(np.uint16).reshape(-1, 8)[where]
+        matrices = rows.reshape(-1, 32, 8)[:, : 8 * count].reshape(-1, count, 8, 8)
+        if transposed:
+            matrices = matrices.swapaxes(2, 3)
+        words = np.ascontiguousarray(matrices).view(U32).reshape(-1, count, 32)
+        for position, target in enumerate(targets):
+            np.copyto(row.views[target], words[:, position].reshape(-1), where=mask)
+
+    return step
+
+
+# --- barriers and control ---------------------------------------------------------------------------
+
+
+@opcode("bar barrier", "sync cta warp aligned cluster arrive wait release acquire relaxed")
+def _bar(d: Decoding) -> Step | None:
+    index = d.index
+    if "warp" in d.flags:
+        _convergent(d, d.operands[0])
+
+        def sync_warp(row, mask):
+            row.unit.begin(index)
+            some = _active(row, mask).any(axis=1)
+            row.unit.order.sync_warps(row.threads[::32][some] >> 5)
+
+        return sync_warp
+    if "cluster" in d.flags:
+        if "wait" in d.flags:
+            d.kind = CLUSTER_WAIT
+            return None
+
+        def arrive(row, mask):
+            row.arrived[slice(None) if mask is True else mask] += 1
+
+        return arrive
+    if "sync" not in d.flags or len(d.operands) != 1 or d.module.constant_value(d.operands[0]) is None:
+        raise d.unknown("named barrier with a thread count, or without one")
+    d.kind = BARRIER
+    return None
+
+
+@opcode("bra", "uni")
+def _bra(d: Decoding) -> Step | None:
+    d.kind = BRANCH
+    if d.operands[0] not in d.module.source.labels:
+        raise d.unknown(f"label {d.operands[0]}")
+    d.target = d.module.source.labels[d.operands[0]]
+    return None
+
+
+@opcode("ret exit", "uni")
+def _ret(d: Decoding) -> Step | None:
+    d.kind = EXIT
+    return None

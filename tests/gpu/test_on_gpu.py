@@ -1,0 +1,128 @@
+"""What only a card can show: the driver agrees with the emulator and the compiler, and every version is right.
+
+`make test-gpu`; its log from each measured GPU lies beside the measurements.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.reference import INPUTS, trial
+from kernels.runtime import compile as compiler
+from kernels.runtime import emulator
+from kernels.runtime.gpu import Program, device_target, driver, load_ptx, prepare_launch
+
+pytestmark = pytest.mark.gpu
+
+OWN = [version for version in VERSIONS.values() if not version.is_peer]
+SHAPES = [(1, 4, 64, 128), (2, 2, 33, 96), (1, 1, 65, 512), (1, 2, 7, 64)]
+
+
+def problem_for(version, batch: int, heads: int, seq: int, hdim: int) -> Problem:
+    rotary_dim = 0 if version.family != "rope" else hdim if "rope_v1" in version.id else hdim // 2
+    return Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_instruction_on_the_card_is_what_the_emulator_computes(case: Case) -> None:
+    operands = [torch.from_numpy(array.view(np.uint8).copy()).cuda() for array in case.operands()]
+    out = torch.zeros(COUNT * case.output.itemsize, dtype=torch.uint8, device="cuda")
+    pointers = [tensor.data_ptr() for tensor in (*operands, out)]
+    function = load_ptx(kernel_text(case, device_target()))
+    prepare_launch(function, (COUNT // THREADS,), (THREADS,), pointers, [ctypes.c_uint64] * len(pointers))()
+    torch.cuda.synchronize()
+    result = out.cpu().numpy().view(case.output)
+    wrong = mismatch(case, result)
+    shown = [([x[i] for x in case.operands()], result[i]) for i in wrong[:3]]
+    assert not len(wrong), f"{len(wrong)} of {COUNT} differ: {shown}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
+def test_version_has_its_declared_status_and_the_emulators_output(version, shape: tuple[int, ...]) -> None:
+    problem = problem_for(version, *shape)
+    plan = version(problem)
+    for kind in INPUTS:
+        case = trial(problem, kind, "cuda")
+        out = Program(plan, case.inputs).output()
+        verdict = case.judge(out)
+        assert verdict.status == plan.expected, verdict
+        emulated = torch.from_numpy(emulator.run(plan, case.inputs, schedule="in step").out).cuda()
+        assert torch.equal(torch.isnan(out), torch.isnan(emulated))
+        difference = (out.double() - emulated.double()).abs()
+        assert float(difference[torch.isfinite(difference)].max()) <= max(case.allowed_abs_err, 1e-6)
+
+
+@pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
+def test_blocks_per_sm_are_the_drivers(version) -> None:
+    for launch in version(problem_for(version, 1, 4, 64, 512)).launches:
+        function = load_ptx(compiler.compile_ptx(launch.kernel, device_target()))
+        code, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            function, int(np.prod(launch.block)), launch.shared_bytes
+        )
+        assert code == driver.CUresult.CUDA_SUCCESS
+        assert blocks == compiler.blocks_per_sm(launch, device_target())
+
+
+SHARED_PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry touch(.param .u64 p_out, .param .u32 p_last) {
+  .reg .b64 %w; .reg .b32 %r<4>; .reg .f32 %f;
+  ld.param.u64 %w, [p_out]; ld.param.u32 %r0, [p_last];
+  mov.u32 %r1, dynamic; add.u32 %r1, %r1, %r0;
+  st.shared.b32 [%r1], %r0; ld.shared.b32 %r2, [%r1]; st.global.b32 [%w], %r2; ret;
+}"""
+
+CLUSTER_PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 4 .b8 word[4];
+.visible .entry swap(.param .u64 p_out) {
+  .reg .b64 %w<4>; .reg .b32 %r<8>;
+  ld.param.u64 %w0, [p_out];
+  mov.u32 %r0, %cluster_ctarank; mov.u32 %r1, word; st.shared.b32 [%r1], %r0;
+  barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+  xor.b32 %r2, %r0, 1; mapa.shared::cluster.u32 %r3, %r1, %r2; ld.shared::cluster.b32 %r4, [%r3];
+  mov.u32 %r5, %ctaid.x; mul.wide.u32 %w1, %r5, 4; add.s64 %w2, %w0, %w1; st.global.b32 [%w2], %r4;
+  barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; ret;
+}"""
+
+
+def test_a_block_gets_more_than_48_kb_of_shared_memory() -> None:
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    types = (ctypes.c_uint64, ctypes.c_uint32)
+    nbytes = 96 * 1024
+    prepare_launch(load_ptx(SHARED_PTX), (1,), (1,), (out.data_ptr(), nbytes - 4), types, nbytes)()
+    assert int(out) == nbytes - 4
+    with pytest.raises(Unsupported, match=r"10,000,000 B .* this GPU has [\d,]+ B"):
+        prepare_launch(load_ptx(SHARED_PTX), (1,), (1,), (0, 0), types, 10_000_000)
+
+
+def test_blocks_of_a_cluster_read_each_others_shared_memory() -> None:
+    out = torch.full((4,), -1, dtype=torch.int32, device="cuda")
+    prepare_launch(load_ptx(CLUSTER_PTX), (4,), (1,), (out.data_ptr(),), (ctypes.c_uint64,), cluster=2)()
+    assert out.tolist() == [1, 0, 1, 0]
+
+
+def test_launches_go_to_torchs_current_stream_and_into_graphs() -> None:
+    version = VERSIONS["attention_online_fixed"]
+    problem = problem_for(version, 1, 1, 64, 64)
+    case = trial(problem, "sharp", "cuda")
+    program = Program(version(problem), case.inputs)
+    program.launch()
+    program.buffers[0, "out"].fill_(float("nan"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        program.launch()
+    torch.cuda.synchronize()
+    assert bool(torch.isnan(program.buffers[0, "out"]).all()), "capturing must not run anything"
+    graph.replay()
+    assert case.judge(program.buffers[0, "out"]).status == "ok"

@@ -1,0 +1,59 @@
+"""Measurements stay valid when words change, and not when code does."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from kernels import VERSIONS
+from kernels.runtime import identity
+
+
+@pytest.fixture
+def hash_after(monkeypatch):
+    """`hash_after(module, old, new)["id"]`: the version's hash with `old` replaced in the module's source."""
+    original = inspect.getsource
+
+    def edited(module: str, old: str, new: str) -> dict[str, str]:
+        def getsource(thing):
+            text = original(thing)
+            if getattr(thing, "__name__", "") == module:
+                assert old in text
+                return text.replace(old, new)
+            return text
+
+        monkeypatch.setattr(inspect, "getsource", getsource)
+        identity._definitions.cache_clear()
+        identity._digest.cache_clear()
+        return {name: identity.source_hash(version) for name, version in VERSIONS.items()}
+
+    yield edited
+    identity._definitions.cache_clear()
+    identity._digest.cache_clear()
+
+
+def test_words_do_not_change_a_hash(hash_after) -> None:
+    today = {name: identity.source_hash(version) for name, version in VERSIONS.items()}
+    assert hash_after("kernels.rope.v7_hybrid", "RoPE V7, hybrid", "Another title") == today
+    assert hash_after("kernels.rope.v7_hybrid", 'title="Hybrid', 'title="The hybrid') == today
+    assert hash_after("kernels.rope.v7_hybrid", "    row_max = NEG", "    # a comment\n    row_max = NEG") == today
+
+
+def test_code_changes_the_hashes_of_the_versions_that_use_it(hash_after) -> None:
+    today = {name: identity.source_hash(version) for name, version in VERSIONS.items()}
+
+    def changed(*edit: str) -> set[str]:
+        return {name for name, value in hash_after(*edit).items() if value != today[name]}
+
+    assert changed("kernels.rope.v7_hybrid", "uint32(2) * tid", "uint32(4) * tid") == {"rope_v7"}
+    assert changed("kernels.rope.separate", "POSITIONS = 64", "POSITIONS = 32") == {"rope_separate", "rope_v7"}
+    shuffles = changed("kernels.device.reduce", "(16, 8, 4, 2, 1)", "(16, 8, 4, 2)")
+    assert {"attention_baseline", "rope_v7", "sinusoidal_v5"} <= shuffles
+    assert not any(VERSIONS[name].is_peer for name in shuffles)
+    assert "rope_v1a" not in changed("kernels.device.trig", "[0]", "[1]")
+
+
+def test_every_version_has_a_hash_of_its_own() -> None:
+    hashes = [identity.source_hash(version) for version in VERSIONS.values() if not version.is_peer]
+    assert len(set(hashes)) == len(hashes)

@@ -1,0 +1,135 @@
+"""A measuring run goes on where it stopped, never repeats equal code, and loses nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from analysis import data, measure
+from analysis.studies import STUDIES, Study, study
+from kernels import VERSIONS, Problem
+from kernels.runtime.identity import source_hash
+
+GPU = {
+    "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
+    "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
+}  # fmt: skip
+SMALL = Study(
+    "log", "", (Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)), ("device_warm", "launched")
+)
+
+
+@pytest.fixture
+def begin(tmp_path):
+    return lambda new_run=False, **gpu: measure.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
+
+
+def check(run: measure.Run, pair: measure.Pair, status: str = "ok", **values) -> None:
+    for kind in measure.INPUTS:
+        row = measure._row("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
+        run.append("checks", row)
+
+
+def timing(run: measure.Run, pair: measure.Pair, process: int, timer: str, **values) -> None:
+    numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
+    run.append("timings", measure._row("log", pair, process=process, timer=timer, **numbers, **values))
+
+
+def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(begin) -> None:
+    first = begin()
+    first.save(complete=False)
+    pairs = first.unchecked()
+    assert len(pairs) == len(list(SMALL.pairs()))
+    check(first, pairs[0])
+    check(first, pairs[1], "unsupported")
+    timing(first, pairs[0], 1, "device_warm")
+
+    second = begin()
+    assert second.id == first.id
+    assert set(second.unchecked()) == set(pairs[2:])
+    assert [(pair, timer) for pair, timer, _ in second.untimed(1)] == [(pairs[0], "launched")]
+    assert len(second.untimed(2)) == 2
+
+
+def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
+    run = begin()
+    run.save(complete=False)
+    pair = run.unchecked()[0]
+    check(run, pair)
+    timing(run, pair, 1, "device_warm")
+    monkeypatch.setattr(
+        measure, "source_hash", lambda version: "changed" if version.id == pair[0] else source_hash(version)
+    )
+    assert pair in begin().unchecked()
+
+
+def test_another_driver_or_a_wish_begins_a_new_run(begin) -> None:
+    run = begin()
+    run.save(complete=True)
+    assert begin().id == run.id
+    assert begin(driver="2").row["started_at"] >= run.row["started_at"]
+    assert begin(driver="2").row["complete"] is False
+    assert begin(new_run=True).row["seconds"] == 0.0
+
+
+def test_the_worst_of_the_inputs_decides(begin) -> None:
+    run = begin()
+    run.save(complete=False)
+    pair = run.unchecked()[0]
+    row = measure._row("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
+    run.append("checks", row)
+    run.append("checks", {**row, "inputs": "sharp", "status": "wrong", "reason": "why", "max_abs_err": 1e-6})
+    verdict = run.verdicts()[pair]
+    assert (verdict["status"], verdict["reason"], verdict["max_abs_err"]) == ("wrong", "why", 1e-3)
+
+
+def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
+    run = begin()
+    run.save(complete=False)
+    pair = run.unchecked()[0]
+    for kind in measure.INPUTS:
+        run.append(
+            "checks", measure._row("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
+        )
+    run.note_untimed()
+    run.note_untimed()
+    [row] = run.rows("timings")
+    assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
+
+
+def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> None:
+    run = begin()
+    run.save(complete=False)
+    check(run, run.unchecked()[0])
+    path = tmp_path / "checks.csv"
+    path.write_text(path.read_text()[:-20])
+    before = path.read_bytes()
+    with pytest.raises(data.DataError, match=r"checks.csv, line 3"):
+        begin().unchecked()
+    assert path.read_bytes() == before
+
+
+def test_messages_of_the_command(capsys) -> None:
+    assert measure.main(["--study", "nothing"]) == 1
+    assert capsys.readouterr().err == "measure: no study is called 'nothing'; known: log\n"
+    assert measure.main(["--versions", "rope_v99"]) == 1
+    assert "no version is called 'rope_v99'" in capsys.readouterr().err
+
+
+def test_without_a_gpu_measuring_ends_with_one_message(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert measure.main([]) == 1
+    assert capsys.readouterr().err == (
+        "measure: no CUDA GPU is visible to torch on this machine; measuring needs one\n"
+    )
+
+
+def test_the_log_study_holds_the_published_shapes() -> None:
+    shapes = {(p.family, p.heads, p.seq_q, p.hdim, p.rotary_dim) for p in study("log").problems}
+    assert {("attention", 4, 64, 512, 0), ("attention", 1, 8, 16384, 0), ("sinusoidal", 2, 32, 4096, 0)} <= shapes
+    assert {("rope", 4, 64, 128, 64), ("rope", 1, 16, 8192, 128), ("rope", 4, 64, 2048, 2048)} <= shapes
+    for pair in STUDIES["log"].pairs():
+        assert pair[0].family == pair[1].family
+        assert dataclasses.asdict(pair[1])["batch"] == 1
+    assert {version.id for version, _ in STUDIES["log"].pairs()} == set(VERSIONS)

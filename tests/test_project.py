@@ -1,0 +1,125 @@
+"""What holds the project together: one set of pins, commands that exist, nothing of one machine in the files."""
+
+import json
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PIN = re.compile(r'^[a-z0-9][a-z0-9.-]*==[0-9][0-9a-z.]*( ; python_version == "3\.1[123]")?$')
+# Written in pieces, so that this file does not hold them itself.
+FOREIGN = {
+    "registry host": re.compile(r"py" r"pi\.org|python" r"hosted|index" r"-url|registry\.npm" r"js|ana" r"conda\.org"),
+    "machine path": re.compile(r"(?<![\w.])/(wo" r"rk|ro" r"ot|ho" r"me/\w+)/"),
+}
+
+
+@cache
+def committed() -> list[Path]:
+    """The files a commit would hold: tracked, or new and not ignored."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    return [ROOT / name for name in sorted(names) if name and (ROOT / name).is_file()]
+
+
+def pins() -> list[str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def notebooks() -> list[Path]:
+    return [path for path in committed() if path.suffix == ".ipynb"]
+
+
+def test_every_requirement_is_an_exact_pin() -> None:
+    assert pins()
+    assert [line for line in pins() if not PIN.match(line)] == []
+    names = [line.split("==")[0] for line in pins()]
+    assert len(names) == len(set(names)), "a package is pinned twice"
+
+
+def test_conda_environment_installs_the_same_pins() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, through_pip = environment["dependencies"]
+    assert python in ("python=3.11", "python=3.12", "python=3.13")
+    assert pip == "pip"
+    assert through_pip == {"pip": ["-r requirements.txt"]}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+def test_commands_named_in_prose_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)|^step (\S+)", text, re.MULTILINE))
+    named = {prose or script for prose, script in named}
+    assert named
+    assert named <= targets()
+
+
+def test_files_named_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    rows = re.findall(r"^\| `([a-z]+)/` \|", text, re.MULTILINE)
+    assert rows
+    assert [name for name in links + rows if not (ROOT / name.split("#")[0]).exists()] == []
+
+
+def test_citation_parses_and_names_the_write_up() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= set(citation)
+    assert [author["family-names"] for author in citation["references"][0]["authors"]] == ["Goel", "Yu"]
+
+
+def test_versions_of_the_project_agree() -> None:
+    project = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert project and project[1] == yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+
+
+def test_no_registry_host_and_no_machine_path_is_written_down() -> None:
+    found = []
+    for path in committed():
+        if "mathjax" in path.parts or path.suffix in (".png", ".pdf", ".svg"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for kind, form in FOREIGN.items():
+            found += [f"{path.relative_to(ROOT)}: {kind}: {hit[0]}" for hit in form.finditer(text)]
+    assert found == []
+
+
+def test_committed_notebooks_hold_no_outputs_and_no_functions() -> None:
+    for path in notebooks():
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] != "code":
+                continue
+            assert not cell["outputs"] and cell["execution_count"] is None, f"{path.name} holds outputs"
+            source = "".join(cell["source"])
+            assert not re.search(r"^\s*(def|class|async def) ", source, re.MULTILINE), f"{path.name} defines a function"
+
+
+def test_the_book_asks_nothing_of_the_network() -> None:
+    """Configuration only; that the built page holds no outside address is seen where the book is built."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    assert config["execute"]["execute_notebooks"] == "off"
+    assert config["only_build_toc_files"] is True
+    own = config["sphinx"]["config"]
+    assert own["nb_ipywidgets_js"] == {}
+    (static,) = own["html_static_path"]
+    for name in [own["mathjax_path"], *own["html_css_files"]]:
+        assert (ROOT / static / name).is_file()
+    assert (ROOT / static / "mathjax" / "LICENSE").is_file()
+
+
+def test_every_page_of_the_contents_has_a_source() -> None:
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    pages = [contents["root"], *(chapter["file"] for chapter in contents["chapters"])]
+    for page in pages:
+        executed = page.startswith("book/chapters/")
+        source = f"analysis/notebooks/{Path(page).name}.ipynb" if executed else f"{page}.md"
+        assert (ROOT / source).is_file(), f"{page} has no source {source}"

@@ -1,0 +1,166 @@
+"""Every version computes what it declares, wrong results included, and has the hazards it declares."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
+from kernels.reference import INPUTS, trial
+from kernels.runtime.compile import TARGETS, blocks_per_sm, compile_ptx
+from kernels.runtime.emulator import run
+from kernels.version import VERSIONS as REGISTRY
+from kernels.version import SharedLayout, register
+
+OWN = [v for v in VERSIONS.values() if not v.is_peer]
+SHAPES = [(1, 2, 1, 64), (2, 1, 7, 36), (1, 1, 33, 96), (1, 2, 64, 128), (1, 1, 65, 260)]
+
+
+def problem_for(chosen: Version, batch: int, heads: int, seq: int, hdim: int) -> Problem:
+    rotary_dim = 0
+    if chosen.family == "rope":
+        rotary_dim = hdim if chosen.id.startswith("rope_v1") else hdim // 8 * 4
+    return Problem(chosen.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+
+
+def hazards(plan: Plan) -> set[tuple[str, str, str]]:
+    return {(hazard.kind, hazard.kernel, hazard.place) for hazard in plan.hazards}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+def test_version_has_the_status_and_the_hazards_it_declares(chosen: Version, shape: tuple[int, ...]) -> None:
+    plan = chosen(problem_for(chosen, *shape))
+    for kind in INPUTS:
+        case = trial(plan.problem, kind)
+        report = run(plan, case.inputs, schedule="in step")
+        verdict = case.judge(torch.from_numpy(report.out))
+        assert verdict.status == plan.expected, verdict
+        found = {(finding.kind, finding.kernel, finding.place) for finding in report.findings}
+        assert found == hazards(plan), [str(finding) for finding in report.findings]
+
+
+def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_order() -> None:
+    plan = version("attention_online_fixed")(Problem("attention", seq_q=64, hdim=64))
+    case = trial(plan.problem, "sharp")
+    statuses = {case.judge(torch.from_numpy(run(plan, case.inputs, seed=seed).out)).status for seed in range(4)}
+    assert "wrong" in statuses
+
+
+@pytest.mark.parametrize(
+    "name, seq, hdim, share",
+    [
+        ("attention_online", 64, 512, 0.75),
+        ("attention_online", 32, 512, 0.875),
+        ("rope_v1a", 64, 128, 0.5),
+        ("rope_v1a", 16, 64, 0.5),
+        ("attention_baseline", 64, 512, 0.0),
+    ],
+)
+def test_unshared_reductions_leave_the_documented_share_of_nan(name: str, seq: int, hdim: int, share: float) -> None:
+    plan = version(name)(problem_for(version(name), 1, 1, seq, hdim))
+    out = run(plan, trial(plan.problem, "uniform").inputs, schedule="in step").out
+    assert np.isnan(out).mean() == share
+
+
+def test_baseline_normalises_each_warp_of_keys_by_its_own_maximum_and_sum() -> None:
+    plan = version("attention_baseline")(Problem("attention", seq_q=8, seq_k=8, hdim=32))
+    assert plan.expected == "ok"
+    plan = version("attention_baseline")(Problem("attention", seq_q=64, hdim=32))
+    inputs = trial(plan.problem, "sharp").inputs
+    q, k, v = (inputs[name][0, 0].astype(np.float64) for name in "qkv")
+    scores = (q @ k.T / math.sqrt(32)).reshape(64, 2, 32)
+    own_max = scores.max(axis=2, keepdims=True)
+    shift = np.concatenate([own_max.max(axis=1, keepdims=True), own_max[:, 1:]], axis=1)
+    p = np.exp(scores - shift)
+    own_sum = p.sum(axis=2, keepdims=True)
+    divisor = np.concatenate([own_sum.sum(axis=1, keepdims=True), own_sum[:, 1:]], axis=1)
+    expected = (p / divisor).reshape(64, 64) @ v
+    out = run(plan, inputs, schedule="in step").out[0, 0]
+    np.testing.assert_allclose(out, expected, rtol=0, atol=2e-5)
+
+
+def test_separate_path_reads_behind_its_tables_exactly_where_heads_are_short() -> None:
+    def kinds(batch: int, heads: int, seq: int) -> set[str]:
+        plan = version("rope_separate")(Problem("rope", batch, heads, seq_q=seq, hdim=64, rotary_dim=32))
+        return {hazard.kind for hazard in plan.hazards}
+
+    assert "out_of_bounds" in kinds(1, 2, 32)
+    assert "out_of_bounds" not in kinds(1, 1, 32) | kinds(1, 4, 64) | kinds(1, 4, 128)
+
+
+@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+def test_kernels_have_no_double_precision_and_move_four_floats_at_a_time_where_they_say(chosen: Version) -> None:
+    text = "".join(compile_ptx(launch.kernel) for launch in chosen(problem_for(chosen, 1, 1, 64, 128)).launches)
+    assert ".f64" not in text
+    scalar = chosen.id in ("attention_baseline", "rope_v1a")
+    assert bool(re.search(r"ld\.global\.(nc\.)?v4\.f32", text)) != scalar
+
+
+def test_unsupported_problems_are_refused_with_both_numbers() -> None:
+    with pytest.raises(Unsupported, match="hdim 8192 needs 49,536 B of shared memory, the log's limit is 49,152 B"):
+        version("rope_v7")(Problem("rope", seq_q=16, hdim=8192, rotary_dim=8192))
+    with pytest.raises(Unsupported, match="rotary_dim is 64 and hdim 128"):
+        version("rope_v1c")(Problem("rope", seq_q=16, hdim=128, rotary_dim=64))
+    with pytest.raises(Unsupported, match="hdim is 30; it must be a multiple of 4"):
+        version("attention_online")(Problem("attention", hdim=30))
+    with pytest.raises(Unsupported, match="seq_q is 4 and seq_k 8"):
+        version("sinusoidal_v5")(Problem("sinusoidal", seq_q=4, seq_k=8))
+    for chosen in OWN:
+        other = "rope" if chosen.family != "rope" else "attention"
+        with pytest.raises(Unsupported, match=f"family is {other}"):
+            chosen(Problem(other, hdim=128, rotary_dim=64))
+
+
+def test_a_problem_refuses_bad_fields_and_fills_in_the_usual_ones() -> None:
+    problem = Problem("attention", heads=4, seq_q=3, seq_k=10)
+    assert (problem.kv_heads, problem.q_offset, problem.flops) == (4, 7, 4 * 4 * 3 * 10 * 512)
+    for bad, message in [
+        ({"family": "roope"}, "family is 'roope'; allowed: attention"),
+        ({"family": "rope", "rotary_dim": 3}, "rotary_dim is 3"),
+        ({"family": "rope", "hdim": 64, "rotary_dim": 66}, "between 0 and hdim, which is 64"),
+        ({"family": "rope", "seq_q": 0}, "seq_q is 0"),
+        ({"family": "rope", "heads": 4, "kv_heads": 3}, "multiple of kv_heads, which is 3"),
+        ({"family": "rope", "dtype": "float8"}, "dtype is 'float8'"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            Problem(**bad)
+
+
+def test_a_version_id_is_taken_once() -> None:
+    with pytest.raises(ValueError, match="'rope_v7' is registered twice"):
+
+        @register(family="rope", title="", source="")
+        def rope_v7(problem: Problem) -> Plan: ...
+
+    with pytest.raises(ValueError, match="parent of 'rope_v99' is 'rope_v98', which is not registered"):
+
+        @register(family="rope", title="", source="", parent="rope_v98")
+        def rope_v99(problem: Problem) -> Plan: ...
+
+    assert "rope_v99" not in REGISTRY
+    with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_baseline"):
+        version("rope_v98")
+
+
+def test_shared_layout_places_names_and_bytes() -> None:
+    layout = SharedLayout(scores=64, reduction=32, query=100)
+    assert (layout.nbytes, layout["query"]) == (4 * 196, 96)
+    assert [layout.place(byte) for byte in (0, 255, 256, 383, 384, 783, 784)] == [
+        "scores", "scores", "reduction", "reduction", "query", "query", "shared",
+    ]  # fmt: skip
+
+
+def test_blocks_per_sm_follow_threads_registers_and_shared_memory() -> None:
+    """By hand: 256 threads are 8 warps; an SM of sm_75 holds 32 warps, of sm_89 48, of sm_90 64."""
+    online = version("attention_online_fixed")(Problem("attention", hdim=512)).launches[0]
+    blocks = {target: blocks_per_sm(online, target) for target in TARGETS}
+    assert 1 <= blocks["sm_75"] <= 4 and 1 <= blocks["sm_89"] <= 6 and 1 <= blocks["sm_90"] <= 8
+    heavy = version("rope_v7")(Problem("rope", seq_q=16, hdim=8192, rotary_dim=128)).launches[1]
+    assert heavy.shared_bytes == 33_408
+    assert blocks_per_sm(heavy, "sm_75") == 65_536 // 33_408
+    assert blocks_per_sm(heavy, "sm_86") == 102_400 // (33_408 + 1024)
