@@ -3,6 +3,7 @@
 PYTHON3 ?= python3#             the Python (3.11, 3.12 or 3.13) that .venv is made with
 GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/
 STUDY   ?= log#                 what `make measure` measures
+NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
@@ -15,7 +16,7 @@ run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 .PHONY: book test test-deep test-gpu measure status wheels lint serve clean
 
 book: .venv/.stamp
-	$(run) -m analysis.build --gpu $(GPU)
+	$(run) -m analysis build --gpu $(GPU)
 
 test: .venv/.stamp
 	$(run) -m pytest -n 2
@@ -27,10 +28,10 @@ test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu
 
 measure: .venv/.stamp
-	$(run) -m analysis.measure --study $(STUDY)
+	$(run) -m analysis measure --study $(STUDY) $(if $(NEW_RUN),--new-run)
 
 status: .venv/.stamp
-	$(run) -m analysis.measure --status
+	$(run) -m analysis measure --status
 
 lint: .venv/.stamp
 	$(run) -m ruff check .

@@ -1,4 +1,4 @@
-"""Exact counts of what the kernels do, from the emulator: `python -m analysis.counts` writes data/counts.csv.
+"""Exact counts of what the kernels do, from the emulator: `python -m analysis counts` writes data/counts.csv.
 
 Needs no GPU. Rows of versions whose code has not changed are kept.
 """
@@ -39,13 +39,13 @@ def count(name: str, problem: Problem) -> list[dict[str, Any]]:
     }
     return [
         {**columns, "launch": index, "counter": counter, "value": value}
-        for index, report in enumerate(run(plan, make_inputs(problem, "uniform")).launches)
+        for index, report in enumerate(run(plan, make_inputs(problem, "uniform"), schedule="in step").launches)
         for counter, value in sorted(report.counts.items())
     ]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.counts", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m analysis counts", description=__doc__.splitlines()[0])
     parser.add_argument("--study", default="log", help=f"one of: {', '.join(STUDIES)}")
     options = parser.parse_args(arguments)
     try:
@@ -69,7 +69,3 @@ def main(arguments: list[str] | None = None) -> int:
     write_table(FILE, "counts", kept)
     print(f"[counts] {len(kept)} rows in {FILE}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

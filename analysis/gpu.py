@@ -202,7 +202,7 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def warm_up(seconds: float = 1.0) -> None:
+def warm_up(seconds: float = 0.5) -> None:
     """Keep the GPU busy until its clocks are up."""
     a = torch.randn(4096, 4096, device="cuda")
     elapsed_us = 0.0

@@ -1,6 +1,6 @@
 """Measure a study on the GPU at hand: check every version once, then time it in several processes.
 
-    python -m analysis.measure --study log
+    python -m analysis measure --study log
 
 Each finished row is on disk at once. An interrupted run goes on where it stopped; a finished one is
 left alone unless `--new-run` asks for another, or the code of a version has changed since.
@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -139,11 +140,12 @@ def _serve(pipe: Connection) -> None:
 @contextlib.contextmanager
 def _children_ignore_interrupts() -> Iterator[None]:
     """Ctrl-C reaches every process of the terminal; only the parent decides, and ends its children."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which children inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Worker:
@@ -384,6 +386,7 @@ def summarise(run: Run) -> None:
     for pair, check in run.verdicts().items():
         if check["status"] == "error":
             print(f"[measure] error: {pair[0]} on {pair[1]}: {check['reason']}")
+    print(f"[measure] to render it: make book GPU={run.gpu['slug']}")
 
 
 def stale() -> list[str]:
@@ -401,7 +404,7 @@ def stale() -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.measure", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m analysis measure", description=__doc__.splitlines()[0])
     parser.add_argument("--study", default="log", help=f"one of: {', '.join(STUDIES)}")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
@@ -416,13 +419,4 @@ def main(arguments: list[str] | None = None) -> int:
     except (MeasureError, DataError, ValueError) as error:
         print(f"measure: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(
-            "\nmeasure: interrupted; every finished row is kept, and the next call goes on from there", file=sys.stderr
-        )
-        return 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

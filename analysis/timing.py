@@ -18,6 +18,7 @@ from kernels.version import Plan
 
 SAMPLE_US = 400.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
 SAMPLES = 20
+COLD_SAMPLES = 8  # each calls every set of buffers, 60 and more, once
 HARNESS_SAMPLES = 7
 COLD_L2_MULTIPLE = 2.0
 MAX_COPIES = 512
@@ -57,22 +58,22 @@ def _capture(program: Program, order: list[int]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _time_graph(program: Program, order: list[int]) -> Timing:
+def _time_graph(program: Program, order: list[int], samples: int) -> Timing:
     """Times a graph that calls the copies in `order`, as often as fills a sample."""
     for copy in order[:2]:
         program.launch(copy)
     torch.cuda.synchronize()
     probe = _capture(program, order)
     probe.replay()
-    once_us = min(_replay_us(probe, 3))
+    once_us = min(_replay_us(probe, 2))
     rounds = math.ceil(SAMPLE_US / once_us)
     graph = _capture(program, order * rounds) if rounds > 1 else probe
     graph.replay()
-    return summarise([total / (rounds * len(order)) for total in _replay_us(graph, SAMPLES)])
+    return summarise([total / (rounds * len(order)) for total in _replay_us(graph, samples)])
 
 
 def device_warm(program: Program) -> Timing:
-    return _time_graph(program, [0])
+    return _time_graph(program, [0], SAMPLES)
 
 
 def cold_copies(plan: Plan, inputs: dict[str, np.ndarray], l2_bytes: int) -> int:
@@ -83,7 +84,7 @@ def cold_copies(plan: Plan, inputs: dict[str, np.ndarray], l2_bytes: int) -> int
 
 
 def device_cold(program: Program) -> Timing:
-    return _time_graph(program, list(range(len(program.buffers))))
+    return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
 
 
 def launched(program: Program, iterations: int) -> Timing:

@@ -14,8 +14,11 @@ import math
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
 from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+DOT_UNROLL = 16
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -23,17 +26,23 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     reduction = seq_k
     tid = uint32(cuda.threadIdx.x)
     row = uint32(cuda.blockIdx.x)
-    q_row = row * hdim
-    kv_head = row // seq_q * seq_k * hdim
+    q_row = advance(q, row * hdim)
+    out_row = advance(out, row * hdim)
+    k_head = advance(k, row // seq_q * seq_k * hdim)
+    v_head = advance(v, row // seq_q * seq_k * hdim)
 
     row_max = NEGATIVE_INFINITY
     key = tid
     while key < seq_k:
-        k_row = kv_head + key * hdim
+        k_row = advance(k_head, key * hdim)
         score = float32(0.0)
         dim = uint32(0)
+        while dim + uint32(DOT_UNROLL) <= hdim:
+            for step in range(DOT_UNROLL):
+                score += q_row[dim + uint32(step)] * k_row[dim + uint32(step)]
+            dim += uint32(DOT_UNROLL)
         while dim < hdim:
-            score += q[q_row + dim] * k[k_row + dim]
+            score += q_row[dim] * k_row[dim]
             dim += uint32(1)
         score *= softmax_scale
         shared[key] = score
@@ -61,9 +70,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         acc = float32(0.0)
         key = uint32(0)
         while key < seq_k:
-            acc += shared[key] * v[kv_head + key * hdim + dim]
+            acc += shared[key] * v_head[key * hdim + dim]
             key += uint32(1)
-        out[q_row + dim] = acc
+        out_row[dim] = acc
         dim += THREADS
 
 

@@ -31,6 +31,20 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
 
 
 @intrinsic
+def advance(typingctx, pointer, count):
+    """The `CPointer` that stands `count` elements behind `pointer`, as `pointer + count` in C."""
+    signature = pointer(pointer, count)
+
+    def codegen(context, builder, signature, args):
+        index_type, index = signature.args[1], args[1]
+        if not index_type.signed and index_type.bitwidth < 64:
+            index = builder.zext(index, ir.IntType(64))
+        return builder.gep(args[0], [index], inbounds=True)
+
+    return signature, codegen
+
+
+@intrinsic
 def ld4(typingctx, array, index):
     """Load `array[index : index + 4]` as a float32x4.
 

@@ -14,6 +14,7 @@ import math
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
 from ..log import (
     BLOCK_K,
     EXTRA,
@@ -39,17 +40,19 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     tid = uint32(cuda.threadIdx.x)
     query = uint32(cuda.blockIdx.x)
     head = uint32(cuda.blockIdx.y)
-    q_row = (head * seq_q + query) * hdim
-    kv_head = head * seq_k * hdim
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
 
     dim = tid
     while dim < hdim:
         c = cos[query * hdim + dim]
         s = sin[query * hdim + dim]
         if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = q[q_row + dim] * c - q[q_row + dim + uint32(1)] * s
+            shared[EXTRA + dim] = q_row[dim] * c - q_row[dim + uint32(1)] * s
         else:
-            shared[EXTRA + dim] = q[q_row + dim - uint32(1)] * s + q[q_row + dim] * c
+            shared[EXTRA + dim] = q_row[dim - uint32(1)] * s + q_row[dim] * c
         dim += THREADS
     cuda.syncthreads()
 
@@ -60,18 +63,18 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
-            k_row = kv_head + (tile_start + key) * hdim
+            k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             table_row = (tile_start + key) * hdim
             dim = uint32(0)
             while dim < hdim:
-                x = k[k_row + dim]
-                y = k[k_row + dim + uint32(1)]
+                x = k_row[dim]
+                y = k_row[dim + uint32(1)]
                 c = cos[table_row + dim]
                 s = sin[table_row + dim]
                 score += shared[EXTRA + dim] * (x * c - y * s)
                 score += shared[EXTRA + dim + uint32(1)] * (x * s + y * c)
-                dim += uint32(2)
+                dim = uint32(dim + uint32(2))
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -96,12 +99,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         while dim < hdim:
             acc = float32(0.0)
             if tile_start > 0:
-                acc = out[q_row + dim] * correction
+                acc = out_row[dim] * correction
             key = uint32(0)
             while key < tile:
-                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
-            out[q_row + dim] = acc
+            out_row[dim] = acc
             dim += THREADS
         row_max = new_max
         cuda.syncthreads()
@@ -109,7 +112,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 
     dim = tid
     while dim < hdim:
-        out[q_row + dim] = out[q_row + dim] / row_sum
+        out_row[dim] = out_row[dim] / row_sum
         dim += THREADS
 
 

@@ -13,7 +13,7 @@ import math
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.vector import ld4, make_float4, st4
+from ..device.vector import advance, ld4, make_float4, st4
 from ..log import (
     BLOCK_K,
     EXTRA,
@@ -39,12 +39,14 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     tid = uint32(cuda.threadIdx.x)
     query = uint32(cuda.blockIdx.x)
     head = uint32(cuda.blockIdx.y)
-    q_row = (head * seq_q + query) * hdim
-    kv_head = head * seq_k * hdim
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
 
     dim = uint32(4) * tid
     while dim < hdim:
-        x = ld4(q, q_row + dim)
+        x = ld4(q_row, dim)
         c = ld4(cos, query * hdim + dim)
         s = ld4(sin, query * hdim + dim)
         rotated = make_float4(
@@ -64,13 +66,13 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
-            k_row = kv_head + (tile_start + key) * hdim
+            k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             table_row = (tile_start + key) * hdim
             dim = uint32(0)
             while dim < hdim:
                 a = ld4(shared, EXTRA + dim)
-                b = ld4(k, k_row + dim)
+                b = ld4(k_row, dim)
                 c = ld4(cos, table_row + dim)
                 s = ld4(sin, table_row + dim)
                 score += (
@@ -104,12 +106,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         while dim < hdim:
             acc = float32(0.0)
             if tile_start > 0:
-                acc = out[q_row + dim] * correction
+                acc = out_row[dim] * correction
             key = uint32(0)
             while key < tile:
-                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
-            out[q_row + dim] = acc
+            out_row[dim] = acc
             dim += THREADS
         row_max = new_max
         cuda.syncthreads()
@@ -117,7 +119,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 
     dim = tid
     while dim < hdim:
-        out[q_row + dim] = out[q_row + dim] / row_sum
+        out_row[dim] = out_row[dim] / row_sum
         dim += THREADS
 
 

@@ -15,7 +15,7 @@ from numba import cuda, float32, uint32
 from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.vector import ld4
+from ..device.vector import advance, ld4
 from ..log import (
     BLOCK_K,
     EXTRA,
@@ -41,8 +41,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     tid = uint32(cuda.threadIdx.x)
     query = uint32(cuda.blockIdx.x)
     head = uint32(cuda.blockIdx.y)
-    q_row = (head * seq_q + query) * hdim
-    kv_head = head * seq_k * hdim
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
 
     inv_freq = EXTRA + hdim
     pair = tid
@@ -53,8 +55,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     cuda.syncthreads()
     dim = uint32(2) * tid
     while dim < hdim:
-        x = q[q_row + dim]
-        y = q[q_row + dim + uint32(1)]
+        x = q_row[dim]
+        y = q_row[dim + uint32(1)]
         if dim < rotary_dim:
             sin, cos = libdevice.fast_sincosf(float32(query) * shared[inv_freq + dim // uint32(2)])
             x, y = x * cos - y * sin, x * sin + y * cos
@@ -70,14 +72,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
-            k_row = kv_head + (tile_start + key) * hdim
+            k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             dim = uint32(0)
             while dim < hdim:
                 if dim + uint32(3) >= hdim:
                     break
                 a = ld4(shared, EXTRA + dim)
-                b = ld4(k, k_row + dim)
+                b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
                 dim += uint32(4)
             shared[SCORES + key] = score * softmax_scale
@@ -104,12 +106,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         while dim < hdim:
             acc = float32(0.0)
             if tile_start > 0:
-                acc = out[q_row + dim] * correction
+                acc = out_row[dim] * correction
             key = uint32(0)
             while key < tile:
-                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
-            out[q_row + dim] = acc
+            out_row[dim] = acc
             dim += THREADS
         row_max = new_max
         cuda.syncthreads()
@@ -117,7 +119,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
     dim = tid
     while dim < hdim:
-        out[q_row + dim] = out[q_row + dim] / row_sum
+        out_row[dim] = out_row[dim] / row_sum
         dim += THREADS
 
 

@@ -49,6 +49,7 @@ LIMITS = {
     (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
 }
+STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
 REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
 SHARED_UNIT = 128
 WARP_GROUPS = 4  # an SM's warps are spread over four register files
@@ -165,17 +166,18 @@ def assembled(ptx: str, target: str) -> bytes:
 
 def resources(kernel: Kernel, target: str) -> Resources:
     """Registers, spills, stack and static shared memory of `kernel` on `target`."""
-    _, log = assemble(compile_ptx(kernel, target), target)
+    ptx = compile_ptx(kernel, target)
+    _, log = assemble(ptx, target)
 
     def number(pattern: str) -> int:
         match = re.search(pattern, log)
         return int(match[1]) if match else 0
 
     return Resources(
-        registers=number(r"Used (\d+) registers"),
+        registers=number(r"[Uu]sed (\d+) registers"),
         spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         stack_bytes=number(r"(\d+) bytes stack frame"),
-        static_shared_bytes=number(r"Used .*?(\d+) bytes smem"),
+        static_shared_bytes=sum(int(size) for size in STATIC_SHARED.findall(ptx)),
     )
 
 

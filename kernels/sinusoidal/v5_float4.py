@@ -15,7 +15,7 @@ from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_cos, fast_sin
-from ..device.vector import ld4
+from ..device.vector import advance, ld4
 from ..log import (
     BLOCK_K,
     EXTRA,
@@ -40,8 +40,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tid = uint32(cuda.threadIdx.x)
     query = uint32(cuda.blockIdx.x)
     head = uint32(cuda.blockIdx.y)
-    q_row = (head * seq_q + query) * hdim
-    kv_head = head * seq_k * hdim
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
 
     dim = tid
     while dim < hdim:
@@ -57,13 +59,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
-            k_row = kv_head + (tile_start + key) * hdim
+            k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             position = float32(tile_start + key)
             dim = uint32(0)
             while dim < hdim:
-                a = ld4(q, q_row + dim)
-                b = ld4(k, k_row + dim)
+                a = ld4(q_row, dim)
+                b = ld4(k_row, dim)
                 freq = ld4(shared, EXTRA + dim)
                 score += (
                     (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
@@ -96,12 +98,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         while dim < hdim:
             acc = float32(0.0)
             if tile_start > 0:
-                acc = out[q_row + dim] * correction
+                acc = out_row[dim] * correction
             key = uint32(0)
             while key < tile:
-                acc += shared[SCORES + key] * v[kv_head + (tile_start + key) * hdim + dim]
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
-            out[q_row + dim] = acc
+            out_row[dim] = acc
             dim += THREADS
         row_max = new_max
         cuda.syncthreads()
@@ -109,7 +111,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
     dim = tid
     while dim < hdim:
-        out[q_row + dim] = out[q_row + dim] / row_sum
+        out_row[dim] = out_row[dim] / row_sum
         dim += THREADS
 
 

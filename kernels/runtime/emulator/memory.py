@@ -97,15 +97,17 @@ class Shadow:
         count = {"block": 2, "cluster": 3, "grid": 3 if order.cluster == 1 else 4}[scope]
         self.outside = [(unit, np.zeros(granules, I64)) for unit in units[:count]]
 
-    def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
-        """Whether a cheap test shows all entries ordered: own, or before the last barrier of all who share."""
+    def _old(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """A cheap test: which entries lie before the last barrier of all who share this memory."""
         if self.scope == "grid":
-            old = entries == 0
-        elif self.scope == "cluster":
-            old = entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
-        else:
-            old = entries < self.order.block_sync[threads >> self.order.block_shift]
-        return bool((old | ((entries & THREAD) == threads)).all())
+            return entries == 0
+        if self.scope == "cluster":
+            return entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
+        return entries < self.order.block_sync[threads >> self.order.block_shift]
+
+    def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
+        """Whether all entries are old or the threads' own."""
+        return bool((self._old(entries, threads) | ((entries & THREAD) == threads)).all())
 
     def read(self, granules: np.ndarray, threads: np.ndarray) -> np.ndarray | None:
         """Record reads. Returns the racing earlier writers (0 where there is none), or None."""
@@ -152,7 +154,7 @@ class Shadow:
                 bad &= ~atomic[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
             racing = np.where(bad, writers, 0)
         readers = self.reader[granules]
-        if not self._settled(readers, threads):
+        if not self._old(readers, threads).all():  # where the latest reader is the writer itself, others may race
             racing = np.zeros_like(readers) if racing is None else racing
             for entries in (readers, *(latest[granules] for _, latest in self.outside)):
                 racing = np.where(self.order.unordered(entries, threads) & (racing == 0), entries, racing)

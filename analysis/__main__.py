@@ -1,0 +1,30 @@
+"""`python -m analysis COMMAND`: build the book, measure on a GPU, or count in the emulator."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+COMMANDS = {
+    "build": "execute the notebooks and render the book",
+    "measure": "check and time a study on the GPU at hand",
+    "counts": "count instructions, sectors and wavefronts in the emulator",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] not in COMMANDS:
+        print("usage: python -m analysis COMMAND [--help]", file=sys.stderr)
+        for name, about in COMMANDS.items():
+            print(f"  {name:8s} {about}", file=sys.stderr)
+        return 2
+    command, *rest = arguments
+    try:
+        return importlib.import_module(f"analysis.{command}").main(rest)
+    except KeyboardInterrupt:
+        print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""The notebooks run and the build refuses bad input. The whole book is built by .ci/run."""
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+import torch
+
+from analysis import build, data, figures, report
+from analysis.data import DataError
+from analysis.evidence import Measured
+from kernels import VERSIONS
+
+NOTEBOOKS = sorted(build.NOTEBOOKS.glob("*.ipynb"))
+GPU = "nvidia-h200"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_takes_a_gpu_and_a_source(path: Path) -> None:
+    taken = papermill.inspect_notebook(str(path))
+    assert {name: one["default"] for name, one in taken.items()} == {"gpu": f'"{GPU}"', "source": '"recorded"'}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_notebook_types_a_measured_number(path: Path) -> None:
+    """Numbers with decimals in prose come from data; a quotation may have them."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        prose = re.sub(r'"[^"\n]*"', "", cell.source) if cell.cell_type == "markdown" else ""
+        prose += "".join(re.findall(r'"""(.*?)"""', cell.source, re.DOTALL))
+        assert not re.search(r"\d\.\d|\d ?(%|×|µs|ms)", prose), prose
+
+
+@pytest.mark.parametrize("name", ["index", "environment"])
+def test_a_notebook_executes_from_its_own_folder_and_from_the_root(name: str, tmp_path: Path) -> None:
+    output = tmp_path / f"{name}.ipynb"
+    if name == "index":
+        build.execute(build.NOTEBOOKS / f"{name}.ipynb", output, GPU)
+        cells = nbformat.read(output, as_version=4).cells
+        (injected,) = [c for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
+        assert "remove-cell" in injected.metadata["tags"]
+        page = "".join(o["data"].get("text/html", "") for c in cells for o in c.get("outputs", []) if "data" in o)
+        assert page.count("<figure") == 3 and page.count("<table") == 1 and "alt='Dot plot" in page
+    else:
+        papermill.execute_notebook(
+            str(build.NOTEBOOKS / f"{name}.ipynb"), str(output), cwd=str(build.NOTEBOOKS), progress_bar=False
+        )
+
+
+def test_a_failed_notebook_stops_with_its_error(tmp_path: Path) -> None:
+    with pytest.raises(build.BuildError, match=r"environment\.ipynb, cell \d+: DataError: no GPU called 'abacus'"):
+        build.execute(build.NOTEBOOKS / "environment.ipynb", tmp_path / "out.ipynb", "abacus")
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+def test_an_unknown_gpu_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build.main(["--gpu", "abacus"]) == 1
+    said = capsys.readouterr()
+    assert re.fullmatch(r"build: no GPU called 'abacus' has been measured; there is: .*nvidia-h200.*\n", said.err)
+
+
+def test_damaged_data_is_one_line_and_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(data.MEASURED / GPU, tmp_path / GPU)
+    timings = tmp_path / GPU / "timings.csv"
+    timings.chmod(0o644)
+    timings.write_bytes(timings.read_bytes()[:-30])
+    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    assert build.main(["--gpu", GPU]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and re.match(r"build: .*timings\.csv, line \d+: ", said)
+
+
+def test_the_key_changes_with_what_a_notebook_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = build.content_key(GPU)
+    assert build.content_key(GPU) == before
+    read = {path.name for path in build.inputs(GPU)}
+    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "figures.py", "v7_hybrid.py"} <= read
+    extra = build.ROOT / "analysis" / "figures.py"
+    changed = tmp_path / "figures.py"
+    changed.write_bytes(extra.read_bytes() + b"\n")
+    swapped = [changed if path == extra else path for path in build.inputs(GPU)]
+    monkeypatch.setattr(build, "inputs", lambda gpu: swapped)
+    monkeypatch.setattr(build, "ROOT", Path("/"))  # both the changed file and the others lie below it
+    assert build.content_key(GPU) != before
+
+
+def test_an_unknown_source_is_refused() -> None:
+    with pytest.raises(DataError, match="source is 'memory'; allowed: recorded, live"):
+        report.load(GPU, "memory")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure on")
+def test_measuring_live_without_a_gpu_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build.main(["--source", "live"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("build: ") and "GPU" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("name", [v.id for v in VERSIONS.values() if not v.is_peer])
+def test_every_version_has_a_source_listing(name: str) -> None:
+    text = report.kernel_text(name)
+    assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention(" in text
+
+
+def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(report, "display", lambda what: shown.append(what.data))
+    report.diff("rope_v7")
+    assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in shown[0]
+    assert "\n-sync" in shown[0]
+    with pytest.raises(DataError, match="'rope_separate' has no parent"):
+        report.diff("rope_separate")
+
+
+def test_outside_addresses_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "HTML", tmp_path)
+    page = tmp_path / "page.html"
+    page.write_text('<a href="https://example.org">a link may leave</a><script src="_static/x.js"></script>')
+    assert build.outside_addresses([page]) == []
+    page.write_text('<link href="https://example.org/x.css" rel="stylesheet"><img src="//example.org/x.png">')
+    assert len(build.outside_addresses([page])) == 2
+
+
+def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
+    found = Measured.load(GPU)
+    plot = figures.rope_savings(found)
+    html = figures.to_html(plot, figures.FOLDER, found.gpu["name"], "abc123")
+    links = re.findall(r"href='([^']+)'", html)
+    assert len(links) == 4 and "abc123" in html and "Cite this figure" in html
+    for link in links:
+        assert (build.CHAPTERS / link).resolve().is_file()

@@ -1,0 +1,107 @@
+"""Tables load strictly, name what is wrong with them, and lose nothing when the disk refuses."""
+
+import errno
+import io
+from pathlib import Path
+
+import pytest
+
+from analysis import data
+from analysis.data import DATA, SCHEMAS, DataError, append_rows, read_json, read_table
+
+HEADER = "run,study,node,started_at,finished_at,complete,seconds,driver,cuda,python,numba,numba_cuda,torch"
+HEADER += ",sm_mhz_max,power_limit_w,throttle,commit\n"
+ROW = "r1,log,node,2026-01-01,,1,1.5,580,13.0,3.12,0.68,0.30,2.13,1980,700,none,abc\n"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text(HEADER + ROW)
+    return path
+
+
+def test_cells_are_parsed_by_their_kind(runs: Path) -> None:
+    row = read_table(runs, "runs").iloc[0]
+    assert row["complete"] and row["seconds"] == 1.5 and row["sm_mhz_max"] == 1980
+    assert row["finished_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (HEADER.replace(",seconds", "") + ROW, "line 1: column 'seconds' is missing"),
+        (HEADER.replace(",commit", ",commit,colour") + ROW, "line 1: column 'colour' is unknown"),
+        (HEADER + ROW + ROW[:12], "line 3: 4 cells where 17 are due"),
+        (HEADER + ROW + ROW.rstrip("\n"), "line 3: the last line has no end"),
+        (HEADER + ROW.replace("1.5", "fast"), "line 2, column 'seconds': 'fast' where number is due"),
+        (HEADER + ROW.replace(",1980,", ",1980.5,"), "line 2, column 'sm_mhz_max': '1980.5' where integer is due"),
+        (HEADER + ROW.replace(",1,1.5", ",yes,1.5"), "line 2, column 'complete': 'yes' where flag is due"),
+        (HEADER + ROW.replace(",580,", ",,"), "line 2, column 'driver': '' where text is due"),
+        ("", "line 1: column 'run' is missing"),
+    ],
+)
+def test_damage_is_named_by_file_line_and_column(runs: Path, content: str, says: str) -> None:
+    runs.write_text(content)
+    with pytest.raises(DataError) as error:
+        read_table(runs, "runs")
+    assert str(runs) in str(error.value) and says in str(error.value)
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.csv: no such file"):
+        read_table(tmp_path / "absent.csv", "runs")
+    (tmp_path / "binary.csv").write_bytes(b"run,\xff\xfe")
+    with pytest.raises(DataError, match="not UTF-8 text at byte 4"):
+        read_table(tmp_path / "binary.csv", "runs")
+    (tmp_path / "gpu.json").write_text('{"name": ')
+    with pytest.raises(DataError, match=r"gpu\.json, line 1"):
+        read_json(tmp_path / "gpu.json")
+
+
+ENTRY = {
+    **dict.fromkeys(("run", "study", "node", "started_at", "driver", "cuda", "python", "numba"), "x"),
+    **dict.fromkeys(("numba_cuda", "torch", "throttle", "commit"), "x"),
+    "complete": True, "seconds": 2.0, "sm_mhz_max": 1, "power_limit_w": 1,
+}  # fmt: skip
+
+
+class FullDisk(io.FileIO):
+    """Takes ten bytes of every write, then has no space."""
+
+    def write(self, content) -> int:
+        if len(content) <= 10:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(content[:10])
+
+
+def test_a_full_disk_keeps_every_row_before(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = runs.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "open", lambda path, mode, buffering: FullDisk(path, mode), raising=False)
+        with pytest.raises(DataError, match="No space left on device"):
+            append_rows(runs, "runs", [ENTRY])
+    assert runs.read_bytes() == before
+    append_rows(runs, "runs", [ENTRY])
+    assert len(read_table(runs, "runs")) == 2
+
+
+def test_a_row_with_an_unknown_column_is_refused(runs: Path) -> None:
+    before = runs.read_bytes()
+    with pytest.raises(DataError, match="runs has no column colour"):
+        append_rows(runs, "runs", [{**ENTRY, "colour": "red"}])
+    assert runs.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [(path, path.stem) for path in sorted(DATA.rglob("*.csv"))],
+    ids=lambda value: str(value.relative_to(DATA)) if isinstance(value, Path) else value,
+)
+def test_every_committed_table_loads(path: Path, table: str) -> None:
+    assert table in SCHEMAS
+    assert len(read_table(path, table))
+
+
+def test_the_data_dictionary_is_todays() -> None:
+    assert (DATA / "README.md").read_text(encoding="utf-8") == data.dictionary()

@@ -1,0 +1,189 @@
+"""The reading side: which run counts, what a ratio and its interval are, what the documents state."""
+
+import json
+import math
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from analysis import evidence, figures, published, tables
+from analysis.data import MEASURED, DataError, append_rows, problem_columns
+from analysis.evidence import CEILINGS, Measured, Ratio, geometric_mean, today, verdict
+from kernels import Problem
+
+PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
+TWO = ("rope_separate", "rope_v7")
+
+
+def add_run(
+    folder: Path,
+    run: str,
+    times: dict[str, list[float]],
+    complete: bool = True,
+    source_hash: str = "",
+    study: str = "log",
+) -> None:
+    """A run in which each version took `times` microseconds, a process each."""
+    words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
+    entry = dict.fromkeys((*words, "started_at", "finished_at"), "x")
+    row = {"run": run, "study": study, "complete": complete, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
+    append_rows(folder / "runs.csv", "runs", [{**entry, **row}])
+    common = {"run": run, "study": study, **problem_columns(PROBLEM), "measured_at": run}
+    for version, values in times.items():
+        mine = {**common, "version": version, "source_hash": source_hash or today(version), "status": "ok"}
+        check = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0}
+        append_rows(folder / "checks.csv", "checks", [{**mine, **check, "inputs": i} for i in ("uniform", "sharp")])
+        timed = [{**mine, "process": i, "timer": "device_warm", "median_us": t} for i, t in enumerate(values, 1)]
+        append_rows(folder / "timings.csv", "timings", timed)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    gpu = {"name": "Test GPU", "slug": "test-gpu", "ceilings": dict.fromkeys(CEILINGS, 1.0)}
+    (tmp_path / "gpu.json").write_text(json.dumps(gpu))
+    return tmp_path
+
+
+def test_the_latest_complete_run_counts_not_the_fastest(folder: Path) -> None:
+    add_run(folder, "20260101", {"rope_v7": [10.0, 10.0]})
+    add_run(folder, "20260102", {"rope_v7": [30.0, 32.0, 31.0]})
+    add_run(folder, "20260103", {"rope_v7": [5.0]}, complete=False)
+    assert Measured.read(folder).time("rope_v7", PROBLEM) == (31.0, 30.0, 32.0)
+    assert Measured.read(folder).run["run"] == "20260102"
+
+
+def test_a_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 40.0, 90.0], [10.0, 20.0, 30.0]))))
+    found = Measured.read(folder).ratio(*TWO, PROBLEM)
+    # by hand: logs ln 2, ln 2, ln 3; mean 0.82829, deviation 0.23410, t(0.975, 2 degrees) = 4.30265
+    assert found is not None
+    half = 4.30265 * 0.23410 / math.sqrt(3)
+    assert found == pytest.approx((12 ** (1 / 3), math.exp(0.82829 - half), math.exp(0.82829 + half)), rel=1e-4)
+
+
+def test_a_process_that_timed_only_one_of_the_two_is_left_out(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 20.0, 20.0], [10.0, 10.0]))))
+    assert Measured.read(folder).ratio(*TWO, PROBLEM) == pytest.approx((2.0, 2.0, 2.0))
+    assert Measured.read(folder).ratio("rope_v1c", "rope_v7", PROBLEM) is None
+
+
+def test_a_problem_of_two_studies_is_read_from_one_run(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0], [10.0]))))
+    add_run(folder, "2", dict(zip(TWO, ([90.0], [10.0]))), study="another")
+    assert Measured.read(folder).ratio(*TWO, PROBLEM).value == pytest.approx(2.0)
+
+
+def test_one_process_has_no_interval() -> None:
+    value, low, high = geometric_mean([1.5])
+    assert value == pytest.approx(1.5) and math.isnan(low) and math.isnan(high)
+
+
+def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [10.0]}, source_hash="0" * 16)
+    found = Measured.read(folder)
+    assert found.stale("rope_v7", PROBLEM) and found.stale_versions() == ["rope_v7"]
+    assert ">stale<" in tables.times(found, "rope")._repr_html_()
+    add_run(folder, "1", {"rope_v7": [11.0]})  # the run goes on with today's code: only those rows count
+    found = Measured.read(folder)
+    assert not found.stale_versions()
+    assert found.time("rope_v7", PROBLEM) == (11.0, 11.0, 11.0)
+    assert ">stale<" not in tables.times(found, "rope")._repr_html_()
+
+
+def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
+    with pytest.raises(DataError, match=r"runs\.csv: no run is complete"):
+        Measured.read(folder)
+    with pytest.raises(DataError, match=r"no GPU called 'abacus'.*nvidia-h200"):
+        Measured.load("abacus")
+    (folder / "gpu.json").write_text('{"ceilings": {}}')
+    with pytest.raises(DataError, match=r"gpu\.json: ceiling 'read_gb_s' is missing"):
+        Measured.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("said", "measured", "word"),
+    [
+        (1.40, Ratio(1.45, 1.41, 1.49), "agrees within 10 %"),
+        (1.40, Ratio(1.10, 1.08, 1.12), "same direction"),
+        (1.40, Ratio(1.00, 0.98, 1.02), "tie within 3 %"),
+        (1.40, Ratio(0.90, 0.88, 0.92), "opposite"),
+        (0.60, Ratio(0.90, 0.88, 0.92), "same direction"),
+        (1.40, Ratio(1.10, 0.70, 1.80), "cannot be told"),
+        (1.00, Ratio(1.20, 1.19, 1.21), "not a tie"),
+        (1.00, Ratio(1.01, 1.00, 1.02), "agrees within 10 %"),
+        (1.40, None, ""),
+    ],
+)
+def test_verdicts_follow_the_interval(said: float, measured: Ratio | None, word: str) -> None:
+    assert verdict(said, measured) == word
+
+
+def test_published_numbers_are_joined_by_version_and_shape() -> None:
+    found = published.published("rope_v7", PROBLEM)
+    assert found == (0.047, 0.047, 0.048, published.WRITE_UP)
+    assert published.published("rope_v7", Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=512)) is None
+    assert published.speedup("rope_v7", "rope_separate", PROBLEM)[:3] == (1.45, 1.42, 1.45)
+    slower = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=512)
+    assert published.speedup("rope_v1c", "rope_separate", slower).value == pytest.approx(1 / 2.65)
+    from_times = published.speedup(
+        "sinusoidal_v5", "sinusoidal_separate_float4", Problem("sinusoidal", 1, 4, seq_q=64, hdim=512)
+    )
+    assert from_times is not None and from_times.value == pytest.approx(0.062 / 0.057)
+
+
+def test_tables_never_hide_what_was_published(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 21.0], [10.0, 10.0]))))
+    found = Measured.read(folder)
+    assert "0.047" in tables.times(found, "rope")._repr_html_()
+    html = tables.speedups(found, "rope")._repr_html_()
+    assert "1.45×" in html and "2.05×" in html
+
+
+def test_what_could_not_run_says_why() -> None:
+    found = Measured.load("nvidia-h200")
+    refused = found.checks[found.checks["status"] == "infeasible"]
+    assert len(refused)
+    for row in refused.itertuples():
+        assert escape(row.reason) in tables.checks(found, row.family)._repr_html_()
+
+
+def test_titles_follow_the_data() -> None:
+    assert figures.effect([0.99, 1.01]) == "ties"
+    assert figures.effect([1.2, 1.5]) == "is 1.20–1.50× as fast"
+    assert figures.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
+    assert figures.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
+    assert "no measured ratio" in figures.effect([])
+
+
+PLOTS = {
+    "rope-fusion": figures.rope_fusion,
+    "rope-times": figures.rope_times,
+    "rope-savings": figures.rope_savings,
+    "rope-peers": lambda found: figures.peers(found, "rope", TWO),
+    "sinusoidal-fusion": figures.sinusoidal_fusion,
+    "attention-ladder": figures.attention_ladder,
+    "attention-peers": lambda found: figures.peers(found, "attention", ("attention_online_fixed",)),
+    "roofline": figures.roofline_plot,
+}
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_figures_are_the_same_bytes_twice(name: str, tmp_path: Path) -> None:
+    found = Measured.load("nvidia-h200")
+    for where in ("a", "b"):
+        plot = PLOTS[name](found)
+        assert plot.id == name and plot.caption and plot.alt
+        figures.save(plot, tmp_path / where)
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == [f"{name}.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_another_gpu_leaves_the_committed_figures_alone() -> None:
+    assert figures.folder(figures.DEFAULT_GPU) == figures.FOLDER
+    assert figures.FOLDER not in figures.folder("another-gpu").parents
+    assert (MEASURED / figures.DEFAULT_GPU).is_dir()
+    assert evidence.AGREE > evidence.TIE > 1
