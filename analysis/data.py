@@ -75,7 +75,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("started_at", "text", "start, UTC"),
         Column("finished_at", "text", "end, UTC; empty while the run is incomplete", optional=True),
         Column("complete", "flag", "whether every row of the study was measured"),
-        Column("seconds", "number", "wall time, over all resumptions"),
+        Column("seconds", "number", "wall time of the call that finished the run, s"),
         Column("driver", "text", "NVIDIA driver"),
         Column("cuda", "text", "CUDA version of torch"),
         Column("python", "text", "Python"),
@@ -197,7 +197,7 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
                 except (ValueError, KeyError):
                     kind = by_name[name].kind
                     raise DataError(
-                        f"{path}, line {reader.line_num}, column {name!r}: {cell!r} where a {kind} is due"
+                        f"{path}, line {reader.line_num}, column {name!r}: {cell!r} where {kind} is due"
                     ) from None
             rows.append(row)
     except csv.Error as error:

@@ -125,6 +125,7 @@ def _time_all(study_name: str, process: int, tasks: list[tuple[Pair, str, Row]],
 
 def _serve(pipe: Connection) -> None:
     """Body of a measuring process: wait for the work, do it, send rows."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end, nothing left behind
     try:
         work, arguments = pipe.recv()
         work(*arguments, pipe)
@@ -179,6 +180,8 @@ class Worker:
         self.pipe.close()
         if self.process.is_alive():
             self.process.terminate()
+            self.process.join(timeout=5)
+            self.process.kill()
         self.process.join()
 
 
@@ -263,8 +266,7 @@ class Run:
 
         self.row["complete"] = complete
         self.row["finished_at"] = now() if complete else None
-        self.row["seconds"] = round(self.row["seconds"] + time.monotonic() - self.started, 1)
-        self.started = time.monotonic()
+        self.row["seconds"] = round(time.monotonic() - self.started, 1)
         others = [row for row in self.runs if row["run"] != self.id]
         write_table(self.folder / "runs.csv", "runs", [*others, self.row])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 
 import pytest
@@ -57,3 +58,14 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it(hash_after) -> None
 def test_every_version_has_a_hash_of_its_own() -> None:
     hashes = [identity.source_hash(version) for version in VERSIONS.values() if not version.is_peer]
     assert len(set(hashes)) == len(hashes)
+
+
+def test_a_hash_is_the_same_from_every_python() -> None:
+    """The text that is hashed, spelled out: newer Pythons dump more fields, or leave empty ones out."""
+    tree = ast.parse("def f(a, *, b=None):\n    return [-a, 'x', b]")
+    assert identity._canonical(tree.body[0]) == (
+        "FunctionDef(name='f', args=arguments(posonlyargs=[], args=[arg(arg='a')], kwonlyargs=[arg(arg='b')], "
+        "kw_defaults=[Constant(value=None)], defaults=[]), body=[Return(value=List(elts=["
+        "UnaryOp(op=USub(), operand=Name(id='a', ctx=Load())), Constant(value='x'), Name(id='b', ctx=Load())], "
+        "ctx=Load()))], decorator_list=[], type_params=[])"
+    )

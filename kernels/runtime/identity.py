@@ -54,6 +54,23 @@ class _WithoutProse(ast.NodeTransformer):
         return node
 
 
+def _canonical(node: object) -> str:
+    """The syntax tree as text, the same from every Python: `ast.dump` as 3.12 writes it."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_canonical, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    names = list(node._fields)
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and "type_params" not in names:
+        names.append("type_params")
+    parts = []
+    for name in names:
+        value = getattr(node, name, [] if name == "type_params" else None)
+        if value is not None or getattr(type(node), name, ...) is not None:
+            parts.append(f"{name}={_canonical(value)}")
+    return f"{type(node).__name__}({', '.join(parts)})"
+
+
 def _reach(start: Definition) -> Iterator[tuple[Definition, ast.AST | None]]:
     """Every definition that `start` reaches by name, itself first; None for what lies outside the package."""
     pending, seen = [start], {start}
@@ -82,7 +99,7 @@ def _digest(module: str, name: str) -> str:
     for (where, what), node in sorted(_reach((module, name)), key=lambda item: item[0]):
         text = ""
         if node is not None:
-            text = ast.dump(_WithoutProse().visit(ast.parse(ast.unparse(node))))
+            text = _canonical(_WithoutProse().visit(ast.parse(ast.unparse(node))))
         digest.update(f"{where}.{what}\n{text}\n".encode())
     return digest.hexdigest()
 

@@ -1,0 +1,210 @@
+"""What was measured on one GPU: the latest complete run of each study, and what follows from it.
+
+A row counts as stale when its source_hash is not that of today's code. What is compared is a ratio within
+a process; its interval is over the processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from kernels import VERSIONS, Problem
+from kernels.runtime.identity import source_hash
+
+from .data import DataError, gpu_folder, problem_of, read_json, read_table
+from .studies import STUDIES
+
+CONFIDENCE = 0.95
+AGREE = 1.10
+TIE = 1.03
+NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
+STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")
+CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
+
+
+class Time(NamedTuple):
+    """Microseconds of one call: the median over the processes of their medians, the least and the largest of them."""
+
+    us: float
+    low: float
+    high: float
+
+
+class Ratio(NamedTuple):
+    """A geometric mean over the processes and its 95 % interval; without bounds (NaN) from a single process."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Check(NamedTuple):
+    """What the checks of a version on a problem found: the worse of the two inputs decides."""
+
+    status: str
+    reason: str
+    nan_share: float
+    max_abs_err: float
+    allowed_abs_err: float
+
+
+def geometric_mean(ratios: list[float] | np.ndarray) -> Ratio:
+    """Geometric mean with a t interval of the logarithms."""
+    logs = np.log(np.asarray(ratios, dtype=float))
+    mean = logs.mean()
+    if len(logs) < 2:
+        return Ratio(float(np.exp(mean)), math.nan, math.nan)
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+    return Ratio(*(float(np.exp(x)) for x in (mean, mean - half, mean + half)))
+
+
+def verdict(published: float | None, measured: Ratio | None) -> str:
+    """In plain words, how a measured speedup stands to the published one."""
+    if published is None or measured is None:
+        return ""
+    value, low, high = measured if measured.low == measured.low else (measured.value,) * 3
+    if published / AGREE <= low and high <= published * AGREE:
+        return "agrees within 10 %"
+    if 1 / TIE <= low and high <= TIE:
+        return "tie within 3 %"
+    if low <= 1 <= high:
+        return "cannot be told"
+    if 1 / TIE < published < TIE:
+        return "not a tie"
+    return "same direction" if (value > 1) == (published > 1) else "opposite"
+
+
+@functools.cache
+def today(version: str) -> str:
+    """The hash of a version's code as it stands, or an empty text if there is no such version."""
+    return source_hash(VERSIONS[version]) if version in VERSIONS else ""
+
+
+def baseline_of(version: str) -> str:
+    """What its source compares a version with, or an empty text."""
+    return VERSIONS[version].baseline or ""
+
+
+@dataclass
+class Measured:
+    """The evidence of one GPU. `timings` and `checks` hold the latest complete run of every study."""
+
+    slug: str
+    gpu: dict[str, Any]
+    runs: pd.DataFrame
+    checks: pd.DataFrame
+    timings: pd.DataFrame
+    _stale: set[tuple[str, Problem]] = field(default_factory=set)
+
+    @classmethod
+    def load(cls, slug: str) -> Measured:
+        """Raises: DataError when the GPU is unknown, no run is complete or a file is damaged."""
+        return cls.read(gpu_folder(slug))
+
+    @classmethod
+    def read(cls, folder: Path) -> Measured:
+        gpu = read_json(folder / "gpu.json")
+        missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
+        if missing:
+            raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
+        tables = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+        runs = tables["runs"]
+        runs = runs[runs["complete"].astype(bool)].sort_values("run").groupby("study").tail(1)
+        if runs.empty:
+            raise DataError(f"{folder / 'runs.csv'}: no run is complete; `make measure` brings one to its end")
+        evidence = cls(folder.name, gpu, runs.reset_index(drop=True), tables["checks"], tables["timings"])
+        evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
+        return evidence
+
+    def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the chosen runs; where a resumed run holds several codes of a version, today's or the last.
+
+        A problem that several studies share is read from the first of them: a ratio is within one run.
+        """
+        frame = frame.merge(self.runs[["study", "run"]], on=["study", "run"])
+        frame["problem"] = [problem_of(row) for row in frame.to_dict("records")]
+        rank = frame["study"].map({name: place for place, name in enumerate(STUDIES)}).fillna(len(STUDIES))
+        frame = frame[rank == rank.groupby(frame["problem"]).transform("min")].copy()
+        numbers = [name for name in NUMBERS if name in frame]
+        frame[numbers] = frame[numbers].astype(float)
+        frame["stale"] = [row.source_hash != today(row.version) for row in frame.itertuples()]
+        kept = []
+        for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
+            if rows["stale"].all():
+                rows = rows[rows["source_hash"] == rows.sort_values("measured_at")["source_hash"].iloc[-1]]
+                self._stale.add((version, problem))
+            else:
+                rows = rows[~rows["stale"]]
+            kept.append(rows)
+        return pd.concat(kept) if kept else frame
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The run of study log, or of the only study there is."""
+        mine = self.runs[self.runs["study"] == "log"]
+        return (mine if len(mine) else self.runs).iloc[-1].to_dict()
+
+    @property
+    def processes(self) -> int:
+        return int(self.timings["process"].max())
+
+    def stale(self, version: str, problem: Problem) -> bool:
+        """Whether the version's code has changed since it was measured on that problem."""
+        return (version, problem) in self._stale
+
+    def stale_versions(self) -> list[str]:
+        return sorted({version for version, _ in self._stale})
+
+    def problems(self, family: str, partial: bool | None = None) -> list[Problem]:
+        """Measured problems of a family by head dim; with RoPE, those that rotate all dims (False) or some (True)."""
+        found = {problem for problem in self.checks["problem"] if problem.family == family}
+        if partial is not None:
+            found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
+        return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim))
+
+    def versions(self, family: str, peers: bool = False) -> list[str]:
+        """Measured versions of a family, in log order: the log's own, or the peers."""
+        seen = set(self.checks["version"])
+        return [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
+
+    def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
+        """Median microseconds by process."""
+        rows = self._timed.get((version, problem, timer))
+        return rows if rows is not None else pd.Series(dtype=float)
+
+    @functools.cached_property
+    def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
+        frame = self.timings[self.timings["median_us"].notna()]
+        groups = frame.groupby(["version", "problem", "timer"], sort=False)
+        return {key: rows.set_index("process")["median_us"] for key, rows in groups}
+
+    def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:
+        rows = self.medians(version, problem, timer)
+        return None if rows.empty else Time(float(rows.median()), float(rows.min()), float(rows.max()))
+
+    def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
+        """How many times longer `a` takes than `b`: the speedup of b over a."""
+        pairs = pd.concat([self.medians(name, problem, timer) for name in (a, b)], axis=1, join="inner").dropna()
+        return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+
+    def check(self, version: str, problem: Problem) -> Check | None:
+        rows = self.checks[(self.checks["version"] == version) & (self.checks["problem"] == problem)]
+        if rows.empty:
+            return None
+        worst = max(rows.to_dict("records"), key=lambda row: STATUSES.index(row["status"]))
+        decisive = rows.loc[(rows["max_abs_err"] / rows["allowed_abs_err"]).fillna(-1).idxmax()]
+        return Check(
+            worst["status"],
+            worst["reason"] if isinstance(worst["reason"], str) else "",
+            float(rows["nan_share"].max()),
+            float(decisive["max_abs_err"]),
+            float(decisive["allowed_abs_err"]),
+        )

@@ -1,0 +1,560 @@
+"""The figures of the book, one function each, and how they are saved.
+
+Every function takes the evidence and returns a `Plot`. Titles are computed from what is drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from kernels import VERSIONS, Problem
+
+from . import published, roofline
+from .data import ROOT
+from .evidence import TIE, Measured, baseline_of
+from .studies import TIMERS
+from .tables import SOURCE_TIMER, fastest
+
+DEFAULT_GPU = "nvidia-h200"
+FOLDER = ROOT / "book" / "figures"
+OTHER = ROOT / "_build" / "figures"
+PUBLISHED_AT = "../../book/figures"  # from a chapter of the book, and from a notebook
+FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+PALETTE = sns.color_palette("colorblind")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+SERIES: dict[str, dict[str, Any]] = {
+    "published": {"color": "0.35", "marker": "D", "markerfacecolor": "white", "label": "published"},
+    "published, scalar": {
+        "color": "0.35", "marker": "v", "markerfacecolor": "white", "label": "published, over scalar kernels",
+    },
+    "device_warm": {"color": PALETTE[0], "marker": "o", "label": "measured on the device"},
+    "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
+}  # fmt: skip
+WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "fused-positional-embeddings",
+    "pdf.fonttype": 42,
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 9,
+    "lines.markersize": 6.5,
+    "axes.grid.axis": "y",
+    "grid.color": "0.9",
+}
+WIDTH = 5.2
+TITLE_COLUMNS = 52
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with what a reader needs to find, read and cite it."""
+
+    id: str
+    figure: Figure
+    caption: str
+    alt: str
+    data: pd.DataFrame
+
+
+# ---------------------------------------------------------------- words computed from data
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
+    """The least and the largest, `"0.98–1.02"`, or one number where they print the same."""
+    values = list(values)
+    low, high = (f"{value:.{digits}f}".replace("-", "−") for value in (min(values), max(values)))
+    if low == high:
+        return low
+    return f"{low} to {high}" if "−" in low else f"{low}–{high}"
+
+
+def effect(speedups: Iterable[float]) -> str:
+    """What speedups amount to, in a few words that hold whatever they are."""
+    speedups = list(speedups)
+    if not speedups:
+        return "has no measured ratio"
+    if 1 / TIE < min(speedups) and max(speedups) < TIE:
+        return "ties"
+    if min(speedups) > 1:
+        return f"is {span(speedups)}× as fast"
+    if max(speedups) < 1:
+        return f"takes {span(1 / speedup for speedup in speedups)}× as long"
+    return f"runs at {span(speedups)}× the speed"
+
+
+def short(version: str) -> str:
+    """The name within its family: `"rope_v7"` to `"V7"`."""
+    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
+    return words[0].upper() + words[1:]
+
+
+# ---------------------------------------------------------------- drawing
+
+
+@contextmanager
+def _canvas(
+    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, **axes: Any
+) -> Iterator[tuple[Figure, list]]:
+    """A figure in the book's style whose title, at the left, is its message."""
+    with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, **axes)
+        lines = textwrap.wrap(title, TITLE_COLUMNS)
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11, fontweight="bold")
+        yield figure, [axis for row in grid for axis in row]
+        sns.despine(fig=figure)
+
+
+def _log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, unit: str = "") -> None:
+    """Make an axis logarithmic, with plain numbers at 1, 2 and 5."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if high / low < 1e3 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _mark_wrong(axis: Axes, x: Sequence[float], y: pd.Series, status: pd.Series) -> None:
+    """Cross out the points whose result is wrong."""
+    wrong = [(left, up) for left, up, found in zip(x, y, status) if found == "wrong"]
+    if wrong:
+        axis.plot(*zip(*wrong), **WRONG)
+
+
+def _shape_ticks(axis: Axes, problems: Sequence[Problem]) -> None:
+    labels = [f"{problem.hdim}\n{problem.heads}×{problem.seq_q}" for problem in problems]
+    axis.set_xticks(range(len(problems)), labels)
+    axis.set_xlim(-0.5, len(problems) - 0.5)
+    axis.set_xlabel("head dim\nheads × sequence")
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
+    found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    found |= {label: found.pop(label) for label in (WRONG["label"],) if label in found}
+    figure.legend(
+        found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
+    )
+
+
+def _speedups(evidence: Measured, version: str, problems: Sequence[Problem], scalar: str | None = None) -> list[dict]:
+    """Speedups of a version over its baseline: published and measured, a row each."""
+    baseline = baseline_of(version)
+    rows = []
+    for problem in problems:
+        check = evidence.check(version, problem)
+        base = {
+            "version": version,
+            "baseline": baseline,
+            "hdim": problem.hdim,
+            "rotary_dim": problem.rotary_dim,
+            "heads": problem.heads,
+            "seq": problem.seq_q,
+            "status": check.status if check else "",
+        }
+        said = {"published": published.speedup(version, baseline, problem)}
+        if scalar:
+            said["published, scalar"] = published.speedup(version, scalar, problem)
+        for series, claim in said.items():
+            if claim:
+                rows.append({**base, "series": series, "speedup": claim.value, "low": claim.low, "high": claim.high})
+        for series in ("device_warm", SOURCE_TIMER):
+            found = evidence.ratio(baseline, version, problem, series)
+            if found:
+                rows.append({**base, "series": series, "speedup": found.value, "low": found.low, "high": found.high})
+    return rows
+
+
+def _draw_speedups(axis: Axes, frame: pd.DataFrame, problems: Sequence[Problem]) -> None:
+    """Published and measured speedups side by side at each head dim, around a line at 1."""
+    series = [name for name in SERIES if name in set(frame["series"])]
+    axis.axhline(1, color="0.2", lw=1)
+    for place, name in enumerate(series):
+        mine = frame[frame["series"] == name]
+        x = [_place(problems, row.hdim) + 0.2 * (place - (len(series) - 1) / 2) for row in mine.itertuples()]
+        axis.plot(x, mine["speedup"], ls="", zorder=3, **SERIES[name])
+        if name in TIMERS:
+            _mark_wrong(axis, x, mine["speedup"], mine["status"])
+    low, high = frame["speedup"].min(), frame["speedup"].max()
+    axis.set_ylim(min(low, 1) / 1.25, max(high, 1) * 1.25)
+    _log_ticks(axis, "y", low, high, "×")
+    _shape_ticks(axis, problems)
+
+
+def _place(problems: Sequence[Problem], hdim: int) -> int:
+    return [problem.hdim for problem in problems].index(hdim)
+
+
+def _fusion(
+    evidence: Measured, family: str, versions: Sequence[str], scalar: str | None, subject: str
+) -> tuple[Figure, pd.DataFrame]:
+    """A panel a version: its speedups over its baseline."""
+    rows, shown = [], {}
+    for version in versions:
+        problems = [
+            problem for problem in _one_per_hdim(evidence, family, version)
+            if evidence.time(version, problem) or published.speedup(version, baseline_of(version), problem)
+        ]  # fmt: skip
+        shown[version] = problems
+        rows += _speedups(evidence, version, problems, scalar)
+    frame = pd.DataFrame(rows)
+    device, harness = (
+        {v: frame[(frame["version"] == v) & (frame["series"] == timer)]["speedup"] for v in versions}
+        for timer in ("device_warm", SOURCE_TIMER)
+    )
+    words = ", ".join(f"{short(version)} {effect(device[version])}" for version in versions)
+    last = versions[-1]
+    title = f"{subject}, on the device: {words}. With launches and syncs {short(last)} {effect(harness[last])}"
+    with _canvas(title, columns=len(versions), height=4.8, sharey=True) as (figure, axes):
+        for axis, version in zip(axes, versions):
+            _draw_speedups(axis, frame[frame["version"] == version], shown[version])
+            axis.set_title(short(version), loc="left")
+        axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
+        axes[0].set_ylabel("speedup over separate")
+        _legend(figure, axes, columns=1)
+    return figure, frame
+
+
+def _one_per_hdim(evidence: Measured, family: str, version: str) -> list[Problem]:
+    """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
+    chosen: dict[int, Problem] = {}
+    for problem in reversed(evidence.problems(family)):
+        check = evidence.check(version, problem)
+        if check and check.status != "unsupported":
+            chosen[problem.hdim] = problem
+    return [chosen[size] for size in sorted(chosen)]
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def rope_fusion(evidence: Measured) -> Plot:
+    """Front page: what fusing RoPE gains, published and measured."""
+    figure, frame = _fusion(evidence, "rope", ("rope_v1c", "rope_v7"), None, "RoPE against separate kernels")
+    return Plot(
+        "rope-fusion",
+        figure,
+        "Speedup over separate RoPE kernels: above 1 the fused version is faster. Full fusion rotates every dim, the "
+        "hybrid the published part of them. The published loop times launches and host syncs too, of which the "
+        f"separate path has one more each. Published on the {published.card('rope')}.",
+        _describe(frame),
+        frame,
+    )
+
+
+def sinusoidal_fusion(evidence: Measured) -> Plot:
+    """What fusing sinusoidal embeddings gains, and over which baseline."""
+    versions = ("sinusoidal_v5", "sinusoidal_hybrid_v1")
+    subject = "Against separate float4 kernels"
+    figure, frame = _fusion(evidence, "sinusoidal", versions, "sinusoidal_separate_scalar", subject)
+    return Plot(
+        "sinusoidal-fusion",
+        figure,
+        "Speedup over separate kernels. The write-up compares V5 with scalar separate kernels (triangles), the hybrid "
+        "analysis with float4 ones (diamonds); measured against float4. "
+        f"Published on the {published.card('sinusoidal')}.",
+        _describe(frame),
+        frame,
+    )
+
+
+def _describe(frame: pd.DataFrame) -> str:
+    parts = []
+    for (version, series), rows in frame.groupby(["version", "series"], sort=False):
+        values = ", ".join(f"{row.speedup:.2f} at {row.hdim}" for row in rows.itertuples())
+        parts.append(f"{version}, {series}: {values}")
+    return "Dot plot of speedups by head dim. " + "; ".join(parts) + "."
+
+
+def rope_times(evidence: Measured) -> Plot:
+    """Device time of every RoPE version that rotates all dims."""
+    problems = evidence.problems("rope", partial=False)
+    versions = evidence.versions("rope")
+    fused = [version for version in versions if baseline_of(version) == "rope_separate"]
+    pairs = [(fastest(evidence, fused, p), fastest(evidence, ["rope_separate"], p), p) for p in problems]
+    gains = [evidence.ratio(separate, best, p) for best, separate, p in pairs if best and separate]
+    figure, frame = _lines(
+        evidence,
+        {version: {problem: version for problem in problems} for version in versions},
+        problems,
+        f"All dims rotated, against separate kernels: the best fused version {effect(g.value for g in gains if g)}",
+    )
+    return Plot(
+        "rope-times",
+        figure,
+        f"Device time of one call (device_warm) on the {evidence.gpu['name']}, all dims rotated. A cross marks a wrong "
+        "result. The published shapes shrink the number of heads and the sequence as the head dim grows, so work is "
+        "not monotone.",
+        _times_in_words(frame),
+        frame,
+    )
+
+
+def _lines(
+    evidence: Measured, series: dict[str, dict[Problem, str | None]], problems: Sequence[Problem], title: str
+) -> tuple[Figure, pd.DataFrame]:
+    """Device times by head dim; a series names the version it shows at each problem."""
+    rows = []
+    for label, chosen in series.items():
+        for problem, version in chosen.items():
+            if version and (taken := evidence.time(version, problem)):
+                check = evidence.check(version, problem)
+                status = check.status if check else ""
+                shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
+                rows.append((label, version, *shape, *taken, status))
+    names = ["series", "version", "hdim", "rotary_dim", "heads", "seq", "median_us", "low_us", "high_us", "status"]
+    frame = pd.DataFrame(rows, columns=names)
+    with _canvas(title, height=4.4) as (figure, (axis,)):
+        for place, label in enumerate(series):
+            mine = frame[frame["series"] == label]
+            dodge = 0.08 * (place - (len(series) - 1) / 2)
+            x = [_place(problems, size) + dodge for size in mine["hdim"]]
+            colour, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
+            axis.plot(x, mine["median_us"], marker=marker, color=colour, lw=1, label=label)
+            _mark_wrong(axis, x, mine["median_us"], mine["status"])
+        _log_ticks(axis, "y", frame["median_us"].min(), frame["median_us"].max())
+        axis.set_ylabel("µs a call, on the device")
+        _shape_ticks(axis, problems)
+        _legend(figure, [axis])
+    return figure, frame
+
+
+def _times_in_words(frame: pd.DataFrame) -> str:
+    parts = []
+    for label, rows in frame.groupby("series", sort=False):
+        parts.append(f"{label}: " + ", ".join(f"{row.median_us:.1f} at {row.hdim}" for row in rows.itertuples()))
+    return "Lines of device time in microseconds by head dim. " + "; ".join(parts) + "."
+
+
+def attention_ladder(evidence: Measured) -> Plot:
+    """Attention without embeddings: time above, share of NaN below."""
+    problems, versions = evidence.problems("attention"), evidence.versions("attention")
+    rows = []
+    for version in versions:
+        for problem in problems:
+            taken, check = evidence.time(version, problem), evidence.check(version, problem)
+            if check:
+                shape = (problem.hdim, problem.heads, problem.seq_q)
+                rows.append((version, *shape, *(taken or 3 * (None,)), 100 * check.nan_share, check.status))
+    names = ["version", "hdim", "heads", "seq", "median_us", "low_us", "high_us", "nan_percent", "status"]
+    frame = pd.DataFrame(rows, columns=names).astype({"median_us": float})
+    gains = [evidence.ratio("attention_baseline", "attention_online", problem) for problem in problems]
+    lost = frame[frame["version"] == "attention_online"]["nan_percent"]
+    nan = f"{span(lost, 1)} % of its outputs are NaN" if lost.max() > 0 else "none of its outputs is NaN"
+    title = f"The online kernel as published {effect(gain.value for gain in gains if gain)} as the baseline; {nan}"
+    with _canvas(title, rows=2, height=5.2, sharex=True, height_ratios=(2.4, 1)) as (figure, (above, below)):
+        width = 0.8 / len(versions)
+        for place, version in enumerate(versions):
+            mine = frame[frame["version"] == version]
+            x = [_place(problems, size) for size in mine["hdim"]]
+            colour, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
+            dodge = 0.08 * (place - (len(versions) - 1) / 2)
+            moved = [value + dodge for value in x]
+            above.plot(moved, mine["median_us"], marker=marker, color=colour, lw=1, label=version)
+            _mark_wrong(above, moved, mine["median_us"], mine["status"])
+            left = [value + width * (place - (len(versions) - 1) / 2) for value in x]
+            hatch = HATCHES[place % len(HATCHES)]
+            below.bar(left, mine["nan_percent"], width * 0.9, color=colour, hatch=hatch, edgecolor="white")
+        _log_ticks(above, "y", frame["median_us"].min(), frame["median_us"].max())
+        above.set_ylabel("µs a call, on the device")
+        below.set_ylabel("NaN, %")
+        below.set_ylim(0, 100)
+        _shape_ticks(below, problems)
+        _legend(figure, [above], columns=2)
+    return Plot(
+        "attention-ladder",
+        figure,
+        f"Above, device time of one call (device_warm) on the {evidence.gpu['name']}; below, the share of outputs that "
+        "are not a number. A check that asks whether |a − b| exceeds a tolerance lets NaN pass.",
+        "; ".join(
+            f"{row.version} at {row.hdim}: {row.median_us:.1f} µs, {row.nan_percent:.1f} % NaN"
+            for row in frame.itertuples()
+        ),
+        frame,
+    )
+
+
+def rope_savings(evidence: Measured) -> Plot:
+    """What the hybrid saves over separate kernels, in microseconds a call, under each timer."""
+    rows = []
+    problems = [problem for problem in evidence.problems("rope", partial=True) if evidence.time("rope_v7", problem)]
+    for problem in problems:
+        for timer in TIMERS:
+            pair = [evidence.medians(version, problem, timer) for version in ("rope_separate", "rope_v7")]
+            saved = (pair[0] - pair[1]).dropna()
+            shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
+            rows.append((*shape, timer, saved.median(), saved.min(), saved.max()))
+    names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
+    frame = pd.DataFrame(rows, columns=names)
+    by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
+    title = (
+        f"The hybrid saves {span(by_timer[SOURCE_TIMER], 0)} µs a call where launches and syncs are timed, "
+        f"{span(by_timer['device_warm'], 1)} µs on the device"
+    )
+    with _canvas(title, height=4) as (figure, (axis,)):
+        axis.axhline(0, color="0.2", lw=1)
+        for place, timer in enumerate(TIMERS):
+            mine = frame[frame["timer"] == timer]
+            x = [_place(problems, row.hdim) + 0.27 * (place - 1) for row in mine.itertuples()]
+            colour = {"device_warm": PALETTE[0], "device_cold": PALETTE[9], "launched": PALETTE[1]}[timer]
+            axis.bar(x, mine["saved_us"], 0.25, color=colour, hatch=HATCHES[place], edgecolor="white", label=timer)
+        axis.set_ylabel("µs saved a call")
+        _shape_ticks(axis, problems)
+        _legend(figure, [axis], columns=3)
+    return Plot(
+        "rope-savings",
+        figure,
+        "Time of rope_separate minus time of rope_v7. Both kernels' device time is in all three timers; only launched "
+        "adds the launches and host syncs of the source's own loop, where the separate path has three and two, the "
+        "hybrid two and one.",
+        "; ".join(f"{row.timer} at {row.hdim}: {row.saved_us:.1f} µs saved" for row in frame.itertuples()),
+        frame,
+    )
+
+
+def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
+    """Own versions beside the fastest that PyTorch offers."""
+    problems = evidence.problems(family, partial=True if family == "rope" else None)
+    offered = evidence.versions(family, peers=True)
+    compiled = [version for version in offered if "_compiled" in version]
+    eager = [version for version in offered if version not in compiled]
+    series: dict[str, dict[Problem, str | None]] = {version: {p: version for p in problems} for version in versions}
+    for way, among in (("PyTorch, compiled", compiled), ("PyTorch, eager" if compiled else "PyTorch SDPA", eager)):
+        if among:
+            series[f"{way}, fastest backend"] = {p: fastest(evidence, among, p) for p in problems}
+    ratios = []
+    for problem in problems:
+        own, theirs = (fastest(evidence, names, problem) for names in (versions, offered))
+        found = evidence.ratio(theirs, own, problem) if own and theirs else None
+        ratios += [found.value] if found else []
+    title = f"Against the fastest of PyTorch, where both are right, the log's best kernel {effect(ratios)}"
+    figure, frame = _lines(evidence, series, problems, title)
+    return Plot(
+        f"{family}-peers",
+        figure,
+        f"Device time of one call (device_warm) on the {evidence.gpu['name']}; of PyTorch's attention backends the "
+        "fastest at each head dim. A cross marks a wrong result.",
+        _times_in_words(frame),
+        frame,
+    )
+
+
+def roofline_plot(evidence: Measured, counts: pd.DataFrame | None = None) -> Plot:
+    """Measured ceilings, and a point for every version and shape between the bytes it touches and those it asks for."""
+    frame = roofline.points(evidence, counts)
+    ceilings = evidence.gpu["ceilings"]
+    top = ceilings["fp32_tflops"]
+    title = f"Ceilings of the {evidence.gpu['name']}, measured"
+    if len(frame):
+        title = f"Every version stays at or below {frame['percent_of_roof'].max():.0f} % of the roof above it"
+    with _canvas(title, height=5.4) as (figure, (axis,)):
+        lowest = min([0.05, *frame["requested_flop_per_byte"]]) / 1.5
+        highest = max([100.0, *frame["touched_flop_per_byte"]]) * 1.5
+        for key, label, dashes in (("read_gb_s", "DRAM", "--"), ("l2_read_gb_s", "L2", "-")):
+            slope = ceilings[key] / 1e3
+            axis.plot([lowest, top / slope], [slope * lowest, top], color="0.3", ls=dashes, lw=1.2)
+            place = math.sqrt(lowest * top / slope)
+            axis.text(place, slope * place * 1.1, f"{label} {slope:.1f} TB/s", ha="right", va="bottom", fontsize=9)
+        axis.plot([top * 1e3 / ceilings["l2_read_gb_s"], highest], [top, top], color="0.3", lw=1.2)
+        axis.text(highest, top * 1.12, f"fp32 {top:.0f} TFLOP/s", ha="right", fontsize=9)
+        families = list(dict.fromkeys(frame["family"]))
+        for version, mine in frame.groupby("version", sort=False):
+            family = families.index(VERSIONS[version].family)
+            place = evidence.versions(VERSIONS[version].family).index(version)
+            style = {"color": PALETTE[family], "marker": MARKERS[place % len(MARKERS)], "ls": "", "ms": 5.5}
+            for row in mine.itertuples():
+                ends = [row.requested_flop_per_byte, row.touched_flop_per_byte]
+                axis.plot(ends, [row.tflops] * 2, color=style["color"], lw=0.6, alpha=0.5)
+            axis.plot(mine["requested_flop_per_byte"], mine["tflops"], label=version, **style)
+            axis.plot(mine["touched_flop_per_byte"], mine["tflops"], markerfacecolor="white", **style)
+        axis.set_xlim(lowest, highest)
+        _log_ticks(axis, "x", 1, 1e4)
+        _log_ticks(axis, "y", 1, 1e4)
+        axis.set_ylim(top=top * 2)
+        axis.set_xlabel("FLOP a byte; bytes from emulator sectors")
+        axis.set_ylabel("TFLOP/s")
+        if len(frame):
+            _legend(figure, [axis], columns=2)
+    return Plot(
+        "roofline",
+        figure,
+        f"Ceilings measured on the {evidence.gpu['name']}; time is device_warm. Filled: FLOP over all bytes that the "
+        "kernels ask for. Open: over the distinct sectors that each launch touches, the least it can move. Bytes are "
+        "32 B sectors counted by the emulator, not by hardware.",
+        "; ".join(
+            f"{row.version} at {row.hdim}: {row.tflops:.2f} TFLOP/s, {row.requested_flop_per_byte:.2f} FLOP a byte"
+            for row in frame.itertuples()
+        )
+        or "Ceilings only.",
+        frame,
+    )
+
+
+# ---------------------------------------------------------------- saving
+
+
+def folder(slug: str) -> Path:
+    """Where figures go: into the repository for the GPU that the book shows by default, else into the build."""
+    return FOLDER if slug == DEFAULT_GPU else OTHER / slug
+
+
+def save(plot: Plot, where: Path) -> None:
+    """Write `where`/<id>.svg, .png, .pdf and .csv, byte for byte the same for the same data."""
+    where.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for suffix, metadata in FORMATS.items():
+            content = io.BytesIO()
+            plot.figure.savefig(content, format=suffix, metadata=metadata, dpi=200)
+            _write(where / f"{plot.id}.{suffix}", content.getvalue())
+    table = plot.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    _write(where / f"{plot.id}.csv", table.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """In one step: two notebooks may save the same figure at the same time."""
+    temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def to_html(plot: Plot, where: Path, gpu: str, commit: str) -> str:
+    """The saved figure with caption, alt text and how to cite it."""
+    image = base64.b64encode((where / f"{plot.id}.svg").read_bytes()).decode()
+    link = f"<a href='{PUBLISHED_AT}/{plot.id}"
+    links = ", ".join(f"{link}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv"))
+    entry = (
+        f"@misc{{fused-positional-embeddings-{plot.id},\n"
+        "  title = {Fusing Positional Embeddings into Attention Kernels: an executable edition},\n"
+        "  author = {{the fused-positional-embeddings authors}},\n"
+        f"  note = {{Figure {plot.id}, measured on {gpu}, commit {commit}}},\n"
+        "}"
+    )
+    return (
+        f"<figure class='evidence' id='figure-{plot.id}'>"
+        f"<img src='data:image/svg+xml;base64,{image}' alt='{escape(plot.alt, quote=True)}'>"
+        f"<figcaption>{escape(plot.caption)}</figcaption>"
+        f"<details><summary>Cite this figure</summary><p>{links}. Measured on {escape(gpu)}, commit "
+        f"<code>{escape(commit)}</code>.</p><pre>{escape(entry)}</pre></details></figure>"
+    )

@@ -1,0 +1,190 @@
+"""What a notebook calls: load the evidence, say, show, and the sources of a version."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+from IPython.display import HTML, Markdown, display
+
+from kernels import VERSIONS, Unsupported, version
+from kernels.version import Launch, Plan, Version
+
+from . import figures, published
+from .data import DataError
+from .evidence import Measured, baseline_of
+from .figures import Plot, effect, span
+from .studies import STUDIES, study
+from .tables import Table, fastest
+
+SOURCES = ("recorded", "live")
+
+
+def load(gpu: str, source: str = "recorded") -> Measured:
+    """The evidence of a GPU: as recorded, or measured now on the GPU at hand.
+
+    Raises:
+        DataError: there is none, or it is damaged; or `source` is neither "recorded" nor "live".
+        RuntimeError: `source` is "live" and there is no GPU.
+    """
+    if source not in SOURCES:
+        raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
+    if source == "live":
+        from .measure import measure_study
+
+        gpu = measure_study(study("log")).gpu["slug"]
+    return Measured.load(gpu)
+
+
+def say(text: str, **values: Any) -> None:
+    """Show Markdown with its numbers filled in: `say("{gain}×", gain=...)`."""
+    display(Markdown(text.format(**values)))
+
+
+def show(what: Plot | Table, evidence: Measured) -> None:
+    """Save and show a figure, or show a table."""
+    if isinstance(what, Table):
+        display(HTML(what._repr_html_()))
+        return
+    where = figures.folder(evidence.slug)
+    figures.save(what, where)
+    display(HTML(figures.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
+
+
+# ---------------------------------------------------------------- numbers for prose
+
+
+def _speedups(evidence: Measured, name: str, timer: str, partial: bool | None) -> list[float]:
+    base = baseline_of(name)
+    problems = evidence.problems(VERSIONS[name].family, partial)
+    found = [evidence.ratio(base, name, problem, timer) for problem in problems]
+    return [ratio.value for ratio in found if ratio]
+
+
+def measured_speedup(evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None) -> str:
+    """The range of a version's speedups over its baseline, over the head dims: `"0.98–1.02×"`."""
+    found = _speedups(evidence, name, timer, partial)
+    return f"{span(found)}×" if found else "no number"
+
+
+def compared(evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None) -> str:
+    """How a version compares with its baseline, in words: `"ties"`, `"is 1.12–1.56× as fast"`."""
+    return effect(_speedups(evidence, name, timer, partial))
+
+
+def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:
+    """The range of the speedups that the documents state for a version over a baseline (its own by default)."""
+    base = baseline or baseline_of(name)
+    problems = evidence.problems(VERSIONS[name].family)
+    found = [published.speedup(name, base, problem) for problem in problems]
+    return f"{span([claim.value for claim in found if claim])}×" if any(found) else "no number"
+
+
+def nan_share(evidence: Measured, name: str) -> str:
+    """The range of the shares of NaN over the head dims, in percent."""
+    found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
+    shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
+    return f"{span(shares, 1)} %" if shares else "no number"
+
+
+def rightness(evidence: Measured, name: str) -> str:
+    """At which head dims a version is wrong, with its own reason, and where the check found what nobody declared."""
+    found: dict[str, list[str]] = {}
+    for problem in evidence.problems(VERSIONS[name].family):
+        check = evidence.check(name, problem)
+        if check and check.status in ("wrong", "error"):
+            reason = check.reason if check.status == "wrong" else "a check whose outcome nobody declared"
+            found.setdefault(reason, []).append(str(problem.hdim))
+    if not found:
+        return "right at every head dim that it takes"
+    return "wrong at head dim " + " and at ".join(
+        f"{', '.join(dict.fromkeys(dims))} ({reason})" for reason, dims in found.items()
+    )
+
+
+def best(evidence: Measured, family: str) -> str:
+    """The fastest own version with a right result at each head dim."""
+    versions = evidence.versions(family)
+    problems = evidence.problems(family, partial=True if family == "rope" else None)
+    found = {problem: fastest(evidence, versions, problem) for problem in problems}
+    return ", ".join(f"`{name}` at {problem.hdim}" for problem, name in found.items() if name)
+
+
+def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
+    """The TFLOP/s printed for a version at a head dim, and what the printed time and the shape give."""
+    (problem,) = (p for p in evidence.problems(VERSIONS[name].family) if p.hdim == hdim)
+    said, took = published.published(name, problem, "tflops"), published.published(name, problem)
+    if said is None or took is None:
+        raise DataError(f"no rate is printed for {name!r} at head dim {hdim}")
+    return {"printed": f"{said.value:.2f}", "derived": f"{problem.flops / took.value / 1e9:.2f}"}
+
+
+def stale_words(evidence: Measured) -> str:
+    names = evidence.stale_versions()
+    if not names:
+        return "Every row belongs to the code as it stands."
+    return f"**Stale**: the code of {', '.join(f'`{name}`' for name in names)} has changed since it was measured."
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _example(of: Version) -> Plan:
+    """The plan of the first problem of a study that the version takes."""
+    for chosen in STUDIES.values():
+        for candidate, problem in chosen.pairs():
+            if candidate.id == of.id:
+                try:
+                    return of(problem)
+                except Unsupported:
+                    continue
+    raise DataError(f"no study has a problem for {of.id!r}")
+
+
+def _call(plan: Plan) -> str:
+    lines = [f"# one call, at {plan.problem}"]
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            buffers = ", ".join(arg for arg in step.args if isinstance(arg, str))
+            size = f"grid {step.grid} block {step.block} shared {step.shared_bytes} B"
+            lines.append(f"launch {step.kernel.name}({buffers})  {size}")
+        else:
+            lines.append("sync")
+    return "\n".join(lines)
+
+
+def kernel_text(name: str) -> str:
+    """The kernels of a version, in the order of its launches, and the launches of one call."""
+    plan = _example(version(name))
+    functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
+    return "\n\n".join([*(inspect.getsource(function).rstrip() for function in functions), _call(plan)]) + "\n"
+
+
+def _block(summary: str, language: str, text: str) -> None:
+    display(Markdown(f"<details><summary>{summary}</summary>\n\n```{language}\n{text}```\n\n</details>"))
+
+
+def kernel_source(name: str) -> None:
+    """The kernels of a version, folded."""
+    _block(f"Source of <code>{name}</code>: {version(name).title}", "python", kernel_text(name))
+
+
+def diff(name: str) -> None:
+    """What a version changes in its parent, folded. Raises: DataError when it has none."""
+    parent = version(name).parent
+    if parent is None:
+        raise DataError(f"{name!r} has no parent to compare with")
+    lines = difflib.unified_diff(
+        kernel_text(parent).splitlines(keepends=True), kernel_text(name).splitlines(keepends=True), parent, name, n=2
+    )
+    _block(f"What <code>{name}</code> changes in <code>{parent}</code>", "diff", "".join(lines))
+
+
+def sources(family: str) -> None:
+    """For every own version of a family: what it changes in its parent, then the whole."""
+    for name, entry in VERSIONS.items():
+        if entry.family == family and not entry.is_peer:
+            if entry.parent:
+                diff(name)
+            kernel_source(name)

@@ -1,0 +1,380 @@
+"""Tables of the book: plain HTML, published beside measured, nothing hidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from . import published
+from .evidence import STATUSES, Check, Measured, Ratio, Time, baseline_of, verdict
+from .studies import TIMERS
+
+NOTHING = "–"
+SOURCE_TIMER = "launched"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[str] = ()
+    caption: str = ""
+
+    def _repr_html_(self) -> str:
+        def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
+            kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
+            return f"<{tag} class='{kind}'{attributes}>{text}</{tag}>"
+
+        head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
+        body, row = [], 0
+        while row < len(self.rows):
+            first = self.rows[row][0]
+            same = 1
+            while row + same < len(self.rows) and self.rows[row + same][0] == first:
+                same += 1
+            for k in range(same):
+                start = cell("th", 0, first, f' scope="rowgroup" rowspan="{same}"') if k == 0 else ""
+                cells = "".join(cell("td", i, text) for i, text in enumerate(self.rows[row + k]) if i)
+                body.append(f"<tr class='{'' if k else 'group'}'>{start}{cells}</tr>")
+            row += same
+        caption = f"<p class='evidence-caption'>{self.caption}</p>" if self.caption else ""
+        table = f"<table class='evidence'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
+
+
+# ---------------------------------------------------------------- cells
+
+
+def small(text: str) -> str:
+    return f"<small>{text}</small>"
+
+
+def hdim(problem: Problem) -> str:
+    rotary = f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
+    return f"{problem.hdim}{rotary}"
+
+
+def name(version: str, stale: bool = False) -> str:
+    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
+    mark = " <span class='status stale'>stale</span>" if stale else ""
+    return f"{code(version)}{mark}<small class='title'><br>{escape(title)}</small>"
+
+
+def code(version: str) -> str:
+    """An id that may break after an underscore."""
+    return f"<code>{escape(version).replace('_', '_<wbr>')}</code>"
+
+
+def ratio(value: Ratio | None) -> str:
+    if value is None:
+        return NOTHING
+    interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
+    return f"{value.value:.2f}×{interval}"
+
+
+def microseconds(value: Time | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value.us:.1f} {small(f'± {(value.high - value.low) / 2:.1f}')}"
+
+
+def stated(value: published.Published | None, unit: str = "", digits: int = 2) -> str:
+    if value is None:
+        return NOTHING
+    spread = f"{value.high - value.low:.{digits}f}" != f"{0:.{digits}f}"
+    others = f"<br>{small(f'{value.low:.{digits}f}–{value.high:.{digits}f}')}" if spread else ""
+    return f"{value.value:.{digits}f}{unit}{others}"
+
+
+def badge(check: Check | None) -> str:
+    return NOTHING if check is None else f"<span class='status {check.status}'>{check.status}</span>"
+
+
+def share(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def error(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.1e}"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _measured(evidence: Measured, family: str) -> Iterable[tuple[str, Problem, Check]]:
+    """Own versions with the problems that they can take."""
+    for version in evidence.versions(family):
+        for problem in evidence.problems(family):
+            check = evidence.check(version, problem)
+            if check is not None and check.status != "unsupported":
+                yield version, problem, check
+
+
+def speedups(evidence: Measured, family: str) -> Table:
+    """Speedup over each version's own baseline: published, on the device, and in the harness of the source."""
+    rows = []
+    for version, problem, check in _measured(evidence, family):
+        baseline = baseline_of(version)
+        if not baseline:
+            continue
+        claim = published.speedup(version, baseline, problem)
+        device = evidence.ratio(baseline, version, problem)
+        harness = evidence.ratio(baseline, version, problem, SOURCE_TIMER)
+        said = claim.value if claim else None
+        rows.append(
+            (
+                f"{name(version, evidence.stale(version, problem))}<br>{small(f'over {code(baseline)}')}",
+                hdim(problem),
+                stated(claim, "×"),
+                ratio(device),
+                verdict(said, device),
+                ratio(harness),
+                verdict(said, harness),
+                badge(check),
+            )
+        )
+    header = ("version", "hdim", "published", "device_warm", "verdict", "launched", "verdict, launched", "check")
+    return Table(
+        header,
+        rows,
+        numbers=("hdim", "published", "device_warm", "launched"),
+        caption="Speedup over the baseline (above 1: faster), with the 95 % interval over the processes. "
+        f"Published on the {published.card(family)}; a second figure is the range over the documents and logs.",
+    )
+
+
+def summary(evidence: Measured) -> Table:
+    """A row for every version that a document gives a speedup: over all head dims, published and measured."""
+    rows = []
+    for version in VERSIONS.values():
+        base = baseline_of(version.id)
+        stated_at = {p: published.speedup(version.id, base, p) for p in evidence.problems(version.family)}
+        said = {problem: claim.value for problem, claim in stated_at.items() if claim}
+        problems = list(said)
+        if not problems:
+            continue
+        found = {timer: {p: evidence.ratio(base, version.id, p, timer) for p in problems} for timer in TIMERS}
+        words: dict[str, list[str]] = {}
+        for problem in problems:
+            word = verdict(said[problem], found["device_warm"][problem])
+            words.setdefault(word or "not measured", []).append(str(problem.hdim))
+        verdicts = "<br>".join(f"{word} {small('at ' + ', '.join(dims))}" for word, dims in words.items())
+        outcomes = dict.fromkeys(check.status for p in problems if (check := evidence.check(version.id, p)))
+        rows.append(
+            (
+                f"{name(version.id, version.id in evidence.stale_versions())}<br>{small(f'over {code(base)}')}",
+                _range(said.values()),
+                *(_range(r.value for r in found[timer].values() if r) for timer in ("device_warm", SOURCE_TIMER)),
+                verdicts,
+                " ".join(f"<span class='status {outcome}'>{outcome}</span>" for outcome in outcomes),
+            )
+        )
+    header = ("version", "published", "on the device", "as launched", "verdict, on the device", "check")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:4],
+        caption="Speedup over the baseline, least to largest over the published head dims (above 1: faster). "
+        f"Published on the {published.card('rope')}, measured on the {evidence.gpu['name']}.",
+    )
+
+
+def _range(values: Iterable[float]) -> str:
+    values = list(values)
+    if not values:
+        return NOTHING
+    low, high = f"{min(values):.2f}×", f"{max(values):.2f}×"
+    return low if low == high else f"{low[:-1]}–{high}"
+
+
+def points(frame: pd.DataFrame) -> Table:
+    """The points of the roofline."""
+    rows = [
+        (
+            name(row.version, bool(row.stale)),
+            f"{row.hdim}" + (f" {small(f'R {row.rotary_dim}')}" if row.rotary_dim else ""),
+            f"{row.flop / 1e6:.1f}",
+            f"{row.requested_bytes / 1e6:.1f}",
+            f"{row.touched_bytes / 1e6:.2f}",
+            f"{row.median_us:.1f}",
+            f"{row.tflops:.3f}",
+            f"{row.requested_gb_s:,.0f}",
+            f"{row.percent_of_roof:.1f}",
+        )
+        for row in frame.itertuples()
+    ]
+    header = ("version", "hdim", "MFLOP", "MB asked for", "MB touched", "µs", "TFLOP/s", "GB/s asked for", "% of roof")
+    return Table(header, rows, numbers=header[1:], caption="Bytes from emulator sectors, time from device_warm.")
+
+
+def times(evidence: Measured, family: str) -> Table:
+    """Published milliseconds beside measured microseconds, all timers."""
+    rows = [
+        (
+            name(version, evidence.stale(version, problem)),
+            hdim(problem),
+            stated(published.published(version, problem), digits=3),
+            *(microseconds(evidence.time(version, problem, timer)) for timer in TIMERS),
+            badge(check),
+        )
+        for version, problem, check in _measured(evidence, family)
+    ]
+    header = ("version", "hdim", "published, ms", *(f"{timer}, µs" for timer in TIMERS), "check")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:-1],
+        caption=f"Time of one call. Published on the {published.card(family)}, measured on the {evidence.gpu['name']}: "
+        f"median of {evidence.processes} processes ± half their range. Times of different cards are not compared.",
+    )
+
+
+def checks(evidence: Measured, family: str) -> Table:
+    """Correctness against float64."""
+    rows, above = [], ("", "")
+    for version, problem, check in _measured(evidence, family):
+        again = check.reason and above == (version, check.reason)
+        above = (version, check.reason)
+        rows.append(
+            (
+                name(version, evidence.stale(version, problem)),
+                hdim(problem),
+                share(check.nan_share),
+                error(check.max_abs_err),
+                error(check.allowed_abs_err),
+                badge(check),
+                "as above" if again else escape(check.reason),
+            )
+        )
+    header = ("version", "hdim", "NaN", "largest error", "allowed", "check", "reason")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:-2],
+        caption="Against float64 on two inputs; the worse decides. The error is over the outputs that are finite.",
+    )
+
+
+def peers(evidence: Measured, family: str, partial: bool | None = None) -> Table:
+    """Own versions and what PyTorch offers, in device time; the fastest right one of each column is set in bold."""
+    problems = evidence.problems(family, partial)
+    versions = [*evidence.versions(family), *evidence.versions(family, peers=True)]
+    best = {problem: fastest(evidence, versions, problem) for problem in problems}
+    rows = []
+    for version in versions:
+        cells = []
+        for problem in problems:
+            taken, check = evidence.time(version, problem), evidence.check(version, problem)
+            text = microseconds(taken)
+            if check and check.status == "wrong":
+                text += f" {badge(check)}"
+            elif check and taken is None:
+                text = badge(check)
+            cells.append(f"<b>{text}</b>" if best[problem] == version else text)
+        if any(evidence.time(version, problem) for problem in problems):
+            stale = any(evidence.stale(version, problem) for problem in problems)
+            rows.append((name(version, stale), *cells))
+    header = ("version", *(hdim(problem) for problem in problems))
+    return Table(
+        header,
+        rows,
+        numbers=header[1:],
+        caption=f"device_warm by head dim, µs, on the {evidence.gpu['name']}. Bold: the fastest with a right result.",
+    )
+
+
+def fastest(evidence: Measured, versions: Iterable[str], problem: Problem) -> str | None:
+    """The fastest of `versions` whose result on `problem` is right."""
+    timed = []
+    for version in versions:
+        check, taken = evidence.check(version, problem), evidence.time(version, problem)
+        if check and check.status == "ok" and taken:
+            timed.append((taken.us, version))
+    return min(timed)[1] if timed else None
+
+
+def throughput(evidence: Measured, version: str) -> Table:
+    """The TFLOP/s that are printed, what the printed time and shape give, and what was measured."""
+    rows = []
+    for problem in evidence.problems(VERSIONS[version].family):
+        said, printed = published.published(version, problem, "tflops"), published.published(version, problem)
+        if said is None or printed is None:
+            continue
+        taken = evidence.time(version, problem)
+        rows.append(
+            (
+                hdim(problem),
+                f"{problem.heads} × {problem.seq_q}",
+                f"{problem.flops / 1e6:.1f}",
+                f"{said.value:.2f}",
+                f"{problem.flops / printed.value / 1e9:.3f}",
+                f"{problem.flops / taken.us / 1e6:.3f}" if taken else NOTHING,
+            )
+        )
+    header = ("hdim", "heads × seq", "MFLOP", "printed TFLOP/s", "from printed time", "measured TFLOP/s")
+    return Table(header, rows, numbers=header, caption=f"<code>{version}</code>: work is 4·B·H·Sq·Sk·D FLOP a call.")
+
+
+def _list(pairs: Iterable[tuple[str, str]], header: tuple[str, str]) -> Table:
+    return Table(header, [(escape(key), value) for key, value in pairs])
+
+
+def machine(evidence: Measured) -> Table:
+    """The GPU, the software and the run."""
+    gpu, run = evidence.gpu, evidence.run
+    return _list(
+        (
+            ("GPU", f"{gpu['name']}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs"),
+            ("memory", f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB"),
+            ("clock and power", f"SM up to {run['sm_mhz_max']} MHz, {run['power_limit_w']} W"),
+            ("throttling seen", str(run["throttle"])),
+            ("driver, CUDA", f"{run['driver']}, {run['cuda']}"),
+            ("Python", str(run["python"])),
+            ("numba, numba-cuda", f"{run['numba']}, {run['numba_cuda']}"),
+            ("torch", str(run["torch"])),
+            ("run", f"{run['run']}, {run['started_at']} to {run['finished_at']}"),
+            ("processes", str(evidence.processes)),
+            ("wall time", f"{run['seconds']:.0f} s"),
+            ("commit", f"<code>{escape(str(run['commit']))}</code>"),
+        ),
+        ("what", "value"),
+    )
+
+
+def ceilings(evidence: Measured) -> Table:
+    """What the GPU reaches at most, measured on it."""
+    names = (
+        ("read_gb_s", "DRAM read", "GB/s", 0),
+        ("write_gb_s", "DRAM write", "GB/s", 0),
+        ("copy_gb_s", "DRAM copy, read and write", "GB/s", 0),
+        ("l2_read_gb_s", "L2 read", "GB/s", 0),
+        ("fp32_tflops", "fp32 multiply-add", "TFLOP/s", 1),
+        ("tensor_tflops", "bfloat16 matrix product", "TFLOP/s", 1),
+        ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
+        ("empty_launch_us", "empty launch from the host", "µs", 2),
+    )
+    found = evidence.gpu["ceilings"]
+    rows = [(label, f"{found[key]:,.{digits}f}", unit) for key, label, unit, digits in names if key in found]
+    return Table(("ceiling", "value", "unit"), rows, numbers=("value",))
+
+
+def statuses(evidence: Measured) -> Table:
+    """How many problems of each version have which status, and whether its code has changed since."""
+    rows = []
+    for version in dict.fromkeys(evidence.checks["version"]):
+        counted = dict.fromkeys(STATUSES, 0)
+        for problem in dict.fromkeys(evidence.checks["problem"]):
+            check = evidence.check(version, problem)
+            if check:
+                counted[check.status] += 1
+        stale = version in evidence.stale_versions()
+        rows.append((name(version, stale), *(str(count) if count else "" for count in counted.values())))
+    return Table(("version", *STATUSES), rows, numbers=STATUSES, caption="Problems by status.")
