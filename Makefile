@@ -25,7 +25,7 @@ test-deep: .venv/.stamp
 	$(run) -m pytest -n 2 -m deep
 
 test-gpu: .venv/.stamp
-	$(run) -m pytest -m gpu
+	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
 
 measure: .venv/.stamp
 	$(run) -m analysis measure --study $(STUDY) $(if $(NEW_RUN),--new-run)

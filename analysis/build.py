@@ -25,14 +25,16 @@ import papermill
 import yaml
 
 from .data import DATA, ROOT, DataError, gpu_folder
-from .figures import folder
+from .evidence import Measured
+from .figures import DEFAULT_GPU, folder
 from .published import load as load_published
-from .report import load
+from .report import load, readme
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 CHAPTERS = ROOT / "book" / "chapters"
 BUILD = ROOT / "_build"
 HTML = BUILD / "html"
+README = ROOT / "README.md"
 KEY = CHAPTERS / "built-from.txt"
 AT_ONCE = 2
 OUTSIDE = re.compile(
@@ -170,6 +172,8 @@ def build(gpu: str, source: str = "recorded") -> Path:
         raise BuildError(str(error)) from error
     load_published()
     execute_all(gpu)
+    if gpu == DEFAULT_GPU:
+        README.write_text(readme(README.read_text(encoding="utf-8"), Measured.load(gpu)), encoding="utf-8")
     render()
     publish_figures(gpu)
     asked = outside_addresses(HTML.rglob("*.html"))
