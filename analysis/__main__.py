@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "build": "execute the notebooks and render the book",
     "measure": "check and time a study on the GPU at hand",
+    "resources": "list registers, spills and occupancy for every target",
     "counts": "count instructions, sectors and wavefronts in the emulator",
 }
 
@@ -16,7 +17,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m analysis COMMAND [--help]", file=sys.stderr)
         for name, about in COMMANDS.items():
-            print(f"  {name:8s} {about}", file=sys.stderr)
+            print(f"  {name:9s} {about}", file=sys.stderr)
         return 2
     command, *rest = arguments
     try:

@@ -141,6 +141,19 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("unit", "text", "its unit; x_faster and x_slower say which way a speedup goes", optional=True),
         Column("note", "text", "context", optional=True),
     ),
+    "resources": (
+        _VERSION,
+        *PROBLEM,
+        Column("launch", "integer", "which launch of the call, from 0"),
+        Column("kernel", "text", "name of the kernel"),
+        Column("target", "text", "compute target"),
+        Column("registers", "integer", "registers a thread"),
+        Column("spill_bytes", "integer", "bytes a thread spills, stores and loads together"),
+        Column("stack_bytes", "integer", "bytes of stack a thread"),
+        Column("shared_bytes", "integer", "bytes of shared memory a block"),
+        Column("blocks_per_sm", "integer", "blocks that one SM holds at a time"),
+        _SOURCE_HASH,
+    ),
     "counts": (
         _VERSION,
         *PROBLEM,
@@ -314,6 +327,7 @@ def dictionary() -> str:
         "checks": "measured/<gpu>/checks.csv",
         "timings": "measured/<gpu>/timings.csv",
         "published": "published.csv",
+        "resources": "resources.csv",
         "counts": "counts.csv",
     }
     for table, columns in SCHEMAS.items():

@@ -110,13 +110,16 @@ class Measured:
         return cls.read(gpu_folder(slug))
 
     @classmethod
-    def read(cls, folder: Path) -> Measured:
+    def read(cls, folder: Path, before: str | None = None) -> Measured:
+        """The latest complete runs under `folder`, or the latest before the run called `before`."""
         gpu = read_json(folder / "gpu.json")
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
         tables = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
         runs = tables["runs"]
+        if before is not None:
+            runs = runs[runs["run"] < before]
         runs = runs[runs["complete"].astype(bool)].sort_values("run").groupby("study").tail(1)
         if runs.empty:
             raise DataError(f"{folder / 'runs.csv'}: no run is complete; `make measure` brings one to its end")
@@ -194,6 +197,13 @@ class Measured:
         """How many times longer `a` takes than `b`: the speedup of b over a."""
         pairs = pd.concat([self.medians(name, problem, timer) for name in (a, b)], axis=1, join="inner").dropna()
         return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+
+    def previous(self) -> Measured | None:
+        """The evidence as it stood before this run, or None if this is the first."""
+        try:
+            return Measured.read(gpu_folder(self.slug), before=str(self.run["run"]))
+        except DataError:
+            return None
 
     def check(self, version: str, problem: Problem) -> Check | None:
         rows = self.checks[(self.checks["version"] == version) & (self.checks["problem"] == problem)]

@@ -2,8 +2,8 @@
 
     python -m analysis measure --study log
 
-Each finished row is on disk at once. An interrupted run goes on where it stopped; a finished one is
-left alone unless `--new-run` asks for another, or the code of a version has changed since.
+Each finished row is on disk at once. An interrupted run goes on where it stopped; a complete one stays
+as it is: `--new-run`, a new version or one whose code has changed begin another.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class Run:
         self.folder = folder or MEASURED / gpu["slug"]
         self.started = time.monotonic()
         self.runs = self._read("runs")
-        self.row: Row = (not new_run and self._unfinished()) or self._new_row()
+        self.row: Row = (not new_run and self._latest()) or self._new_row()
+        if self.row["complete"] and self.unchecked():
+            self.row = self._new_row()  # what is compared is timed side by side, in one run
 
     def _read(self, table: str) -> list[Row]:
         path = self.folder / f"{table}.csv"
@@ -234,7 +236,7 @@ class Run:
         frame = read_table(path, table)
         return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
-    def _unfinished(self) -> Row | None:
+    def _latest(self) -> Row | None:
         """The latest run of this study, unless driver or software have changed since it began."""
         mine = [row for row in self.runs if row["study"] == self.study.name]
         if not mine:

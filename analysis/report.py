@@ -125,11 +125,12 @@ def findings(evidence: Measured) -> str:
     """What was found, in Markdown: the front page and the README say the same."""
     return f"""- **RoPE.** Against separate kernels, on the device, full fusion {compared(evidence, "rope_v1c")} and the
   hybrid {compared(evidence, "rope_v7", partial=True)}. With launches and host syncs timed, as the authors timed it,
-  the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published {published_speedup(evidence, "rope_v7")}.
+  the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published
+  {published_speedup(evidence, "rope_v7")}.
 - **Sinusoidal.** Against separate kernels with float4 loads, full fusion {compared(evidence, "sinusoidal_v5")} and
   the hybrid {compared(evidence, "sinusoidal_hybrid_v1")}. The published
-  {published_speedup(evidence, "sinusoidal_v5", "sinusoidal_separate_scalar")} of full fusion are over scalar kernels. How the
-  hybrid's loads are scheduled decides its gain, see the page on method.
+  {published_speedup(evidence, "sinusoidal_v5", "sinusoidal_separate_scalar")} of full fusion are over scalar kernels.
+  How the hybrid's loads are scheduled decides its gain, see the page on method.
 - **Attention.** The online kernel {compared(evidence, "attention_online")} as the baseline, and
   {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
   {compared(evidence, "attention_online_fixed")}."""
@@ -142,20 +143,11 @@ def readme(text: str, evidence: Measured) -> str:
         raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
     table = summary(evidence)
     rows = [table.header, ["---"] * len(table.header), *table.rows]
-    lines = [
-        "| " + " | ".join(re.sub("<[^>]+>", "", re.sub("<br>", " ", str(cell))) for cell in row) + " |" for row in rows
-    ]
-    shown = [figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_ladder(evidence)]
-    images = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
-    parts = [
-        start,
-        findings(evidence),
-        *images[:1],
-        "\n".join(lines),
-        re.sub("<[^>]+>", "", table.caption),
-        *images[1:],
-        end,
-    ]
+    plain = [[re.sub("<[^>]+>", "", cell.replace("<br>", " ")) for cell in row] for row in rows]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
+    shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_ladder(evidence))
+    first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
+    parts = [start, findings(evidence), first, lines, re.sub("<[^>]+>", "", table.caption), *others, end]
     return text[: text.index(start)] + "\n\n".join(parts) + text[text.index(end) + len(end) :]
 
 

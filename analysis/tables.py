@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import median
 
 import pandas as pd
 
 from kernels import VERSIONS, Problem
 
 from . import published
+from .data import DATA, read_table
 from .evidence import STATUSES, Check, Measured, Ratio, Time, baseline_of, verdict
 from .studies import TIMERS
 
+RESOURCES = DATA / "resources.csv"
 NOTHING = "–"
 SOURCE_TIMER = "launched"
+REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 
 
 @dataclass(frozen=True)
@@ -347,6 +351,46 @@ def machine(evidence: Measured) -> Table:
         ),
         ("what", "value"),
     )
+
+
+def resources(family: str) -> Table:
+    """What the compiler reports of every kernel of a family, at the largest head dim that each version takes."""
+    frame = read_table(RESOURCES, "resources")
+    frame = frame[frame["family"] == family]
+    frame = frame[frame["hdim"] == frame.groupby("version")["hdim"].transform("max")]
+    targets = list(dict.fromkeys(frame["target"]))
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in frame.drop_duplicates(["version", "kernel", "target"]).itertuples():
+        key = (name(row.version), str(row.hdim), code(row.kernel), f"{row.shared_bytes:,}", str(row.spill_bytes))
+        rows.setdefault(key, {})[row.target] = f"{row.registers} {small(f'× {row.blocks_per_sm}')}"
+    header = ("version", "hdim", "kernel", "shared, B", "spilled, B", *targets)
+    return Table(
+        header,
+        [(*key, *(cells.get(target, NOTHING) for target in targets)) for key, cells in rows.items()],
+        numbers=(header[1], *header[3:]),
+        caption="Registers a thread × blocks that an SM holds, by target: assembled without a GPU.",
+    )
+
+
+def repeatability(evidence: Measured) -> Table:
+    """How much the ratios to the separate kernels, or to corrected attention, moved since the run before."""
+    before = evidence.previous()
+    rows = []
+    for peers, label in ((False, "the log's kernels"), (True, "PyTorch")):
+        for timer in TIMERS:
+            changes = []
+            for family, base in REFERENCE.items():
+                for other in evidence.versions(family, peers):
+                    for problem in evidence.problems(family) if other != base else ():
+                        then = before.ratio(base, other, problem, timer) if before else None
+                        now = evidence.ratio(base, other, problem, timer)
+                        if then and now:
+                            changes.append(abs(now.value / then.value - 1.0))
+            if changes:
+                rows.append((label, timer, str(len(changes)), share(median(changes)), share(max(changes))))
+    caption = f"Against run {before.run['run']}." if before else "There is no earlier complete run to compare with."
+    header = ("whose", "timer", "ratios", "median change", "largest change")
+    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 def ceilings(evidence: Measured) -> Table:

@@ -138,5 +138,5 @@ def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
 def test_the_readme_says_what_the_recorded_data_says() -> None:
     text = build.README.read_text(encoding="utf-8")
     assert report.readme(text, Measured.load(figures.DEFAULT_GPU)) == text
-    with pytest.raises(DataError, match="README.md lacks"):
+    with pytest.raises(DataError, match="lacks <!-- found -->"):
         report.readme("no marks", Measured.load(figures.DEFAULT_GPU))

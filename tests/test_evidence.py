@@ -187,3 +187,15 @@ def test_another_gpu_leaves_the_committed_figures_alone() -> None:
     assert figures.FOLDER not in figures.folder("another-gpu").parents
     assert (MEASURED / figures.DEFAULT_GPU).is_dir()
     assert evidence.AGREE > evidence.TIE > 1
+
+
+def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "gpu_folder", lambda slug: folder)
+    add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
+    assert tables.repeatability(Measured.read(folder)).rows == []
+    add_run(folder, "2", dict(zip(TWO, ([20.0], [10.0]), strict=True)))
+    add_run(folder, "3", dict(zip(TWO, ([50.0], [10.0]), strict=True)), complete=False)
+    add_run(folder, "4", dict(zip(TWO, ([21.0], [10.0]), strict=True)))
+    table = tables.repeatability(Measured.read(folder))
+    assert table.rows == [("the log's kernels", "device_warm", "1", "5.0 %", "5.0 %")]
+    assert table.caption == "Against run 2."

@@ -64,13 +64,16 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     assert pair in begin().unchecked()
 
 
-def test_another_driver_or_a_wish_begins_a_new_run(begin) -> None:
+def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch) -> None:
     run = begin()
+    for pair in run.unchecked():
+        check(run, pair)
     run.save(complete=True)
-    assert begin().id == run.id
-    assert begin(driver="2").row["started_at"] >= run.row["started_at"]
+    assert begin().row["complete"] is True
     assert begin(driver="2").row["complete"] is False
-    assert begin(new_run=True).row["seconds"] == 0.0
+    assert begin(new_run=True).row["complete"] is False
+    monkeypatch.setattr(measure, "source_hash", lambda version: "changed")
+    assert begin().row["complete"] is False
 
 
 def test_the_worst_of_the_inputs_decides(begin) -> None:
