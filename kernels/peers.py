@@ -18,18 +18,18 @@ from .reference import angles, positions, rotate
 from .version import Plan, Problem, register
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-BACKENDS = {"": None, "_efficient": SDPBackend.EFFICIENT_ATTENTION, "_math": SDPBackend.MATH}
+BACKENDS = {"": "", "_efficient": "EFFICIENT_ATTENTION", "_math": "MATH"}  # of SDPBackend; "" lets PyTorch choose
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _sdpa(problem: Problem, backend: SDPBackend | None) -> Attention:
+def _sdpa(problem: Problem, backend: str) -> Attention:
     require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
-        if backend is None:
+        if not backend:
             return scaled_dot_product_attention(q, k, v, **options)
-        with sdpa_kernel(backend):
+        with sdpa_kernel(getattr(SDPBackend, backend)):
             return scaled_dot_product_attention(q, k, v, **options)
 
     return call
@@ -50,7 +50,7 @@ def _compiled() -> Callable:
     return torch.compile(_rotate_both, dynamic=False)
 
 
-def _rope_sdpa(problem: Problem, backend: SDPBackend | None, compiled: bool) -> Attention:
+def _rope_sdpa(problem: Problem, backend: str, compiled: bool) -> Attention:
     attend = _sdpa(problem, backend)
     tables: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 

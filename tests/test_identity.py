@@ -54,9 +54,16 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it(hash_after) -> None
     assert not any(VERSIONS[name].is_peer for name in shuffles)
     assert "rope_v1a" not in changed("kernels.device.trig", "[0]", "[1]")
 
+    rope_peers = {name for name in VERSIONS if name.startswith("torch_rope_")}
+    assert changed("kernels.peers", "f(turn) for turn", "f(-turn) for turn") == rope_peers
+    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == rope_peers
+    assert {"torch_sdpa", "torch_rope_sdpa"} <= changed(
+        "kernels.peers", '"is_causal": problem', '"is_causal": not problem'
+    )
+
 
 def test_every_version_has_a_hash_of_its_own() -> None:
-    hashes = [identity.source_hash(version) for version in VERSIONS.values() if not version.is_peer]
+    hashes = [identity.source_hash(version) for version in VERSIONS.values()]
     assert len(set(hashes)) == len(hashes)
 
 

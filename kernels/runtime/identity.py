@@ -13,7 +13,9 @@ import functools
 import hashlib
 import importlib
 import inspect
+import types
 from collections.abc import Iterator
+from typing import Any
 
 from ..version import Kernel, Version
 
@@ -104,19 +106,29 @@ def _digest(module: str, name: str) -> str:
     return digest.hexdigest()
 
 
+def _function_identity(function: Any) -> str:
+    """A digest of the function's code, and what it closes over."""
+    root = function.__code__.co_qualname.split(".")[0]
+    names, cells = function.__code__.co_freevars, function.__closure__ or ()
+    closure = [f"{name}={_value_identity(cell.cell_contents)}" for name, cell in zip(names, cells, strict=True)]
+    return " ".join([_digest(function.__module__, root), *closure])
+
+
+def _value_identity(value: Any) -> str:
+    value = getattr(value, "py_func", value)  # a device function
+    if isinstance(value, functools.partial):
+        return f"{_function_identity(value.func)} {value.args} {sorted(value.keywords.items())}"
+    return _function_identity(value) if isinstance(value, types.FunctionType) else repr(value)
+
+
 def source_hash(version: Version) -> str:
     """16 hexadecimal digits that change when the code of the version's kernels, launches or constants does."""
-    return _digest(version.plan.__module__, version.plan.__name__)[:16]
+    identity = _function_identity(version.plan)
+    return identity[:16] if " " not in identity else hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def kernel_identity(kernel: Kernel) -> str:
     """A text that is equal for equal kernels: code, closure constants, signature and compile options."""
     function = kernel.function
-    root = function.__qualname__.split(".")[0]
-    closure = [
-        (name, repr(cell.cell_contents))
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        if not callable(cell.cell_contents)
-    ]
-    code = _digest(function.__module__, root)
-    return f"{code} {function.__qualname__} {closure} {kernel.signature} {kernel.max_threads} {kernel.fast_math}"
+    options = f"{kernel.signature} {kernel.max_threads} {kernel.fast_math}"
+    return f"{_function_identity(function)} {function.__qualname__} {options}"
