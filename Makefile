@@ -13,7 +13,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure status wheels lint serve clean
+.PHONY: book test test-deep test-gpu measure status counts resources wheels lint serve clean
 
 book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU)
@@ -32,6 +32,12 @@ measure: .venv/.stamp
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status
+
+counts: .venv/.stamp
+	$(run) -m analysis counts --study $(STUDY)
+
+resources: .venv/.stamp
+	$(run) -m analysis resources --study $(STUDY)
 
 lint: .venv/.stamp
 	$(run) -m ruff check .

@@ -164,3 +164,20 @@ def test_blocks_per_sm_follow_threads_registers_and_shared_memory() -> None:
     assert heavy.shared_bytes == 33_408
     assert blocks_per_sm(heavy, "sm_75") == 65_536 // 33_408
     assert blocks_per_sm(heavy, "sm_86") == 102_400 // (33_408 + 1024)
+
+
+@pytest.mark.parametrize("name", ["torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math"])
+def test_peers_do_the_whole_job(name: str) -> None:
+    """A peer that forgot the embedding would be far outside what fp32 allows on sharp inputs."""
+    family = version(name).family
+    problem = Problem(family, 2, 2, seq_q=9, hdim=32, rotary_dim=16 if family == "rope" else 0)
+    case = trial(problem, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+    assert case.judge(version(name)(problem).call(q, k, v)).status == "ok"
+
+
+@pytest.mark.parametrize("peer", [v for v in VERSIONS.values() if v.is_peer], ids=lambda v: v.id)
+def test_a_peer_takes_no_problem_whose_embedding_it_does_not_apply(peer: Version) -> None:
+    for family in {"attention", "rope", "sinusoidal"} - {peer.family}:
+        with pytest.raises(Unsupported, match=f"family is {family}; this peer takes {peer.family}"):
+            peer(Problem(family, rotary_dim=2 if family == "rope" else 0))
