@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from numba import cuda, float32, types, uint32
@@ -257,6 +259,16 @@ def test_divergent_barrier(body: str) -> None:
     _, report = launch(kernel(body), {"out": out()}, grid=3)
     (finding,) = report.findings
     assert finding.kind == "divergent_barrier" and "bar.sync 0" in finding.instruction
+
+
+@pytest.mark.parametrize("schedule", ["random", "in step"])
+def test_an_endless_loop_is_a_finding(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[execute.__module__], "ENDLESS", 1000)
+    body = "mov.u32 %r0, 0; $again: add.u32 %r0, %r0, 1; bra $again; ret;"
+    memory = Memory({"out": out()})
+    report = execute(parse(kernel(body)), memory, 1, 64, ("out",), schedule=schedule)
+    (finding,) = report.findings
+    assert finding.kind == "endless_loop" and finding.instruction == "add.u32 %r0, %r0, 1"
 
 
 def test_uniform_control_flow_around_barriers_is_clean() -> None:

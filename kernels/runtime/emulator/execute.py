@@ -22,6 +22,7 @@ from .ptx import numpy_type
 from .report import LaunchReport, merge
 
 SCHEDULES = ("random", "in step")
+ENDLESS = 20_000_000  # straight lines of code in a launch: hours, where the longest kernel takes seconds
 BATCH_LANES = 1 << 15
 BATCH_REGISTER_BYTES = 1 << 28
 
@@ -192,6 +193,12 @@ class Batch:
         mask = groups.pop(pc)
         if pc in parked:
             mask = join(mask, parked.pop(pc))
+        self.launch.lines += 1
+        if self.launch.lines > ENDLESS:
+            self.unit.current = pc
+            first = 0 if mask is True else int(np.flatnonzero(mask)[0])
+            self.unit.found("endless_loop", "", f"after {ENDLESS:,} straight lines", row.threads[first], 1)
+            raise LaunchAborted
         limit = min((other for other in (*groups, *parked) if other > pc), default=len(self.code))
         for at, lanes in self._straight(row, pc, mask, limit, forced):
             where = parked if at < 0 else groups
@@ -412,6 +419,7 @@ class Launch:
         )
         self.rng = np.random.default_rng(seed)
         self.schedule = schedule
+        self.lines = 0
         self.order = Order(math.prod(self.grid), self.warps, cluster)
         written = {a for p, a in self.args.items() if isinstance(a, str) and p in module.stored_params}
         self.unit = MemoryUnit(module, memory, self.order, written, place_of, self.rng)
