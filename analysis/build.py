@@ -134,7 +134,7 @@ def render() -> None:
     began = time.time()
     say("rendering the pages")
     result = subprocess.run(
-        [str(command), "build", str(ROOT), "-W", "-n", "--keep-going", "--path-output", str(ROOT)],
+        [str(command), "build", str(ROOT), "--all", "-W", "-n", "--keep-going", "--path-output", str(ROOT)],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
     log = BUILD / "book.log"
