@@ -25,7 +25,6 @@ import papermill
 import yaml
 
 from .data import DATA, ROOT, DataError, gpu_folder
-from .evidence import Measured
 from .figures import DEFAULT_GPU, folder
 from .published import load as load_published
 from .report import load, readme
@@ -167,13 +166,14 @@ def build(gpu: str, source: str = "recorded") -> Path:
     """Build the book for one GPU and return its page. Raises: BuildError, DataError."""
     # A damaged file is one message here, not the same failure in every notebook.
     try:
-        gpu = load(gpu, source).slug
+        evidence = load(gpu, source)
     except RuntimeError as error:  # no GPU to measure on, or measuring failed
         raise BuildError(str(error)) from error
+    gpu = evidence.slug
     load_published()
     execute_all(gpu)
     if gpu == DEFAULT_GPU:
-        README.write_text(readme(README.read_text(encoding="utf-8"), Measured.load(gpu)), encoding="utf-8")
+        README.write_text(readme(README.read_text(encoding="utf-8"), evidence), encoding="utf-8")
     render()
     publish_figures(gpu)
     asked = outside_addresses(HTML.rglob("*.html"))

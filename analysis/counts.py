@@ -18,10 +18,9 @@ from kernels.runtime.compile import EMULATED_TARGET
 from kernels.runtime.emulator import run
 from kernels.runtime.identity import source_hash
 
-from .data import DATA, DataError, problem_columns, problem_of, read_table, write_table
+from .data import COUNTS, DataError, problem_columns, problem_of, read_table, write_table
 from .studies import STUDIES, study
 
-FILE = DATA / "counts.csv"
 WORKERS = 2
 
 
@@ -50,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pairs = [(v.id, problem) for v, problem in study(options.study).pairs() if not v.is_peer]
-        kept = read_table(FILE, "counts").to_dict("records") if FILE.exists() else []
+        kept = read_table(COUNTS, "counts").to_dict("records") if COUNTS.exists() else []
     except (DataError, ValueError) as error:
         print(f"counts: {error}", file=sys.stderr)
         return 1
@@ -66,6 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
     kept += [row for group in rows for row in group]
     order = {name: position for position, name in enumerate(VERSIONS)}
     kept.sort(key=lambda row: (order[row["version"]], str(problem_of(row)), row["launch"], row["counter"]))
-    write_table(FILE, "counts", kept)
-    print(f"[counts] {len(kept)} rows in {FILE}")
+    write_table(COUNTS, "counts", kept)
+    print(f"[counts] {len(kept)} rows in {COUNTS}")
     return 0

@@ -21,6 +21,10 @@ from kernels.version import PROBLEM_COLUMNS, Problem
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
 MEASURED = DATA / "measured"
+COUNTS = DATA / "counts.csv"
+RESOURCES = DATA / "resources.csv"
+
+STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, from the best to the worst
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,

@@ -19,14 +19,13 @@ from scipy import stats
 from kernels import VERSIONS, Problem
 from kernels.runtime.identity import source_hash
 
-from .data import DataError, gpu_folder, problem_of, read_json, read_table
+from .data import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
 from .studies import STUDIES
 
 CONFIDENCE = 0.95
 AGREE = 1.10
 TIE = 1.03
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
-STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 
 

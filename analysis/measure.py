@@ -19,7 +19,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,7 +33,17 @@ from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.identity import source_hash
 
-from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_table, write_json, write_table
+from .data import (
+    MEASURED,
+    STATUSES,
+    DataError,
+    append_rows,
+    problem_columns,
+    problem_of,
+    read_table,
+    write_json,
+    write_table,
+)
 from .gpu import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
 from .studies import STUDIES, Study, study
 from .timing import measure
@@ -68,6 +77,11 @@ def _row(study_name: str, pair: Pair, **values: Any) -> Row:
         "measured_at": now(),
         **values,
     }
+
+
+def _outcome(check: Row) -> Row:
+    """The columns that a timing row takes over from the check that decides."""
+    return {column: check[column] for column in ("status", "reason", "max_abs_err")}
 
 
 def _check(pair: Pair, kind: str) -> dict[str, Any]:
@@ -117,8 +131,8 @@ def _time_all(study_name: str, process: int, tasks: list[tuple[Pair, str, Row]],
     for pair, timer, check in tasks:
         name, problem = pair
         timing = measure(VERSIONS[name](problem), make_inputs(problem, TIMED_INPUTS), timer, VERSIONS[name].iterations)
-        values = {column: check[column] for column in ("status", "reason", "max_abs_err")}
-        row = _row(study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **values, **vars(timing))
+        outcome = _outcome(check)
+        row = _row(study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **outcome, **vars(timing))
         send.send(("timings", row))
     send.send(("throttle", throttle()))
 
@@ -245,18 +259,17 @@ class Run:
         return mine[-1] if same else None
 
     def _new_row(self) -> Row:
-        started = datetime.now(UTC)
-        columns = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
+        started = now()
+        machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
         return {
-            "run": started.strftime("%Y%m%dT%H%M%SZ"),
+            "run": started.replace("-", "").replace(":", ""),
             "study": self.study.name,
-            "started_at": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "started_at": started,
             "finished_at": None,
             "complete": False,
             "seconds": 0.0,
             "throttle": "none",
-            **{name: self.gpu[name] for name in columns},
-            "commit": self.gpu["commit"],
+            **{name: self.gpu[name] for name in (*machine, "commit")},
         }
 
     @property
@@ -264,8 +277,6 @@ class Run:
         return self.row["run"]
 
     def save(self, complete: bool) -> None:
-        from .gpu import now
-
         self.row["complete"] = complete
         self.row["finished_at"] = now() if complete else None
         self.row["seconds"] = round(time.monotonic() - self.started, 1)
@@ -297,7 +308,6 @@ class Run:
     def verdicts(self) -> dict[Pair, Row]:
         """For every pair the check that decides: the worst of its inputs."""
         worst: dict[Pair, Row] = {}
-        order = ("ok", "wrong", "infeasible", "unsupported", "error")
         for row in self.rows("checks"):
             pair = (row["version"], problem_of(row))
             best = worst.get(pair)
@@ -305,7 +315,7 @@ class Run:
                 worst[pair] = dict(row)
                 continue
             errors = [e for e in (best["max_abs_err"], row["max_abs_err"]) if e is not None]
-            decisive = max(best, row, key=lambda r: order.index(r["status"]))
+            decisive = max(best, row, key=lambda r: STATUSES.index(r["status"]))
             worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
         return worst
 
@@ -326,8 +336,7 @@ class Run:
         seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
         for pair, check in self.verdicts().items():
             if check["status"] not in TIMED_STATUSES and pair not in seen:
-                values = {column: check[column] for column in ("status", "reason", "max_abs_err")}
-                self.append("timings", _row(self.study.name, pair, process=0, **values))
+                self.append("timings", _row(self.study.name, pair, process=0, **_outcome(check)))
 
 
 def measure_study(chosen: Study, processes: int = PROCESSES, new_run: bool = False, versions: str = "") -> Run:

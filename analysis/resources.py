@@ -15,10 +15,9 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import TARGETS, blocks_per_sm, resources
 from kernels.runtime.identity import source_hash
 
-from .data import DATA, problem_columns, write_table
+from .data import RESOURCES, problem_columns, write_table
 from .studies import STUDIES, study
 
-FILE = DATA / "resources.csv"
 WORKERS = 2
 
 
@@ -57,6 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
     pairs = [(v.id, problem) for v, problem in study(options.study).pairs() if not v.is_peer]
     with ProcessPoolExecutor(WORKERS) as pool:
         groups = list(tqdm(pool.map(report, *zip(*pairs, strict=True)), total=len(pairs), desc="assemble"))
-    write_table(FILE, "resources", (row for group in groups for row in group))
-    print(f"[resources] {sum(map(len, groups))} rows in {FILE}")
+    write_table(RESOURCES, "resources", (row for group in groups for row in group))
+    print(f"[resources] {sum(map(len, groups))} rows in {RESOURCES}")
     return 0

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kernels import VERSIONS
 
-from .data import DATA, problem_of, read_table
+from .data import COUNTS, problem_of, read_table
 from .evidence import Measured, today
 
 SECTOR_BYTES = 32
@@ -21,8 +21,7 @@ COLUMNS = ("version", "family", "requested_flop_per_byte", "touched_flop_per_byt
 
 def counts() -> pd.DataFrame:
     """data/counts.csv; without rows where nothing has been counted yet. Raises: DataError."""
-    path = DATA / "counts.csv"
-    return read_table(path, "counts") if path.exists() else pd.DataFrame()
+    return read_table(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame()
 
 
 def points(evidence: Measured, counted: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -13,11 +13,10 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 
 from . import published
-from .data import DATA, read_table
-from .evidence import STATUSES, Check, Measured, Ratio, Time, baseline_of, verdict
+from .data import RESOURCES, STATUSES, read_table
+from .evidence import Check, Measured, Ratio, Time, baseline_of, verdict
 from .studies import TIMERS
 
-RESOURCES = DATA / "resources.csv"
 NOTHING = "–"
 SOURCE_TIMER = "launched"
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}

@@ -17,7 +17,6 @@ from .log import require
 from .reference import angles, positions, rotate
 from .version import Plan, Problem, register
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 BACKENDS = {"": "", "_efficient": "EFFICIENT_ATTENTION", "_math": "MATH"}  # of SDPBackend; "" lets PyTorch choose
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis import counts, resources
-from analysis.data import problem_columns, read_table
+from analysis.data import COUNTS, RESOURCES, problem_columns, read_table
 from kernels import VERSIONS, Problem
 from kernels.runtime.identity import source_hash
 
@@ -13,7 +13,7 @@ SMALL = Problem("rope", 1, 1, seq_q=16, hdim=8192, rotary_dim=128)
 OWN = {version.id for version in VERSIONS.values() if not version.is_peer}
 
 
-@pytest.mark.parametrize(("file", "table"), [(counts.FILE, "counts"), (resources.FILE, "resources")])
+@pytest.mark.parametrize(("file", "table"), [(COUNTS, "counts"), (RESOURCES, "resources")])
 def test_every_version_is_recorded_as_it_is_today(file, table: str) -> None:
     frame = read_table(file, table)
     assert set(frame["version"]) == OWN
@@ -23,7 +23,7 @@ def test_every_version_is_recorded_as_it_is_today(file, table: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "file", "table"),
-    [(counts.count, counts.FILE, "counts"), (resources.report, resources.FILE, "resources")],
+    [(counts.count, COUNTS, "counts"), (resources.report, RESOURCES, "resources")],
 )
 def test_recorded_rows_come_out_again(make, file, table: str) -> None:
     frame = read_table(file, table)

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from ..peers import DTYPES
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Sync, Unsupported
 from .compile import assembled, compile_ptx, entry_name
 
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}
 
 
 @functools.cache
 def _launch_entry() -> Any:
-    """The driver's cuLaunchKernelEx without the bindings' checks: 2 us a launch where they take 8."""
+    """The driver's cuLaunchKernelEx without the work that the bindings do on every call."""
     entry = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     entry.argtypes = (ctypes.c_void_p,) * 4
     entry.restype = ctypes.c_int
@@ -135,8 +135,6 @@ class BufferSet:
     """One allocation that holds all buffers of a plan, each 256-byte aligned."""
 
     def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
-        """Raises: GpuError when a buffer neither is an input nor can start as NaN."""
-        self.plan = plan
         device = require_gpu()
         buffers = plan.buffers or {name: Buffer(values.shape) for name, values in inputs.items()}
         self.offsets, end = {}, 0
@@ -144,7 +142,6 @@ class BufferSet:
             self.offsets[name] = end
             itemsize = DTYPES[buffer.dtype].itemsize
             end += -(-(buffer.size + buffer.padding) * itemsize // ALIGNMENT) * ALIGNMENT
-        self.nbytes = end
         self.arena = torch.empty((copies, end), dtype=torch.uint8, device=device)
         self.buffers = buffers
         for name, buffer in buffers.items():
@@ -172,10 +169,9 @@ class BufferSet:
 
 
 class Program:
-    """A plan on the GPU over one or more copies of its buffers.
+    """A plan on the GPU over one or more copies of its buffers, launches prepared.
 
-    `steps(copy)` are callables in order: launches, and torch.cuda.synchronize where the source's
-    harness synchronises.
+    A peer's call ends with a host sync, as each call of the log's RoPE harness does.
     """
 
     def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
