@@ -9,7 +9,8 @@ from .version import Buffer, Hazard, Problem, SharedLayout, Unsupported
 
 THREADS = np.uint32(256)
 BLOCK_K = np.uint32(64)
-SHARED_LIMIT = 49_152
+SHARED_LIMIT = 49_152  # what a launch of the log could get
+OPT_IN_SHARED_LIMIT = 232_448  # what a block may ask for on compute capability 9.0 and 10.0
 FREQUENCY_BASE = 10_000.0
 
 # Offsets, in float32 elements, of what every online-softmax kernel of the log keeps in shared memory.
@@ -68,11 +69,12 @@ def require_full_rotation(problem: Problem) -> None:
     )
 
 
-def require_shared(layout: SharedLayout, problem: Problem) -> None:
-    """Raises: Unsupported if a block asks for more shared memory than the log's launches could get."""
+def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
+    """Raises: Unsupported if a block asks for more than `limit` bytes of shared memory."""
+    whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
     require(
-        layout.nbytes <= SHARED_LIMIT,
-        f"hdim {problem.hdim} needs {layout.nbytes:,} B of shared memory, the log's limit is {SHARED_LIMIT:,} B",
+        layout.nbytes <= limit,
+        f"hdim {problem.hdim} needs {layout.nbytes:,} B of shared memory, {whose} is {limit:,} B",
     )
 
 

@@ -1,18 +1,61 @@
-"""Fast trigonometry: the special-function unit's sine and cosine, as CUDA C++ reaches them with `__sincosf`."""
+"""The elementary functions of embeddings, under their names in CUDA C++, and the rotation of a pair.
+
+powf, sinf and cosf are the accurate functions; a kernel built with fast-math gets the approximate ones, as nvcc's
+-use_fast_math does. fast_sin, fast_cos and fast_sincos are `__sincosf`: the special-function unit's, always.
+Angles are float32 radians. Each call is marked, so that the emulator can count it.
+"""
 
 from __future__ import annotations
+
+import math
 
 from numba import cuda
 from numba.cuda import libdevice
 
+from .mark import mark
+
+_rotation, _sin, _cos, _sincos, _pow = map(mark, ("rotation", "sin", "cos", "sincos", "pow"))
+
+
+@cuda.jit(device=True)
+def powf(base, exponent):
+    _pow()
+    return math.pow(base, exponent)
+
+
+@cuda.jit(device=True)
+def sinf(angle):
+    _sin()
+    return math.sin(angle)
+
+
+@cuda.jit(device=True)
+def cosf(angle):
+    _cos()
+    return math.cos(angle)
+
+
+@cuda.jit(device=True)
+def fast_sincos(angle):
+    """(sin, cos) of an angle."""
+    _sincos()
+    return libdevice.fast_sincosf(angle)
+
 
 @cuda.jit(device=True)
 def fast_sin(angle):
-    """sin of a float32 angle in radians; the half of `__sincosf` that an even dim uses."""
-    return libdevice.fast_sincosf(angle)[0]
+    """sin of an angle; the half of `__sincosf` that an even dim uses."""
+    return fast_sincos(angle)[0]
 
 
 @cuda.jit(device=True)
 def fast_cos(angle):
-    """cos of a float32 angle in radians; the half of `__sincosf` that an odd dim uses."""
-    return libdevice.fast_sincosf(angle)[1]
+    """cos of an angle; the half of `__sincosf` that an odd dim uses."""
+    return fast_sincos(angle)[1]
+
+
+@cuda.jit(device=True)
+def rotate(x, y, cos, sin):
+    """The pair (x, y) turned by an angle: (x cos - y sin, x sin + y cos)."""
+    _rotation()
+    return x * cos - y * sin, x * sin + y * cos

@@ -12,6 +12,7 @@ from __future__ import annotations
 from numba import cuda, uint32
 
 from ..attention.online_fixed import launch_attention
+from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
 from ..log import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
@@ -30,13 +31,9 @@ def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
         pairs = ld4(x, row + dim)
         c = ld4(cos, table_row + dim)
         s = ld4(sin, table_row + dim)
-        turned = make_float4(
-            pairs.x * c.x - pairs.y * s.x,
-            pairs.x * s.x + pairs.y * c.x,
-            pairs.z * c.z - pairs.w * s.z,
-            pairs.z * s.z + pairs.w * c.z,
-        )
-        st4(rotated, row + dim, turned)
+        x0, x1 = rotate(pairs.x, pairs.y, c.x, s.x)
+        x2, x3 = rotate(pairs.z, pairs.w, c.z, s.z)
+        st4(rotated, row + dim, make_float4(x0, x1, x2, x3))
         dim += uint32(4) * THREADS
     dim = rotary_dim + tid
     while dim < hdim:

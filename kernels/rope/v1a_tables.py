@@ -14,6 +14,7 @@ import math
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.trig import rotate
 from ..device.vector import advance
 from ..log import (
     BLOCK_K,
@@ -50,9 +51,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         c = cos[query * hdim + dim]
         s = sin[query * hdim + dim]
         if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = q_row[dim] * c - q_row[dim + uint32(1)] * s
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
         else:
-            shared[EXTRA + dim] = q_row[dim - uint32(1)] * s + q_row[dim] * c
+            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
         dim += THREADS
     cuda.syncthreads()
 
@@ -68,12 +69,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             table_row = (tile_start + key) * hdim
             dim = uint32(0)
             while dim < hdim:
-                x = k_row[dim]
-                y = k_row[dim + uint32(1)]
-                c = cos[table_row + dim]
-                s = sin[table_row + dim]
-                score += shared[EXTRA + dim] * (x * c - y * s)
-                score += shared[EXTRA + dim + uint32(1)] * (x * s + y * c)
+                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos[table_row + dim], sin[table_row + dim])
+                score += shared[EXTRA + dim] * x
+                score += shared[EXTRA + dim + uint32(1)] * y
                 dim = uint32(dim + uint32(2))
             shared[SCORES + key] = score * softmax_scale
             key += THREADS

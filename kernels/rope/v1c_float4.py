@@ -13,6 +13,7 @@ import math
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import rotate
 from ..device.vector import advance, ld4, make_float4, st4
 from ..log import (
     BLOCK_K,
@@ -49,13 +50,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         x = ld4(q_row, dim)
         c = ld4(cos, query * hdim + dim)
         s = ld4(sin, query * hdim + dim)
-        rotated = make_float4(
-            x.x * c.x - x.y * s.x,
-            x.x * s.x + x.y * c.x,
-            x.z * c.z - x.w * s.z,
-            x.z * s.z + x.w * c.z,
-        )
-        st4(shared, EXTRA + dim, rotated)
+        q0, q1 = rotate(x.x, x.y, c.x, s.x)
+        q2, q3 = rotate(x.z, x.w, c.z, s.z)
+        st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
         dim += uint32(4) * THREADS
     cuda.syncthreads()
 
@@ -75,12 +72,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 b = ld4(k_row, dim)
                 c = ld4(cos, table_row + dim)
                 s = ld4(sin, table_row + dim)
-                score += (
-                    a.x * (b.x * c.x - b.y * s.x)
-                    + a.y * (b.x * s.x + b.y * c.x)
-                    + a.z * (b.z * c.z - b.w * s.z)
-                    + a.w * (b.z * s.z + b.w * c.z)
-                )
+                k0, k1 = rotate(b.x, b.y, c.x, s.x)
+                k2, k3 = rotate(b.z, b.w, c.z, s.z)
+                score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
                 dim += uint32(4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 from numba import cuda, float32, uint32
-from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4
 from ..log import (
     BLOCK_K,
@@ -50,7 +50,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     pair = tid
     while pair < rotary_dim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(rotary_dim)
-        shared[inv_freq + pair] = float32(1.0) / libdevice.powf(float32(FREQUENCY_BASE), exponent)
+        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
         pair += THREADS
     cuda.syncthreads()
     dim = uint32(2) * tid
@@ -58,8 +58,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         x = q_row[dim]
         y = q_row[dim + uint32(1)]
         if dim < rotary_dim:
-            sin, cos = libdevice.fast_sincosf(float32(query) * shared[inv_freq + dim // uint32(2)])
-            x, y = x * cos - y * sin, x * sin + y * cos
+            sin, cos = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
+            x, y = rotate(x, y, cos, sin)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
         dim += uint32(2) * THREADS

@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 
 from numba import cuda, float32, uint32
-from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import fast_cos, fast_sin
+from ..device.trig import fast_cos, fast_sin, powf
 from ..device.vector import advance, ld4
 from ..log import (
     BLOCK_K,
@@ -48,7 +47,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         exponent = float32(uint32(2) * (dim // uint32(2))) / float32(hdim)
-        shared[EXTRA + dim] = float32(1.0) / libdevice.powf(float32(FREQUENCY_BASE), exponent)
+        shared[EXTRA + dim] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
         dim += THREADS
     cuda.syncthreads()
 

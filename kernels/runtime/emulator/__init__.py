@@ -18,6 +18,8 @@ is on:
 
 An access through a generic address is counted as global. Further:
 
+    event.rotation sin cos sincos pow   marks of `kernels.device.mark`, per thread, where they are enabled
+
     warp_inst                           instructions issued per warp, whatever the predicate
     global.{read,write}.sectors         distinct 32-byte sectors of each warp instruction; also .<buffer>
     global.read.bytes_requested         bytes that threads asked for

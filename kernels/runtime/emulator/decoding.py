@@ -175,7 +175,7 @@ def decode(module: Module, statement: Statement, index: int) -> Instruction:
     except (IndexError, KeyError, ValueError, StopIteration) as error:
         raise decoding.unknown(f"{type(error).__name__} {error}") from error
     guard = module.operand(statement.guard, "pred") if statement.guard else -1
-    counter = "inst." + _counter(decoding)
+    counter = f"event.{decoding.modifiers[0]}" if head == "mark" else "inst." + _counter(decoding)
     text = statement.text
     return Instruction(
         text,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...device.mark import EVENTS
 from .decoding import U32_TYPE, Decoding, Step, elementwise, opcode
 from .memory import RANK_SHIFT, SHARED_WINDOW
 from .ptx import numpy_type
@@ -205,4 +206,10 @@ def _getctarank(d: Decoding) -> Step | None:
 )
 def _nothing(d: Decoding) -> Step | None:
     """Fences do not order accesses of different threads by themselves: the shadow goes by barriers alone."""
+    return None
+
+
+@opcode("mark", " ".join(EVENTS))
+def _mark(d: Decoding) -> Step | None:
+    """Counted, and nothing else."""
     return None

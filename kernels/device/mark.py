@@ -1,0 +1,44 @@
+"""Marks count what a kernel does in the source's own terms: rotations, sines, powers.
+
+A mark compiles to nothing, except in a process that has called `enable`: there it becomes a pseudo-instruction
+`mark.<event>`, which only the emulator knows. So the counts are exact whatever the compiler makes of the arithmetic,
+and the code that is timed knows nothing of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.cuda.extending import intrinsic
+
+EVENTS = ("rotation", "sin", "cos", "sincos", "pow")
+_enabled = False
+
+
+def enable() -> None:
+    """Make marks countable in every kernel that this process compiles from now on; nothing turns it off again."""
+    global _enabled
+    _enabled = True
+
+
+def enabled() -> bool:
+    return _enabled
+
+
+def mark(event: str) -> Any:
+    """A function without arguments that marks one `event` of a thread. Raises: ValueError for another event."""
+    if event not in EVENTS:
+        raise ValueError(f"event is {event!r}; allowed: {', '.join(EVENTS)}")
+
+    @intrinsic
+    def marked(typingctx):
+        def codegen(context, builder, signature, args):
+            if enabled():
+                builder.asm(ir.FunctionType(ir.VoidType(), []), f"mark.{event};", "", [], side_effect=True)
+            return context.get_dummy_value()
+
+        return types.void(), codegen
+
+    return marked
