@@ -2,10 +2,11 @@
 # On a machine with a GPU: `make measure`, then `make book GPU=<the slug it prints>`.
 PYTHON3 ?= python3#             the Python (3.11, 3.12 or 3.13) that .venv is made with
 GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/
-STUDY   ?= log#                 what `make measure` measures
+STUDY   ?= all#                 what `make measure` measures: all, or studies separated by commas
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
+LOGS    ?=#                     LOGS=folder: `make sanitize` keeps the tools' logs there
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
 PORT    ?= 8000
 
@@ -13,7 +14,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure status counts resources wheels lint serve clean
+.PHONY: book test test-deep test-gpu measure status claims counts counters sanitize resources wheels lint serve clean
 
 book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU)
@@ -33,11 +34,23 @@ measure: .venv/.stamp
 status: .venv/.stamp
 	$(run) -m analysis measure --status
 
+claims: .venv/.stamp
+	$(run) -m analysis claims
+
 counts: .venv/.stamp
-	$(run) -m analysis counts --study $(STUDY)
+	$(run) -m analysis counts
+
+counters: .venv/.stamp
+	$(run) -m analysis counters
+
+sanitize: .venv/.stamp
+	$(run) -m analysis sanitize $(if $(LOGS),--logs $(LOGS))
 
 resources: .venv/.stamp
-	$(run) -m analysis resources --study $(STUDY)
+	$(run) -m analysis resources
+
+mutations: .venv/.stamp
+	$(run) -m analysis mutations
 
 lint: .venv/.stamp
 	$(run) -m ruff check .

@@ -8,9 +8,14 @@ import sys
 COMMANDS = {
     "build": "execute the notebooks and render the book",
     "measure": "check and time a study on the GPU at hand",
+    "counters": "read hardware counters with Nsight Compute",
+    "sanitize": "run every version under compute-sanitizer's tools",
+    "claims": "give every claim of the documents its verdict",
     "resources": "list registers, spills and occupancy for every target",
     "counts": "count instructions, sectors and wavefronts in the emulator",
+    "mutations": "break kernels on purpose and see whether the checks notice",
 }
+MODULES = {"sanitize": "sanitizers"}
 
 
 def main(arguments: list[str]) -> int:
@@ -21,7 +26,7 @@ def main(arguments: list[str]) -> int:
         return 2
     command, *rest = arguments
     try:
-        return importlib.import_module(f"analysis.{command}").main(rest)
+        return importlib.import_module(f"analysis.{MODULES.get(command, command)}").main(rest)
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
         return 130

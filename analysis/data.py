@@ -23,6 +23,7 @@ DATA = ROOT / "data"
 MEASURED = DATA / "measured"
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
+MUTATIONS = DATA / "mutations.csv"
 
 STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, from the best to the worst
 
@@ -158,6 +159,34 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("blocks_per_sm", "integer", "blocks that one SM holds at a time"),
         _SOURCE_HASH,
     ),
+    "counters": (
+        _RUN,
+        _STUDY,
+        _VERSION,
+        *PROBLEM,
+        Column("launch", "integer", "which launch of the call, from 0"),
+        Column("kernel", "text", "name of the kernel"),
+        Column("metric", "text", "name that Nsight Compute gives it; `, cold` where caches were flushed before"),
+        Column("value", "number", "what was read in one launch"),
+        Column("unit", "text", "its unit", optional=True),
+        _SOURCE_HASH,
+    ),
+    "sanitizers": (
+        _RUN,
+        Column("tool", "text", "tool of compute-sanitizer: memcheck, racecheck, initcheck, synccheck"),
+        _VERSION,
+        *PROBLEM,
+        Column(
+            "finding",
+            "text",
+            "none, race, uninitialised, out_of_bounds, misaligned, divergent_barrier, divergent_warp; unparsed: a "
+            "report that is not understood; not_checked: the silence says nothing; unsupported: not on this GPU",
+        ),
+        Column("kernel", "text", "kernel it was found in", optional=True),
+        Column("place", "text", "buffer, or array of shared memory; shared: one that is not known", optional=True),
+        Column("expected", "flag", "whether the version declares this hazard; 1 where there is none to declare"),
+        _SOURCE_HASH,
+    ),
     "counts": (
         _VERSION,
         *PROBLEM,
@@ -165,6 +194,35 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("target", "text", "compute target of the PTX that was executed"),
         Column("counter", "text", "what is counted, such as global.read.sectors (32 B each)"),
         Column("value", "number", "the count over all blocks of the launch"),
+        _SOURCE_HASH,
+    ),
+    "verdicts": (
+        Column("claim_id", "text", "the claim, as in claims.yml"),
+        Column("verdict", "text", "of the claim: holds, holds in part, does not hold, cannot be decided"),
+        Column("test", "integer", "which test of the claim, from 1; a row a test"),
+        Column("role", "text", "test; premise or figure: what the claim takes for granted or states along with it"),
+        Column("outcome", "text", "of the test, in the words of a verdict"),
+        Column("says", "text", "what the test compares"),
+        Column("rule", "text", "what the measured value must be: published, at least, at most, between, equals", True),
+        Column("published", "number", "the number of the rule, where it is one", optional=True),
+        Column("measured", "number", "the value: a ratio's geometric mean over the processes, or exact", optional=True),
+        Column("low", "number", "lower end of its 95 % interval; empty where it is exact", optional=True),
+        Column("high", "number", "upper end", optional=True),
+        Column("unit", "text", "unit of these numbers", optional=True),
+        Column("evidence", "text", "tables and runs that it is from; stale: versions whose code has changed", True),
+        Column("reason", "text", "why the test cannot be decided", optional=True),
+    ),
+    "mutations": (
+        Column("mutant", "integer", "number of the mutant, in the order of the draw"),
+        _VERSION,
+        Column("kernel", "text", "the function that was broken: a kernel, or a device function that it calls"),
+        Column("operator", "text", "barrier, bound, exponent, scale, sine, mask or loop (see analysis/mutations.py)"),
+        Column("line", "integer", "line of the function, whose def is line 1"),
+        Column("original", "text", "first line of the statement; of a barrier also of the next one"),
+        Column("mutated", "text", "what it was replaced with"),
+        Column("outcome", "text", "caught or survived"),
+        Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
+        Column("reason", "text", "why it survived, or the kind of error", optional=True),
         _SOURCE_HASH,
     ),
 }
@@ -323,7 +381,7 @@ def dictionary() -> str:
         "",
         "Written from `analysis/data.py` by `python -m analysis.data`. Tidy CSV, one observation a row;",
         "flags are 0 and 1; an empty cell means that the column does not apply. Files under `measured/` are",
-        "written by `make measure` alone.",
+        "written by the commands that measure alone.",
         "",
     ]
     places = {
@@ -332,7 +390,11 @@ def dictionary() -> str:
         "timings": "measured/<gpu>/timings.csv",
         "published": "published.csv",
         "resources": "resources.csv",
+        "counters": "measured/<gpu>/counters.csv",
+        "sanitizers": "measured/<gpu>/sanitizers.csv",
         "counts": "counts.csv",
+        "verdicts": "measured/<gpu>/verdicts.csv",
+        "mutations": "mutations.csv",
     }
     for table, columns in SCHEMAS.items():
         lines += [f"## {places[table]}", "", "| column | kind | meaning |", "|---|---|---|"]
@@ -345,6 +407,11 @@ def dictionary() -> str:
         "read_gb_s, write_gb_s, copy_gb_s (DRAM; a copy counts bytes read and written), l2_read_gb_s,",
         "fp32_tflops (fused multiply-adds, each counted as two), tensor_tflops (bfloat16 matrix product),",
         "empty_kernel_us (in a CUDA graph), empty_launch_us (bare driver launches back to back).",
+        "",
+        "## claims.yml",
+        "",
+        "What the documents claim and the tests that decide it; its head describes it. `make claims` writes",
+        "`verdicts.csv` from it and from the tables above.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""What was measured on one GPU: the latest complete run of each study, and what follows from it.
+"""What was measured on one GPU: the latest complete run of a study, and what follows from it.
 
 A row counts as stale when its source_hash is not that of today's code. What is compared is a ratio within
 a process; its interval is over the processes.
@@ -20,7 +20,6 @@ from kernels import VERSIONS, Problem
 from kernels.runtime.identity import source_hash
 
 from .data import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
-from .studies import STUDIES
 
 CONFIDENCE = 0.95
 AGREE = 1.10
@@ -94,47 +93,45 @@ def baseline_of(version: str) -> str:
 
 @dataclass
 class Measured:
-    """The evidence of one GPU. `timings` and `checks` hold the latest complete run of every study."""
+    """The evidence of one GPU and study. `run`, `timings` and `checks` are those of its latest complete run."""
 
     slug: str
     gpu: dict[str, Any]
-    runs: pd.DataFrame
+    run: dict[str, Any]
     checks: pd.DataFrame
     timings: pd.DataFrame
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
 
     @classmethod
-    def load(cls, slug: str) -> Measured:
-        """Raises: DataError when the GPU is unknown, no run is complete or a file is damaged."""
-        return cls.read(gpu_folder(slug))
+    def load(cls, slug: str, study: str = "log") -> Measured:
+        """Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged."""
+        return cls.read(gpu_folder(slug), study)
 
     @classmethod
-    def read(cls, folder: Path, before: str | None = None) -> Measured:
-        """The latest complete runs under `folder`, or the latest before the run called `before`."""
+    def read(cls, folder: Path, study: str = "log", before: str | None = None) -> Measured:
+        """The latest complete run of a study under `folder`, or the latest before the run called `before`."""
         gpu = read_json(folder / "gpu.json")
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
         tables = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
         runs = tables["runs"]
+        runs = runs[(runs["study"] == study) & runs["complete"].astype(bool)]
         if before is not None:
             runs = runs[runs["run"] < before]
-        runs = runs[runs["complete"].astype(bool)].sort_values("run").groupby("study").tail(1)
         if runs.empty:
-            raise DataError(f"{folder / 'runs.csv'}: no run is complete; `make measure` brings one to its end")
-        evidence = cls(folder.name, gpu, runs.reset_index(drop=True), tables["checks"], tables["timings"])
+            raise DataError(
+                f"{folder / 'runs.csv'}: no run of study {study!r} is complete; `make measure` brings one to its end"
+            )
+        run = runs.sort_values("run").iloc[-1].to_dict()
+        evidence = cls(folder.name, gpu, run, tables["checks"], tables["timings"])
         evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
         return evidence
 
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Rows of the chosen runs; where a resumed run holds several codes of a version, today's or the last.
-
-        A problem that several studies share is read from the first of them: a ratio is within one run.
-        """
-        frame = frame.merge(self.runs[["study", "run"]], on=["study", "run"])
+        """Rows of the chosen run; where a resumed run holds several codes of a version, today's or the last."""
+        frame = frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])].copy()
         frame["problem"] = [problem_of(row) for row in frame.to_dict("records")]
-        rank = frame["study"].map({name: place for place, name in enumerate(STUDIES)}).fillna(len(STUDIES))
-        frame = frame[rank == rank.groupby(frame["problem"]).transform("min")].copy()
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
         frame["stale"] = [row.source_hash != today(row.version) for row in frame.itertuples()]
@@ -147,12 +144,6 @@ class Measured:
                 rows = rows[~rows["stale"]]
             kept.append(rows)
         return pd.concat(kept) if kept else frame
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The run of study log, or of the only study there is."""
-        mine = self.runs[self.runs["study"] == "log"]
-        return (mine if len(mine) else self.runs).iloc[-1].to_dict()
 
     @property
     def processes(self) -> int:
@@ -171,6 +162,15 @@ class Measured:
         if partial is not None:
             found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
         return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim))
+
+    def shapes(self, version: str) -> dict[int, Problem]:
+        """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
+        chosen: dict[int, Problem] = {}
+        for problem in reversed(self.problems(VERSIONS[version].family)):
+            check = self.check(version, problem)
+            if check and check.status != "unsupported":
+                chosen[problem.hdim] = problem
+        return dict(sorted(chosen.items()))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
         """Measured versions of a family, in log order: the log's own, or the peers."""
@@ -200,13 +200,17 @@ class Measured:
     def previous(self) -> Measured | None:
         """The evidence as it stood before this run, or None if this is the first."""
         try:
-            return Measured.read(gpu_folder(self.slug), before=str(self.run["run"]))
+            return Measured.read(gpu_folder(self.slug), self.run["study"], before=str(self.run["run"]))
         except DataError:
             return None
 
+    @functools.cached_property
+    def _checked(self) -> dict[tuple[str, Problem], pd.DataFrame]:
+        return dict(list(self.checks.groupby(["version", "problem"], sort=False)))
+
     def check(self, version: str, problem: Problem) -> Check | None:
-        rows = self.checks[(self.checks["version"] == version) & (self.checks["problem"] == problem)]
-        if rows.empty:
+        rows = self._checked.get((version, problem))
+        if rows is None:
             return None
         worst = max(rows.to_dict("records"), key=lambda row: STATUSES.index(row["status"]))
         decisive = rows.loc[(rows["max_abs_err"] / rows["allowed_abs_err"]).fillna(-1).idxmax()]

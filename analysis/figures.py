@@ -214,7 +214,7 @@ def _fusion(
     rows, shown = [], {}
     for version in versions:
         problems = [
-            problem for problem in _one_per_hdim(evidence, family, version)
+            problem for problem in evidence.shapes(version).values()
             if evidence.time(version, problem) or published.speedup(version, baseline_of(version), problem)
         ]  # fmt: skip
         shown[version] = problems
@@ -235,16 +235,6 @@ def _fusion(
         axes[0].set_ylabel("speedup over separate")
         _legend(figure, axes, columns=1)
     return figure, frame
-
-
-def _one_per_hdim(evidence: Measured, family: str, version: str) -> list[Problem]:
-    """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
-    chosen: dict[int, Problem] = {}
-    for problem in reversed(evidence.problems(family)):
-        check = evidence.check(version, problem)
-        if check and check.status != "unsupported":
-            chosen[problem.hdim] = problem
-    return [chosen[size] for size in sorted(chosen)]
 
 
 # ---------------------------------------------------------------- the figures
@@ -288,26 +278,58 @@ def _describe(frame: pd.DataFrame) -> str:
     return "Dot plot of speedups by head dim. " + "; ".join(parts) + "."
 
 
-def rope_times(evidence: Measured) -> Plot:
-    """Device time of every RoPE version that rotates all dims."""
-    problems = evidence.problems("rope", partial=False)
-    versions = evidence.versions("rope")
-    fused = [version for version in versions if baseline_of(version) == "rope_separate"]
-    pairs = [(fastest(evidence, fused, p), fastest(evidence, ["rope_separate"], p), p) for p in problems]
-    gains = [evidence.ratio(separate, best, p) for best, separate, p in pairs if best and separate]
-    figure, frame = _lines(
-        evidence,
-        {version: {problem: version for problem in problems} for version in versions},
-        problems,
-        f"All dims rotated, against separate kernels: the best fused version {effect(g.value for g in gains if g)}",
-    )
+def ladder(evidence: Measured, family: str) -> Plot:
+    """Every version of a family in the order of the log: its speedup over its baseline, published and measured."""
+    versions = [version for version in evidence.versions(family) if baseline_of(version)]
+    rows = [
+        row
+        for version in versions
+        for row in _speedups(evidence, version, list(evidence.shapes(version).values()))
+        if row["series"] in ("published", "device_warm")
+    ]
+    frame = pd.DataFrame(rows)
+    measured = frame[frame["series"] == "device_warm"]
+    right = measured[measured["status"] == "ok"]
+    winners = [v for v in versions if (right[right["version"] == v]["speedup"] > TIE).any()]
+    won = ", ".join(short(version) for version in winners) or "none"
+    title = f"On the device, right and faster than its baseline at some head dim: {won} of {len(versions)} versions"
+    dims = sorted(set(frame["hdim"]))
+    shades = sns.color_palette("viridis", len(dims))
+    with _canvas(title, height=1.6 + 0.36 * len(versions)) as (figure, (axis,)):
+        axis.axvline(1, color="0.2", lw=1)
+        for place, size in enumerate(dims):
+            style: dict[str, Any] = {"color": shades[place], "marker": MARKERS[place % len(MARKERS)], "ls": ""}
+            for series, shift in (("published", 0.2), ("device_warm", -0.2)):
+                mine = frame[(frame["hdim"] == size) & (frame["series"] == series)]
+                y = [versions.index(version) + shift for version in mine["version"]]
+                open_marks = {"markerfacecolor": "white"} if series == "published" else {"label": f"head dim {size}"}
+                axis.plot(mine["speedup"], y, ms=5.5, zorder=3, **style, **open_marks)
+                if series == "device_warm":
+                    wrong = [(x, at) for x, at, found in zip(mine["speedup"], y, mine["status"]) if found == "wrong"]
+                    if wrong:
+                        axis.plot(*zip(*wrong), **{**WRONG, "ms": 7})
+        for row, version in enumerate(versions):
+            shapes = evidence.shapes(version)
+            refused = [d for d, p in shapes.items() if (c := evidence.check(version, p)) and c.status == "infeasible"]
+            if refused:
+                where = "at every head dim" if len(refused) == len(shapes) else f"at {', '.join(map(str, refused))}"
+                axis.annotate(
+                    f"infeasible {where}", (1, row), (-2, -1), ("axes fraction", "data"), "offset points",
+                    fontsize=7, color="0.35", ha="right", va="center",
+                )  # fmt: skip
+        axis.set_yticks(range(len(versions)), [short(version) for version in versions])
+        axis.set_ylim(len(versions) - 0.5, -0.5)
+        axis.grid(visible=True, axis="y", color="0.93")
+        _log_ticks(axis, "x", frame["speedup"].min(), frame["speedup"].max(), "×")
+        axis.set_xlabel("speedup over the baseline; open: published, filled: measured")
+        _legend(figure, [axis], columns=3)
+    bases = ", ".join(dict.fromkeys(baseline_of(version) for version in versions))
     return Plot(
-        "rope-times",
+        f"{family}-ladder",
         figure,
-        f"Device time of one call (device_warm) on the {evidence.gpu['name']}, all dims rotated. A cross marks a wrong "
-        "result. The published shapes shrink the number of heads and the sequence as the head dim grows, so work is "
-        "not monotone.",
-        _times_in_words(frame),
+        f"Speedup over the baseline ({bases}) by head dim, above 1: faster. Open marks are published on the "
+        f"{published.card(family)}, filled ones measured on the {evidence.gpu['name']} (device_warm).",
+        _describe(frame),
         frame,
     )
 
@@ -348,9 +370,10 @@ def _times_in_words(frame: pd.DataFrame) -> str:
     return "Lines of device time in microseconds by head dim. " + "; ".join(parts) + "."
 
 
-def attention_ladder(evidence: Measured) -> Plot:
+def attention_online(evidence: Measured) -> Plot:
     """Attention without embeddings: time above, share of NaN below."""
-    problems, versions = evidence.problems("attention"), evidence.versions("attention")
+    problems = evidence.problems("attention")
+    versions = ("attention_baseline", "attention_online", "attention_online_fixed")
     rows = []
     for version in versions:
         for problem in problems:
@@ -384,7 +407,7 @@ def attention_ladder(evidence: Measured) -> Plot:
         _shape_ticks(below, problems)
         _legend(figure, [above], columns=2)
     return Plot(
-        "attention-ladder",
+        "attention-online",
         figure,
         f"Above, device time of one call (device_warm) on the {evidence.gpu['name']}; below, the share of outputs that "
         "are not a number. A check that asks whether |a − b| exceeds a tolerance lets NaN pass.",

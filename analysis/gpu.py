@@ -28,6 +28,9 @@ GB = 1e9
 STREAM_BYTES = 4 << 30
 L2_SHARE = 0.5
 REPEATS = 8
+CALLS = 1000
+TILE = (32, 64, 64)  # rows, columns and depth of the matrix product that the log measured alone
+TILES = 1024  # of that size in the scores of its fp16 problem: 8 heads of 16 by 8
 
 
 def slug(name: str) -> str:
@@ -84,6 +87,33 @@ def _write_and_copy_gb_s(nbytes: int) -> tuple[float, float]:
     return nbytes / GB / (write_us * 1e-6), 2 * nbytes / GB / (copy_us * 1e-6)
 
 
+def _call_us(call: Callable[[], Any]) -> tuple[float, float]:
+    """One of many calls: in a CUDA graph, and from the host back to back."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
+
+    def loop() -> None:
+        for _ in range(CALLS):
+            call()
+
+    return _median_us(graph.replay) / CALLS, _median_us(loop) / CALLS
+
+
+def tile_product(tiles: int, device: str) -> Callable[[], torch.Tensor]:
+    """One call of PyTorch for `tiles` products A B / 8 of the log's shape, in half precision, B by columns."""
+    rows, columns, depth = TILE
+    batch = (tiles,) if tiles > 1 else ()
+    a = torch.randn(*batch, rows, depth, device=device).half()
+    b = torch.randn(*batch, columns, depth, device=device).half().transpose(-1, -2)
+    out = a.new_empty(*batch, rows, columns)
+    multiply = out.baddbmm_ if batch else out.addmm_
+    return lambda: multiply(a, b, beta=0, alpha=1 / 8)
+
+
 def ceilings() -> dict[str, float]:
     """Rates this GPU reaches on work made for them; medians of repeated runs."""
     properties = torch.cuda.get_device_properties(require_gpu())
@@ -104,17 +134,9 @@ def ceilings() -> dict[str, float]:
     b = torch.randn(side, side, device="cuda", dtype=torch.bfloat16)
     tensor_us = _median_us(lambda: a @ b)
 
-    empty = _launch(probes.EMPTY, 1, 32, (), ())
-    count = 1000
-    empty()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(count):
-            empty()
-
-    def loop() -> None:
-        for _ in range(count):
-            empty()
+    empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32, (), ()))
+    tile_us, tile_launch_us = _call_us(tile_product(1, "cuda"))
+    tiles_us, _ = _call_us(tile_product(TILES, "cuda"))
 
     return {
         "read_gb_s": round(read, 1),
@@ -123,8 +145,11 @@ def ceilings() -> dict[str, float]:
         "l2_read_gb_s": round(l2_read, 1),
         "fp32_tflops": round(operations / (_median_us(fma) * 1e-6) / 1e12, 2),
         "tensor_tflops": round(2 * side**3 / (tensor_us * 1e-6) / 1e12, 1),
-        "empty_kernel_us": round(_median_us(graph.replay) / count, 3),
-        "empty_launch_us": round(_median_us(loop) / count, 3),
+        "empty_kernel_us": round(empty_us, 3),
+        "empty_launch_us": round(empty_launch_us, 3),
+        "one_tile_gemm_us": round(tile_us, 3),
+        "one_tile_gemm_launch_us": round(tile_launch_us, 3),
+        "all_tiles_gemm_us": round(tiles_us, 3),
     }
 
 

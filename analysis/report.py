@@ -16,7 +16,7 @@ from . import figures, published
 from .data import DataError
 from .evidence import Measured, baseline_of
 from .figures import Plot, effect, span
-from .studies import STUDIES, study
+from .studies import STUDIES, studies
 from .tables import Table, fastest, summary
 
 SOURCES = ("recorded", "live")
@@ -32,9 +32,9 @@ def load(gpu: str, source: str = "recorded") -> Measured:
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     if source == "live":
-        from .measure import measure_study
+        from .measure import measure_studies
 
-        gpu = measure_study(study("log")).gpu["slug"]
+        gpu = measure_studies(studies("log"))
     return Measured.load(gpu)
 
 
@@ -145,7 +145,7 @@ def readme(text: str, evidence: Measured) -> str:
     rows = [table.header, ["---"] * len(table.header), *table.rows]
     plain = [[re.sub("<[^>]+>", "", cell.replace("<br>", " ")) for cell in row] for row in rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
-    shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_ladder(evidence))
+    shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
     first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
     parts = [start, findings(evidence), first, lines, re.sub("<[^>]+>", "", table.caption), *others, end]
     return text[: text.index(start)] + "\n\n".join(parts) + text[text.index(end) + len(end) :]

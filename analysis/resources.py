@@ -1,6 +1,6 @@
 """What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
 
-Needs no GPU.
+Needs no GPU. A kernel has no row for a target that lacks its instructions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.runtime.compile import TARGETS, blocks_per_sm, resources
+from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, resources
 from kernels.runtime.identity import source_hash
 
 from .data import RESOURCES, problem_columns, write_table
-from .studies import STUDIES, study
+from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
 
@@ -30,7 +30,10 @@ def report(name: str, problem: Problem) -> list[dict[str, Any]]:
     rows = []
     for index, launch in enumerate(launches):
         for target in TARGETS:
-            used = resources(launch.kernel, target)
+            try:
+                used = resources(launch.kernel, target)
+            except CompileError:
+                continue
             rows.append(
                 {
                     "version": name,
@@ -51,9 +54,9 @@ def report(name: str, problem: Problem) -> list[dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis resources", description=__doc__.splitlines()[0])
-    parser.add_argument("--study", default="log", help=f"one of: {', '.join(STUDIES)}")
+    parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
     options = parser.parse_args(arguments)
-    pairs = [(v.id, problem) for v, problem in study(options.study).pairs() if not v.is_peer]
+    pairs = own_pairs(options.study)
     with ProcessPoolExecutor(WORKERS) as pool:
         groups = list(tqdm(pool.map(report, *zip(*pairs, strict=True)), total=len(pairs), desc="assemble"))
     write_table(RESOURCES, "resources", (row for group in groups for row in group))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
@@ -25,22 +25,48 @@ class Study:
                     yield version, problem
 
 
-def _log_problems() -> Iterator[Problem]:
-    """The published shapes. RoPE also with every dim rotated, as the log's V1 to V6 do."""
-    shapes = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}
-    for family in ("attention", "sinusoidal"):
-        for hdim, (batch, heads, seq) in shapes.items():
-            yield Problem(family, batch, heads, seq_q=seq, hdim=hdim)
+LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
+
+
+def _shape(family: str, hdim: int, batch: int, heads: int, seq: int) -> Iterator[Problem]:
+    """A problem of a family; with RoPE also the one that rotates every dim, as the log's V1 to V6a do."""
+    for rotary_dim in (min(128, hdim // 2), hdim) if family == "rope" else (0,):
+        yield Problem(family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+
+
+def _log() -> Iterator[Problem]:
+    for family in ("attention", "sinusoidal", "rope"):
+        for hdim, shape in {**({128: (1, 4, 64)} if family == "rope" else {}), **LOG_SHAPES}.items():
+            yield from _shape(family, hdim, *shape)
     yield Problem("attention", 1, 1, seq_q=8, hdim=16384)
-    for hdim, (batch, heads, seq) in {128: (1, 4, 64), **shapes}.items():
-        for rotary_dim in (64 if hdim == 128 else 128, hdim):
-            yield Problem("rope", batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
 
 
+def _at(hdims: Iterable[int], batch: int, heads: int, seq: int) -> Iterator[Problem]:
+    for family in ("attention", "sinusoidal", "rope"):
+        for hdim in hdims:
+            yield from _shape(family, hdim, batch, heads, seq)
+
+
+def _fp16() -> Iterator[Problem]:
+    for causal in (False, True):
+        yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
+        for seq in (512, 1024, 2048, 4096, 8192):
+            yield Problem("fp16", 2, 16, seq_q=seq, hdim=128, dtype="float16", causal=causal)
+
+
+WARM = ("device_warm",)
 STUDIES = {
     study.name: study
-    for study in (Study("log", "The shapes of the documents, all timers", tuple(_log_problems()), TIMERS),)
+    for study in (
+        Study("log", "The shapes of the documents, all timers", tuple(_log()), TIMERS),
+        Study("controlled", "Only the head dim varies", tuple(_at((2**n for n in range(7, 15)), 1, 4, 64)), WARM),
+        Study("filled", "Enough heads to fill the card", tuple(_at((128, 512, 2048), 8, 16, 64)), WARM),
+        Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
+    )
 }
+
+
+PUBLISHED = "log,fp16"  # the studies that hold every shape of the documents
 
 
 def study(name: str) -> Study:
@@ -48,3 +74,14 @@ def study(name: str) -> Study:
     if name not in STUDIES:
         raise ValueError(f"no study is called {name!r}; known: {', '.join(STUDIES)}")
     return STUDIES[name]
+
+
+def studies(names: str) -> list[Study]:
+    """Studies by their names, separated by commas; "all" for all. Raises: ValueError with the known names."""
+    return [study(name) for name in (STUDIES if names == "all" else names.split(","))]
+
+
+def own_pairs(names: str) -> list[tuple[str, Problem]]:
+    """The log's versions with the problems of some studies, each pair once. Raises: ValueError with the known names."""
+    chosen = ((version, problem) for each in studies(names) for version, problem in each.pairs())
+    return list(dict.fromkeys((version.id, problem) for version, problem in chosen if not version.is_peer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
@@ -112,45 +112,51 @@ def error(value: float) -> str:
 # ---------------------------------------------------------------- tables
 
 
-def _measured(evidence: Measured, family: str) -> Iterable[tuple[str, Problem, Check]]:
-    """Own versions with the problems that they can take."""
-    for version in evidence.versions(family):
-        for problem in evidence.problems(family):
-            check = evidence.check(version, problem)
-            if check is not None and check.status != "unsupported":
-                yield version, problem, check
-
-
-def speedups(evidence: Measured, family: str) -> Table:
-    """Speedup over each version's own baseline: published, on the device, and in the harness of the source."""
+def _by_hdim(
+    evidence: Measured,
+    family: str,
+    cell: Callable[[str, Problem], str],
+    caption: str,
+    versions: Iterable[str] | None = None,
+    last: tuple[str, Callable[[str], str]] | None = None,
+) -> Table:
+    """A row a version and a column a head dim; with RoPE each version at the rotary dim that was published of it."""
+    names = list(evidence.versions(family) if versions is None else versions)
+    dims = sorted({size for version in names for size in evidence.shapes(version)})
     rows = []
-    for version, problem, check in _measured(evidence, family):
+    for version in names:
+        shapes = evidence.shapes(version)
+        stale = any(evidence.stale(version, problem) for problem in shapes.values())
+        cells = [cell(version, shapes[size]) if size in shapes else NOTHING for size in dims]
+        rows.append((name(version, stale), *cells, *([last[1](version)] if last else [])))
+    numbers = [str(size) for size in dims]
+    return Table(("version", *numbers, *([last[0]] if last else [])), rows, numbers=numbers, caption=caption)
+
+
+def speedups(evidence: Measured, family: str, timer: str = "device_warm") -> Table:
+    """Speedup over each version's own baseline, with what was published of it."""
+
+    def cell(version: str, problem: Problem) -> str:
         baseline = baseline_of(version)
-        if not baseline:
-            continue
-        claim = published.speedup(version, baseline, problem)
-        device = evidence.ratio(baseline, version, problem)
-        harness = evidence.ratio(baseline, version, problem, SOURCE_TIMER)
-        said = claim.value if claim else None
-        rows.append(
-            (
-                f"{name(version, evidence.stale(version, problem))}<br>{small(f'over {code(baseline)}')}",
-                hdim(problem),
-                stated(claim, "×"),
-                ratio(device),
-                verdict(said, device),
-                ratio(harness),
-                verdict(said, harness),
-                badge(check),
-            )
-        )
-    header = ("version", "hdim", "published", "device_warm", "verdict", "launched", "verdict, launched", "check")
-    return Table(
-        header,
-        rows,
-        numbers=("hdim", "published", "device_warm", "launched"),
-        caption="Speedup over the baseline (above 1: faster), with the 95 % interval over the processes. "
+        claim, found = published.speedup(version, baseline, problem), evidence.ratio(baseline, version, problem, timer)
+        check = evidence.check(version, problem)
+        lines = [ratio(found)] if found else []
+        if check and check.status != "ok":
+            lines.append(badge(check))
+        if claim:
+            lines.append(small(f"published {stated(claim, '×')}"))
+            lines.append(small(verdict(claim.value, found)))
+        return "<br>".join(line for line in lines if line) or NOTHING
+
+    compared = [version for version in evidence.versions(family) if baseline_of(version)]
+    return _by_hdim(
+        evidence,
+        family,
+        cell,
+        f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval over the processes. "
         f"Published on the {published.card(family)}; a second figure is the range over the documents and logs.",
+        compared,
+        ("over", lambda version: code(baseline_of(version))),
     )
 
 
@@ -218,51 +224,49 @@ def points(frame: pd.DataFrame) -> Table:
     return Table(header, rows, numbers=header[1:], caption="Bytes from emulator sectors, time from device_warm.")
 
 
-def times(evidence: Measured, family: str) -> Table:
-    """Published milliseconds beside measured microseconds, all timers."""
-    rows = [
-        (
-            name(version, evidence.stale(version, problem)),
-            hdim(problem),
-            stated(published.published(version, problem), digits=3),
-            *(microseconds(evidence.time(version, problem, timer)) for timer in TIMERS),
-            badge(check),
-        )
-        for version, problem, check in _measured(evidence, family)
-    ]
-    header = ("version", "hdim", "published, ms", *(f"{timer}, µs" for timer in TIMERS), "check")
-    return Table(
-        header,
-        rows,
-        numbers=header[1:-1],
-        caption=f"Time of one call. Published on the {published.card(family)}, measured on the {evidence.gpu['name']}: "
-        f"median of {evidence.processes} processes ± half their range. Times of different cards are not compared.",
+def times(evidence: Measured, family: str, timer: str = SOURCE_TIMER) -> Table:
+    """Microseconds of one call, with the milliseconds that were published."""
+
+    def cell(version: str, problem: Problem) -> str:
+        said, taken = published.published(version, problem), evidence.time(version, problem, timer)
+        check = evidence.check(version, problem)
+        lines = [microseconds(taken)] if taken else [badge(check)]
+        if said:
+            lines.append(small(f"published {stated(said, digits=3)} ms"))
+        return "<br>".join(lines)
+
+    return _by_hdim(
+        evidence,
+        family,
+        cell,
+        f"{timer} by head dim, µs a call on the {evidence.gpu['name']}: median of {evidence.processes} processes "
+        f"± half their range. Published on the {published.card(family)}: times of different cards are not compared.",
     )
 
 
 def checks(evidence: Measured, family: str) -> Table:
     """Correctness against float64."""
-    rows, above = [], ("", "")
-    for version, problem, check in _measured(evidence, family):
-        again = check.reason and above == (version, check.reason)
-        above = (version, check.reason)
-        rows.append(
-            (
-                name(version, evidence.stale(version, problem)),
-                hdim(problem),
-                share(check.nan_share),
-                error(check.max_abs_err),
-                error(check.allowed_abs_err),
-                badge(check),
-                "as above" if again else escape(check.reason),
-            )
-        )
-    header = ("version", "hdim", "NaN", "largest error", "allowed", "check", "reason")
-    return Table(
-        header,
-        rows,
-        numbers=header[1:-2],
-        caption="Against float64 on two inputs; the worse decides. The error is over the outputs that are finite.",
+
+    def cell(version: str, problem: Problem) -> str:
+        check = evidence.check(version, problem)
+        lines = [badge(check)]
+        if check and check.nan_share > 0:
+            lines.append(f"{share(check.nan_share)} NaN")
+        if check and not math.isnan(check.max_abs_err):
+            lines.append(small(f"{error(check.max_abs_err)} of {error(check.allowed_abs_err)}"))
+        return "<br>".join(lines)
+
+    def reasons(version: str) -> str:
+        found = [evidence.check(version, problem) for problem in evidence.shapes(version).values()]
+        return "<br>".join(dict.fromkeys(escape(check.reason) for check in found if check and check.reason))
+
+    return _by_hdim(
+        evidence,
+        family,
+        cell,
+        "Against float64 on two inputs, by head dim; the worse decides. Below the status the largest error over the "
+        "outputs that are finite, and what is allowed.",
+        last=("reason", reasons),
     )
 
 

@@ -3,7 +3,11 @@
 # ruff: noqa: F401, I001 -- importing a version registers it, and the order is the log's
 from .version import VERSIONS, Plan, Problem, Unsupported, Version, version
 
-from .attention import baseline, online, online_fixed
-from .sinusoidal import separate_float4, v5_float4, hybrid_v1
-from .rope import separate, v1a_tables, v1c_float4, v7_hybrid
-from . import peers
+from .attention import atomics, baseline, atomics_float4, two_pass_float4, online, online_fixed
+from .attention import register_tiling, tensor_core_v1, tensor_core_v2, multi_query, async_double_buffer
+from .sinusoidal import separate_scalar, v1_naive, v2_float4, v3_computed, v4_cached_frequencies, v5_float4
+from .sinusoidal import separate_float4, hybrid_v1, hybrid_v2
+from .rope import separate, v1a_tables, v1b_fixed, v1c_float4, v2_computed, v3_four_queries
+from .rope import v4_cached_frequencies as rope_v4, v5_key_tiles, v6a_dimension_tiles, v6b_partial, v7_hybrid
+from .fp16 import minimal, phase4, phase6_iter1, phase6_iter2
+from . import fast_math, peers

@@ -111,17 +111,25 @@ class Kernel:
     """A Python function for Numba CUDA with its signature.
 
     `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
-    `max_threads` is the launch bound handed to the compiler.
+    `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler.
     """
 
     function: Callable[..., None]
     signature: tuple[Any, ...]
     max_threads: int | None = None
     fast_math: bool = False
+    min_blocks: int | None = None
 
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @property
+    def launch_bounds(self) -> tuple[int, ...] | None:
+        """What is given of (max_threads, min_blocks). Raises: ValueError for the second without the first."""
+        if self.max_threads is None and self.min_blocks is not None:
+            raise ValueError(f"min_blocks of {self.name} is {self.min_blocks}; it needs max_threads")
+        return tuple(bound for bound in (self.max_threads, self.min_blocks) if bound is not None) or None
 
 
 class SharedLayout(Mapping[str, int]):
@@ -231,6 +239,11 @@ class Plan:
     expected: Status = "ok"
     defect: str = ""
     hazards: tuple[Hazard, ...] = ()
+
+    @property
+    def unspecified(self) -> bool:
+        """Whether it reads shared memory that nobody wrote: NaN in the emulator, what ran before on a GPU."""
+        return any(hazard.kind == "uninitialised" and hazard.place not in self.buffers for hazard in self.hazards)
 
     @property
     def launches(self) -> tuple[Launch, ...]:

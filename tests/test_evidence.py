@@ -68,10 +68,11 @@ def test_a_process_that_timed_only_one_of_the_two_is_left_out(folder: Path) -> N
     assert Measured.read(folder).ratio("rope_v1c", "rope_v7", PROBLEM) is None
 
 
-def test_a_problem_of_two_studies_is_read_from_one_run(folder: Path) -> None:
+def test_a_ratio_is_within_one_study(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0], [10.0]))))
-    add_run(folder, "2", dict(zip(TWO, ([90.0], [10.0]))), study="another")
+    add_run(folder, "2", dict(zip(TWO, ([90.0], [10.0]))), study="controlled")
     assert Measured.read(folder).ratio(*TWO, PROBLEM).value == pytest.approx(2.0)
+    assert Measured.read(folder, "controlled").ratio(*TWO, PROBLEM).value == pytest.approx(9.0)
 
 
 def test_one_process_has_no_interval() -> None:
@@ -93,7 +94,7 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
 
 def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
-    with pytest.raises(DataError, match=r"runs\.csv: no run is complete"):
+    with pytest.raises(DataError, match=r"runs\.csv: no run of study 'log' is complete"):
         Measured.read(folder)
     with pytest.raises(DataError, match=r"no GPU called 'abacus'.*nvidia-h200"):
         Measured.load("abacus")
@@ -159,11 +160,11 @@ def test_titles_follow_the_data() -> None:
 
 PLOTS = {
     "rope-fusion": figures.rope_fusion,
-    "rope-times": figures.rope_times,
+    "rope-ladder": lambda found: figures.ladder(found, "rope"),
     "rope-savings": figures.rope_savings,
     "rope-peers": lambda found: figures.peers(found, "rope", TWO),
     "sinusoidal-fusion": figures.sinusoidal_fusion,
-    "attention-ladder": figures.attention_ladder,
+    "attention-online": figures.attention_online,
     "attention-peers": lambda found: figures.peers(found, "attention", ("attention_online_fixed",)),
     "roofline": figures.roofline_plot,
 }

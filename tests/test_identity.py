@@ -56,7 +56,8 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it(hash_after) -> None
 
     rope_peers = {name for name in VERSIONS if name.startswith("torch_rope_")}
     assert changed("kernels.peers", "f(turn) for turn", "f(-turn) for turn") == rope_peers
-    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == rope_peers
+    sinusoidal_peers = {name for name in VERSIONS if name.startswith("torch_sinusoidal_")}
+    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == rope_peers | sinusoidal_peers
     assert {"torch_sdpa", "torch_rope_sdpa"} <= changed(
         "kernels.peers", '"is_causal": problem', '"is_causal": not problem'
     )

@@ -17,19 +17,19 @@ from .mark import mark
 _rotation, _sin, _cos, _sincos, _pow = map(mark, ("rotation", "sin", "cos", "sincos", "pow"))
 
 
-@cuda.jit(device=True)
+@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
 def powf(base, exponent):
     _pow()
     return math.pow(base, exponent)
 
 
-@cuda.jit(device=True)
+@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
 def sinf(angle):
     _sin()
     return math.sin(angle)
 
 
-@cuda.jit(device=True)
+@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
 def cosf(angle):
     _cos()
     return math.cos(angle)

@@ -1,7 +1,6 @@
 """RoPE V1, final form: full fusion with tables, 128-bit loads.
 
-Change from rope_v1a: the reductions share their result; Q, K and both tables are read as float4, two
-rotation pairs at a time.
+Change from rope_v1b: Q, K and both tables are read as float4, two rotation pairs at a time.
 
 Source: RoPE Fusion Implementation Log, V1, items 6-7.
 """
@@ -120,10 +119,10 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 @register(
     family="rope",
     title="Full fusion, tables, float4",
-    parent="rope_v1a",
+    parent="rope_v1b",
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V1, items 6-7",
-    change="float4 loads of K and both tables; reductions share their result",
+    change="float4 loads of Q, K and both tables",
     iterations=10,
 )
 def rope_v1c(problem: Problem) -> Plan:

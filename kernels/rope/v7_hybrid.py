@@ -50,7 +50,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     pair = tid
     while pair < rotary_dim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(rotary_dim)
-        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
         pair += THREADS
     cuda.syncthreads()
     dim = uint32(2) * tid

@@ -124,7 +124,7 @@ def _numba_ptx(kernel: Kernel, target: str) -> str:
             cc=cc,
             output="ptx",
             fastmath=kernel.fast_math,
-            launch_bounds=kernel.max_threads,
+            launch_bounds=kernel.launch_bounds,
         )
     return code
 

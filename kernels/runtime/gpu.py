@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,11 +132,11 @@ def prepare_launch(
 
 
 class BufferSet:
-    """One allocation that holds all buffers of a plan, each 256-byte aligned."""
+    """One allocation that holds all buffers of a plan, each 256-byte aligned; `inputs` are arrays or tensors."""
 
-    def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, Any], copies: int = 1) -> None:
         device = require_gpu()
-        buffers = plan.buffers or {name: Buffer(values.shape) for name, values in inputs.items()}
+        buffers = plan.buffers or {name: Buffer(values.shape, plan.problem.dtype) for name, values in inputs.items()}
         self.offsets, end = {}, 0
         for name, buffer in buffers.items():
             self.offsets[name] = end
@@ -149,7 +149,7 @@ class BufferSet:
             padded.fill_(float("nan"))
             contents = buffer.init() if buffer.init else inputs.get(name)
             if contents is not None:
-                self[0, name].copy_(torch.from_numpy(np.ascontiguousarray(contents)))
+                self[0, name].copy_(torch.as_tensor(contents))
         self.arena[1:] = self.arena[:1]
 
     def _view(self, copy: int, name: str, padded: bool = False) -> torch.Tensor:
@@ -174,7 +174,7 @@ class Program:
     A peer's call ends with a host sync, as each call of the log's RoPE harness does.
     """
 
-    def __init__(self, plan: Plan, inputs: dict[str, np.ndarray], copies: int = 1) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, Any], copies: int = 1) -> None:
         self.plan = plan
         self.buffers = BufferSet(plan, inputs, copies)
         self._out: torch.Tensor | None = None

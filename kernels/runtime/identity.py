@@ -131,5 +131,5 @@ def source_hash(version: Version) -> str:
 def kernel_identity(kernel: Kernel) -> str:
     """A text that is equal for equal kernels: code, closure constants, signature and compile options."""
     function = kernel.function
-    options = f"{kernel.signature} {kernel.max_threads} {kernel.fast_math} {mark.enabled()}"
+    options = f"{kernel.signature} {kernel.launch_bounds} {kernel.fast_math} {mark.enabled()}"
     return f"{_function_identity(function)} {function.__qualname__} {options}"

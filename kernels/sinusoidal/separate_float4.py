@@ -1,6 +1,7 @@
 """Sinusoidal, separate, 128-bit loads: embed Q, embed K, then attention; three launches, one sync.
 
-The baseline of the hybrid analysis. (The write-up's own baseline is scalar and never synchronises.)
+Change from sinusoidal_separate_scalar: float4 loads and stores in the embed kernel, float4 loads of Q
+and K in the attention kernel; one sync at the end of each call. The baseline of the hybrid analysis.
 
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
@@ -41,7 +42,9 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
 @register(
     family="sinusoidal",
     title="Separate, float4",
+    parent="sinusoidal_separate_scalar",
     source='Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)"',
+    change="float4 loads and stores; a sync a call",
     iterations=100,
 )
 def sinusoidal_separate_float4(problem: Problem) -> Plan:

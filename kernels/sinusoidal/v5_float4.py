@@ -1,7 +1,8 @@
 """Sinusoidal V5: full fusion, frequencies cached in shared memory, 128-bit loads, fast sine and cosine.
 
-Each block computes the frequency of every dim once; each thread embeds the query and its key, dim by
-dim, inside the dot product, so the query's embedding is computed again for every key.
+Change from sinusoidal_v4: float4 loads of Q, K and the frequencies; `__sincosf` in place of sinf and
+cosf, a call for every dim of the query and of the key, of which one half is used. The query's embedding
+is still computed again for every key.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 """
@@ -117,9 +118,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 @register(
     family="sinusoidal",
     title="Full fusion: cached frequencies, float4",
-    baseline="sinusoidal_separate_float4",
+    parent="sinusoidal_v4",
+    baseline="sinusoidal_separate_scalar",
     source='Fusing Positional Embeddings into Attention Kernels, "V4-V5"',
-    change="everything in one kernel",
+    change="float4 loads; fast sine and cosine",
     iterations=100,
 )
 def sinusoidal_v5(problem: Problem) -> Plan:

@@ -36,11 +36,13 @@ def run(
     ptx_of: Callable[[Kernel], str] | None = None,
     seed: int = 0,
     schedule: str = "random",
+    blocks: int | None = None,
 ) -> PlanReport:
-    """Run `plan` on `inputs` (q, k and v, shaped like their buffers).
+    """Run `plan` on `inputs` (q, k and v, shaped like their buffers), or only the first `blocks` of each launch.
 
     Buffers that neither `inputs` nor their `init` fills start as NaN bits and count as unwritten, as
-    do padding and shared memory. A launch with a fatal finding ends early; the next one still runs.
+    do padding and shared memory; so does `out`, whatever its `init` says that it holds. A launch with a
+    fatal finding ends early; the next one still runs.
 
     Raises:
         ValueError: the contents given for a buffer do not fit it.
@@ -51,7 +53,7 @@ def run(
 
         ptx_of = compile_ptx
     contents = {name: _contents(name, buffer, inputs) for name, buffer in plan.buffers.items()}
-    unwritten = {name for name, content in contents.items() if content is None}
+    unwritten = {name for name, content in contents.items() if content is None or name == "out"}
     buffers = {}
     for name, buffer in plan.buffers.items():
         content = contents[name]
@@ -79,6 +81,7 @@ def run(
                 launch.cluster,
                 seed + len(launches),
                 schedule=schedule,
+                blocks=None if blocks is None else range(blocks),
             )
         )
     results = {name: memory[name].copy() for name in plan.buffers}

@@ -17,6 +17,7 @@ WIDTHS = {
     "b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }  # fmt: skip
 _KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
+CARRY = "%carry"  # the condition code register, which no PTX text names
 
 
 def numpy_type(ptx_type: str) -> np.dtype:
@@ -49,7 +50,7 @@ class Source:
 
     entry: str
     params: dict[str, str] = field(default_factory=dict)
-    registers: dict[str, int] = field(default_factory=dict)
+    registers: dict[str, int] = field(default_factory=lambda: {CARRY: WIDTHS["pred"]})
     statements: list[Statement] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import numpy as np
 from . import arithmetic as am
 from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, after, elementwise, flushed, opcode
 from .memory import LOCAL_WINDOW, SHARED_WINDOW
-from .ptx import WIDTHS, numpy_type
+from .ptx import CARRY, WIDTHS, numpy_type
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
 
@@ -28,8 +28,12 @@ def on_halves(function: Callable) -> Callable:
 # --- floating point and integer arithmetic ----------------------------------------------------------
 
 
-@opcode("add sub", f"{ROUNDINGS} ftz sat")
+@opcode("add sub", f"{ROUNDINGS} ftz sat cc")
 def _add(d: Decoding) -> Step | None:
+    if "cc" in d.flags:
+        if d.head == "sub":
+            raise d.unknown("borrow")
+        return _carrying(d)
     ufunc = np.add if d.head == "add" else np.subtract
     function: Callable = ufunc
     rounding = d.flag(ROUNDINGS, "rn")
@@ -77,8 +81,42 @@ def _wide(ptx_type: str) -> np.dtype:
     return np.dtype(f"{narrow.kind}{2 * narrow.itemsize}")
 
 
-@opcode("mad fma", f"{ROUNDINGS} ftz sat lo hi wide")
+@opcode("addc madc", "cc lo hi")
+def _carrying(d: Decoding) -> Step | None:
+    """Sums and multiply-adds with the carry flag, coming in (addc, madc), going out (.cc), or both."""
+    if d.type not in ("u32", "s32", "u64", "s64"):
+        raise d.unknown("type")
+    unsigned = np.dtype(f"u{WIDTHS[d.type]}")
+    carry = d.module.operand(CARRY, "pred")
+    carries_in, carries_out = d.head.endswith("c"), "cc" in d.flags
+    if d.head.startswith("mad"):
+        part = PRODUCTS[d.flag("lo hi")]
+        product = lambda a, b: part(a, b).view(unsigned)  # noqa: E731
+        factors, addend = d.sources(1, 2), d.source(3, unsigned)
+    else:
+        product = np.asarray
+        factors, addend = [d.source(1, unsigned)], d.source(2, unsigned)
+    target = d.result(0, unsigned)
+
+    def step(row, mask):
+        views = row.views
+        first = product(*[views[slot] for slot in factors])
+        total = first + views[addend]
+        overflow = total < first
+        if carries_in:
+            with_carry = total + views[carry].astype(unsigned)
+            overflow, total = overflow | (with_carry < total), with_carry
+        np.copyto(views[target], total, where=mask)
+        if carries_out:
+            np.copyto(views[carry], overflow, where=mask)
+
+    return step
+
+
+@opcode("mad fma", f"{ROUNDINGS} ftz sat lo hi wide cc")
 def _mad(d: Decoding) -> Step | None:
+    if "cc" in d.flags:
+        return _carrying(d)
     if d.is_float:
         rounding = d.flag(ROUNDINGS)
         if d.type == "f32":

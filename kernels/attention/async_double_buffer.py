@@ -1,0 +1,210 @@
+"""Asynchronous copies with double buffering: too large to launch.
+
+Change from attention_online: the query row and two buffers of a key and a value tile each lie in shared
+memory, in rows padded by 8 floats; while one tile is worked on, cp.async fills the other buffer. Of four
+neighbouring threads the first copies all four floats asynchronously, and the other three copy their own
+again, one by one: both write the same values, and nothing orders them. Output dims stay in registers. In
+48 KB it fits up to 36 dims. The reductions still share nothing.
+
+Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_buffer_227k` is the same
+kernel with the shared memory that a block can ask for.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    OPT_IN_SHARED_LIMIT,
+    SHARED_LIMIT,
+    THREADS,
+    UINT,
+    UNSHARED_DEFECT,
+    attention_buffers,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+BUFFERS = 2
+PADDING = 8
+OUTPUTS = 16  # dims of the output that a thread can hold
+DOT_UNROLL = 4
+
+
+@cuda.jit(device=True)
+def begin_copy(shared, keys, values, k_tile, v_tile, size, hdim, stride):
+    """Begin to copy `size` floats of a key and of a value tile to the shared rows at `keys` and `values`."""
+    i = uint32(cuda.threadIdx.x)
+    while i < size:
+        dim = i % hdim
+        place = i // hdim * stride + dim
+        if dim % uint32(4) == 0:
+            cp_async4(shared, keys + place, k_tile, i)
+            cp_async4(shared, values + place, v_tile, i)
+        else:
+            shared[keys + place] = k_tile[i]
+            shared[values + place] = v_tile[i]
+        i = uint32(i + THREADS)
+    cp_async_commit()
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    stride = uint32(hdim + uint32(PADDING))
+    tile_floats = BLOCK_K * stride
+    keys = stride
+    values = keys + uint32(BUFFERS) * tile_floats
+    scores = values + uint32(BUFFERS) * tile_floats
+    reduction = scores + BLOCK_K
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    dim = tid
+    while dim < hdim:
+        shared[dim] = q_row[dim]
+        dim += THREADS
+    acc = cuda.local.array(OUTPUTS, float32)
+    for r in range(OUTPUTS):
+        acc[r] = float32(0.0)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    buffer = uint32(0)
+    begin_copy(shared, keys, values, k_head, v_head, uint32(min(BLOCK_K, seq_k) * hdim), hdim, stride)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        cp_async_wait_all()
+        cuda.syncthreads()
+        next_start = tile_start + BLOCK_K
+        if next_start < seq_k:
+            other = (uint32(1) - buffer) * tile_floats
+            k_tile = advance(k_head, next_start * hdim)
+            v_tile = advance(v_head, next_start * hdim)
+            size = uint32(min(BLOCK_K, seq_k - next_start) * hdim)
+            begin_copy(shared, keys + other, values + other, k_tile, v_tile, size, hdim, stride)
+
+        key = tid
+        while key < tile:
+            k_row = keys + buffer * tile_floats + key * stride
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                for step in range(DOT_UNROLL):
+                    a = ld4(shared, dim + uint32(4 * step))
+                    b = ld4(shared, k_row + dim + uint32(4 * step))
+                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+            while dim < hdim:
+                a = ld4(shared, dim)
+                b = ld4(shared, k_row + dim)
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                dim = uint32(dim + uint32(4))
+            shared[scores + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[scores + key])
+            key += THREADS
+        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[scores + key] - new_max)
+            shared[scores + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+
+        for r in range(OUTPUTS):
+            acc[r] *= correction
+        key = uint32(0)
+        while key < tile:
+            p = shared[scores + key]
+            v_row = values + buffer * tile_floats + key * stride
+            for r in range(OUTPUTS):
+                dim = tid + uint32(r) * THREADS
+                if dim < hdim:
+                    acc[r] += p * shared[v_row + dim]
+            key += uint32(1)
+        row_max = new_max
+        cuda.syncthreads()
+        buffer = uint32(1) - buffer
+        tile_start += BLOCK_K
+
+    for r in range(OUTPUTS):
+        dim = tid + uint32(r) * THREADS
+        if dim < hdim:
+            out_row[dim] = acc[r] / row_sum
+
+
+def plan_within(limit: int, problem: Problem) -> Plan:
+    require_log_problem(problem, "attention")
+    stride = problem.hdim + PADDING
+    tiles = BUFFERS * int(BLOCK_K) * stride
+    layout = SharedLayout(query=stride, keys=tiles, values=tiles, scores=BLOCK_K, reduction=32)
+    require_shared(layout, problem, limit)
+    wrong = problem.seq_k > 32 or problem.hdim > 32
+    why = "three threads copy again, with plain stores, what the fourth's cp.async copies"
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (
+            Launch(
+                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                grid=(problem.seq_q, problem.batch * problem.heads),
+                block=(THREADS,),
+                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+                shared=layout,
+            ),
+            SYNC,
+        ),
+        expected="wrong" if wrong else "ok",
+        defect=UNSHARED_DEFECT if wrong else "",
+        hazards=(Hazard("race", "attention", "keys", why), Hazard("race", "attention", "values", why)),
+    )
+
+
+@register(
+    family="attention",
+    title="cp.async, double buffering",
+    parent="attention_online",
+    baseline="attention_baseline",
+    source='Final Summary, "cp.async + Double Buffering"',
+    change="query, key and value tiles in shared memory, copied asynchronously a tile ahead; output in registers",
+    iterations=50,
+)
+def attention_async_double_buffer(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask, up to 36 dims; wrong unless one warp holds all. Raises: Unsupported."""
+    return plan_within(SHARED_LIMIT, problem)
+
+
+@register(
+    family="attention",
+    title="cp.async, double buffering, with 227 KB",
+    parent="attention_async_double_buffer",
+    baseline="attention_baseline",
+    source='Final Summary, "cp.async + Double Buffering"; not in the log with this much memory',
+    change="the shared memory that a block can ask for, instead of 48 KB",
+    iterations=50,
+)
+def attention_async_double_buffer_227k(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask, up to 216 dims; wrong unless one warp holds all. Raises: Unsupported."""
+    return plan_within(OPT_IN_SHARED_LIMIT, problem)

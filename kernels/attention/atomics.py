@@ -1,0 +1,114 @@
+"""Attention with atomics: two passes, scalar dot products, maximum and sum by atomics on shared memory.
+
+The log's first kernel. Each block of 256 threads takes one query row and each thread whole keys; all
+threads then meet at two floats of shared memory (static in the source). The maximum is an integer atomic
+on the float's bits, which orders negative floats the wrong way round: a negative score never gets past
+the -inf that the maximum starts from, so a row whose scores are all negative comes out as NaN. That
+depends on the data; it is rare from 16 keys on, and this version takes no fewer.
+
+Source: Final Summary, "Key Optimizations That Worked", item 2: the atomics that were replaced.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, int32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.vector import advance
+from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+LEAST_KEYS = 16
+OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    bits = cuda.shared.array(0, int32, 16)  # the same memory
+    block_max = seq_k
+    block_sum = seq_k + uint32(1)
+    tid = uint32(cuda.threadIdx.x)
+    row = uint32(cuda.blockIdx.x)
+    q_row = advance(q, row * hdim)
+    out_row = advance(out, row * hdim)
+    k_head = advance(k, row // seq_q * seq_k * hdim)
+    v_head = advance(v, row // seq_q * seq_k * hdim)
+
+    row_max = NEGATIVE_INFINITY
+    key = tid
+    while key < seq_k:
+        k_row = advance(k_head, key * hdim)
+        score = float32(0.0)
+        dim = uint32(0)
+        while dim < hdim:
+            score += q_row[dim] * k_row[dim]
+            dim = uint32(dim + uint32(1))  # 32 bits, as the log's int
+        score *= softmax_scale
+        shared[key] = score
+        row_max = max(row_max, score)
+        key += THREADS
+    if tid == 0:
+        shared[block_max] = NEGATIVE_INFINITY
+    cuda.syncthreads()
+    cuda.atomic.max(bits, block_max, float32(row_max).view(np.int32))
+    cuda.syncthreads()
+    row_max = shared[block_max]
+
+    row_sum = float32(0.0)
+    key = tid
+    while key < seq_k:
+        p = math.exp(shared[key] - row_max)
+        shared[key] = p
+        row_sum += p
+        key += THREADS
+    if tid == 0:
+        shared[block_sum] = float32(0.0)
+    cuda.syncthreads()
+    cuda.atomic.add(shared, block_sum, row_sum)
+    cuda.syncthreads()
+    row_sum = shared[block_sum]
+
+    key = tid
+    while key < seq_k:
+        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+        key += THREADS
+    cuda.syncthreads()
+
+    dim = tid
+    while dim < hdim:
+        acc = float32(0.0)
+        key = uint32(0)
+        while key + uint32(OUT_UNROLL) <= seq_k:
+            for step in range(OUT_UNROLL):
+                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
+            key += uint32(OUT_UNROLL)
+        while key < seq_k:
+            acc += shared[key] * v_head[key * hdim + dim]
+            key += uint32(1)
+        out_row[dim] = acc
+        dim += THREADS
+
+
+@register(
+    family="attention",
+    title="Two passes, atomics",
+    source='Final Summary, "Key Optimizations That Worked", item 2',
+    iterations=10,
+)
+def attention_atomics(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask of 16 keys or more. Raises: Unsupported."""
+    require_log_problem(problem, "attention", multiple=1)
+    require(problem.seq_k >= LEAST_KEYS, f"seq_k is {problem.seq_k}; this version takes {LEAST_KEYS} keys or more")
+    layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(problem, attention_buffers(problem), (launch, SYNC))

@@ -1,0 +1,123 @@
+"""Attention with atomics and 128-bit loads of Q and K.
+
+Change from attention_atomics: the dot product reads Q and K as float4. The source timed such a kernel and
+did not keep it; that the dot product is unrolled as in attention_two_pass_float4, which came next, and that
+all the rest is attention_atomics, is assumed.
+
+Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel with one and not yet the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, int32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.vector import advance, ld4
+from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .atomics import LEAST_KEYS
+
+DOT_UNROLL = 4
+OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    bits = cuda.shared.array(0, int32, 16)  # the same memory
+    block_max = seq_k
+    block_sum = seq_k + uint32(1)
+    tid = uint32(cuda.threadIdx.x)
+    row = uint32(cuda.blockIdx.x)
+    q_row = advance(q, row * hdim)
+    out_row = advance(out, row * hdim)
+    k_head = advance(k, row // seq_q * seq_k * hdim)
+    v_head = advance(v, row // seq_q * seq_k * hdim)
+
+    row_max = NEGATIVE_INFINITY
+    key = tid
+    while key < seq_k:
+        k_row = advance(k_head, key * hdim)
+        score = float32(0.0)
+        dim = uint32(0)
+        while dim + uint32(4 * DOT_UNROLL) <= hdim:
+            for step in range(DOT_UNROLL):
+                a = ld4(q_row, dim + uint32(4 * step))
+                b = ld4(k_row, dim + uint32(4 * step))
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+        while dim < hdim:
+            a = ld4(q_row, dim)
+            b = ld4(k_row, dim)
+            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = uint32(dim + uint32(4))
+        score *= softmax_scale
+        shared[key] = score
+        row_max = max(row_max, score)
+        key += THREADS
+    if tid == 0:
+        shared[block_max] = NEGATIVE_INFINITY
+    cuda.syncthreads()
+    cuda.atomic.max(bits, block_max, float32(row_max).view(np.int32))
+    cuda.syncthreads()
+    row_max = shared[block_max]
+
+    row_sum = float32(0.0)
+    key = tid
+    while key < seq_k:
+        p = math.exp(shared[key] - row_max)
+        shared[key] = p
+        row_sum += p
+        key += THREADS
+    if tid == 0:
+        shared[block_sum] = float32(0.0)
+    cuda.syncthreads()
+    cuda.atomic.add(shared, block_sum, row_sum)
+    cuda.syncthreads()
+    row_sum = shared[block_sum]
+
+    key = tid
+    while key < seq_k:
+        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+        key += THREADS
+    cuda.syncthreads()
+
+    dim = tid
+    while dim < hdim:
+        acc = float32(0.0)
+        key = uint32(0)
+        while key + uint32(OUT_UNROLL) <= seq_k:
+            for step in range(OUT_UNROLL):
+                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
+            key += uint32(OUT_UNROLL)
+        while key < seq_k:
+            acc += shared[key] * v_head[key * hdim + dim]
+            key += uint32(1)
+        out_row[dim] = acc
+        dim += THREADS
+
+
+@register(
+    family="attention",
+    title="Two passes, atomics, float4",
+    parent="attention_atomics",
+    baseline="attention_baseline",
+    source='Final Summary, "Key Optimizations That Worked", items 2 and 3',
+    change="float4 loads of Q and K",
+)
+def attention_atomics_float4(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask of 16 keys or more. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    require(problem.seq_k >= LEAST_KEYS, f"seq_k is {problem.seq_k}; this version takes {LEAST_KEYS} keys or more")
+    layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(problem, attention_buffers(problem), (launch, SYNC))

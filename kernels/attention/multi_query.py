@@ -1,0 +1,207 @@
+"""Multi-query: K and V tiles in shared memory, shared by four queries; never launched, and wrong.
+
+Change from attention_two_pass_float4: a block takes four queries, copies a tile of whole keys and values
+to shared memory, and lets one query after the other use it. The softmax of each tile stands for itself:
+normalised within the tile, and later tiles are added to the output with no rescaling, so the result is
+right for a single tile only.
+
+A tile holds 45,000 B / (8 B hdim) keys, between 4 and 32, but only for 4, 8, 16 and 32 (assumed) was there
+a compiled kernel, and a check allowed 48,000 B: at 512 dims 10 keys have no kernel, from 2048 on 4 keys are
+too large. So it never ran at a head dim of the log.
+
+Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_multi_query_227k` is the same
+kernel with the shared memory that a block can ask for, and any number of keys.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
+from ..log import (
+    FLOAT,
+    FLOATS,
+    OPT_IN_SHARED_LIMIT,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+QUERIES = 4
+LEAST_KEYS, MOST_KEYS = 4, 32
+COMPILED_KEYS = (4, 8, 16, 32)
+TILE_BYTES = 45_000
+CHECKED_BYTES = 48_000
+DOT_UNROLL = 4
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    values = block_k * hdim
+    scores = uint32(2) * values
+    reduction = scores + uint32(QUERIES) * block_k
+    tid = uint32(cuda.threadIdx.x)
+    first_query = uint32(cuda.blockIdx.x) * uint32(QUERIES)
+    head = uint32(cuda.blockIdx.y)
+    queries = uint32(min(uint32(QUERIES), seq_q - first_query))
+    q_tile = advance(q, (head * seq_q + first_query) * hdim)
+    out_tile = advance(out, (head * seq_q + first_query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(block_k, seq_k - tile_start)
+        k_tile = advance(k_head, tile_start * hdim)
+        v_tile = advance(v_head, tile_start * hdim)
+        i = tid
+        while i < tile * hdim:
+            shared[i] = k_tile[i]
+            shared[values + i] = v_tile[i]
+            i += THREADS
+        cuda.syncthreads()
+
+        query = uint32(0)
+        while query < queries:
+            q_row = advance(q_tile, query * hdim)
+            out_row = advance(out_tile, query * hdim)
+            row = scores + query * block_k
+            row_max = NEGATIVE_INFINITY
+            key = tid
+            while key < tile:
+                k_row = key * hdim
+                score = float32(0.0)
+                dim = uint32(0)
+                while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                    for step in range(DOT_UNROLL):
+                        a = ld4(q_row, dim + uint32(4 * step))
+                        b = ld4(shared, k_row + dim + uint32(4 * step))
+                        score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                    dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+                while dim < hdim:
+                    a = ld4(q_row, dim)
+                    b = ld4(shared, k_row + dim)
+                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                    dim = uint32(dim + uint32(4))
+                score *= softmax_scale
+                shared[row + key] = score
+                row_max = max(row_max, score)
+                key += THREADS
+            row_max = block_max_unshared(row_max, shared, reduction)
+            if tid == 0:
+                shared[reduction] = row_max
+            cuda.syncthreads()
+            row_max = shared[reduction]
+
+            row_sum = float32(0.0)
+            key = tid
+            while key < tile:
+                p = math.exp(shared[row + key] - row_max)
+                shared[row + key] = p
+                row_sum += p
+                key += THREADS
+            row_sum = block_sum_unshared(row_sum, shared, reduction)
+            if tid == 0:
+                shared[reduction] = row_sum
+            cuda.syncthreads()
+            row_sum = shared[reduction]
+
+            key = tid
+            while key < tile:
+                shared[row + key] = shared[row + key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+                key += THREADS
+            cuda.syncthreads()
+
+            dim = tid
+            while dim < hdim:
+                acc = float32(0.0)
+                key = uint32(0)
+                while key < tile:
+                    acc += shared[row + key] * shared[values + key * hdim + dim]
+                    key += uint32(1)
+                if tile_start == 0:
+                    out_row[dim] = acc
+                else:
+                    out_row[dim] += acc
+                dim += THREADS
+            query += uint32(1)
+        cuda.syncthreads()
+        tile_start += block_k
+
+
+def keys_that_fit(tile_bytes: int, problem: Problem) -> int:
+    """Keys of a tile: as many rows of K and V as `tile_bytes` hold, but 4 to 32."""
+    return min(max(tile_bytes // (8 * problem.hdim), LEAST_KEYS), MOST_KEYS)
+
+
+def tile_layout(block_k: int, problem: Problem) -> SharedLayout:
+    tile = block_k * problem.hdim
+    return SharedLayout(keys=tile, values=tile, scores=QUERIES * block_k, reduction=32)
+
+
+def plan_tiles(block_k: int, problem: Problem) -> Plan:
+    wrong = problem.seq_k > block_k
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (
+            Launch(
+                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+                grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
+                block=(THREADS,),
+                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),
+                shared=tile_layout(block_k, problem),
+            ),
+            SYNC,
+        ),
+        expected="wrong" if wrong else "ok",
+        defect=f"the softmaxes of tiles of {block_k} keys are added up, each normalised by itself" if wrong else "",
+        hazards=(reduction_race("attention"),),
+    )
+
+
+@register(
+    family="attention",
+    title="Multi-query",
+    parent="attention_two_pass_float4",
+    baseline="attention_baseline",
+    source='Final Summary, "Multi-Query with Shared Memory Caching"',
+    change="4 queries a block share K and V tiles in shared memory; each tile's softmax stands for itself",
+)
+def attention_multi_query(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask; wrong for more than one tile of keys. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    block_k = keys_that_fit(TILE_BYTES, problem)
+    compiled = ", ".join(map(str, COMPILED_KEYS))
+    require(block_k in COMPILED_KEYS, f"hdim {problem.hdim} asks for tiles of {block_k} keys; compiled are {compiled}")
+    size = tile_layout(block_k, problem).nbytes
+    require(
+        size <= CHECKED_BYTES,
+        f"hdim {problem.hdim} needs {size:,} B of shared memory, this version's own limit is {CHECKED_BYTES:,} B",
+    )
+    return plan_tiles(block_k, problem)
+
+
+@register(
+    family="attention",
+    title="Multi-query, with 227 KB",
+    parent="attention_multi_query",
+    baseline="attention_baseline",
+    source='Final Summary, "Multi-Query with Shared Memory Caching"; not in the log with this much memory',
+    change="the shared memory that a block can ask for, instead of 48 KB, and any number of keys",
+)
+def attention_multi_query_227k(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask; wrong for more than one tile of keys. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    beside_tiles = SharedLayout(scores=QUERIES * MOST_KEYS, reduction=32).nbytes
+    block_k = keys_that_fit(OPT_IN_SHARED_LIMIT - beside_tiles, problem)
+    require_shared(tile_layout(block_k, problem), problem, OPT_IN_SHARED_LIMIT)
+    return plan_tiles(block_k, problem)

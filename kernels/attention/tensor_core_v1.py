@@ -1,0 +1,197 @@
+"""Tensor cores, first attempt: TF32 mma on one query copied into 16 rows; too large to launch, and wrong.
+
+Change from attention_online: the query row lies 16 times and the key tile once in shared memory, in rows
+padded by 8 floats, and each warp computes whole keys with m16n8k8: all rows of A are the query and all
+columns of B the key, so 127 of 128 results are copies. Output dims stay in registers. In 48 KB it fits up
+to 144 dims, fewer than any that the log asks for.
+
+Where it fits, no score survives. Four lanes hold the whole dot product, their sum is four times it, and
+lanes 8, 16 and 24 store the 0 of their own group to the same place: all keys weigh the same. (The hardware
+may let any of the four win; lane 0 would leave four times the score.) The reductions share nothing either.
+That floats go to the mma with no conversion to TF32 is assumed.
+
+Source: Final Summary, "Repository Files", Experimental: attention_kernel_tensorcore.cu, "Memory overflow".
+`attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can ask for.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import mma_m16n8k8_tf32
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    OPT_IN_SHARED_LIMIT,
+    SHARED_LIMIT,
+    THREADS,
+    UINT,
+    UNSHARED_DEFECT,
+    attention_buffers,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+COPIES = 16  # of the query: the rows of A
+STEP = 8  # dims an mma takes
+PADDING = 8
+OUTPUTS = 16  # dims of the output that a thread can hold
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    stride = uint32(hdim + uint32(PADDING))
+    keys = uint32(COPIES) * stride
+    scores = keys + BLOCK_K * stride
+    reduction = scores + BLOCK_K
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    group = lane_id // uint32(4)
+    member = lane_id % uint32(4)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    i = tid
+    while i < uint32(COPIES) * hdim:
+        shared[i // hdim * stride + i % hdim] = q_row[i % hdim]
+        i = uint32(i + THREADS)
+    acc = cuda.local.array(OUTPUTS, float32)
+    for r in range(OUTPUTS):
+        acc[r] = float32(0.0)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        k_tile = advance(k_head, tile_start * hdim)
+        i = tid
+        while i < tile * hdim:
+            shared[keys + i // hdim * stride + i % hdim] = k_tile[i]
+            i = uint32(i + THREADS)
+        cuda.syncthreads()
+
+        keys_per_warp = (tile + uint32(WARPS - 1)) // uint32(WARPS)
+        key = warp_id * keys_per_warp
+        last_key = min(key + keys_per_warp, tile)
+        while key < last_key:
+            k_row = keys + key * stride
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < hdim:
+                upper = group * stride + dim + member
+                lower = upper + uint32(8) * stride
+                products = mma_m16n8k8_tf32(
+                    (shared[upper], shared[lower], shared[upper + uint32(4)], shared[lower + uint32(4)]),
+                    (shared[k_row + dim + member], shared[k_row + dim + member + uint32(4)]),
+                    (float32(0.0), float32(0.0), float32(0.0), float32(0.0)),
+                )
+                if group == 0:
+                    score += products[0]
+                dim = uint32(dim + uint32(STEP))
+            for offset in (4, 2, 1):
+                score += cuda.shfl_xor_sync(FULL_MASK, score, offset)
+            if lane_id % uint32(8) == 0:
+                shared[scores + key] = score * softmax_scale
+            key += uint32(1)
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[scores + key])
+            key += THREADS
+        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[scores + key] - new_max)
+            shared[scores + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+
+        for r in range(OUTPUTS):
+            acc[r] *= correction
+        key = uint32(0)
+        while key < tile:
+            p = shared[scores + key]
+            v_row = advance(v_head, (tile_start + key) * hdim)
+            for r in range(OUTPUTS):
+                dim = tid + uint32(r) * THREADS
+                if dim < hdim:
+                    acc[r] += p * v_row[dim]
+            key += uint32(1)
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    for r in range(OUTPUTS):
+        dim = tid + uint32(r) * THREADS
+        if dim < hdim:
+            out_row[dim] = acc[r] / row_sum
+
+
+def plan_within(limit: int, problem: Problem) -> Plan:
+    require_log_problem(problem, "attention", multiple=STEP)
+    stride = problem.hdim + PADDING
+    layout = SharedLayout(query=COPIES * stride, keys=int(BLOCK_K) * stride, scores=BLOCK_K, reduction=32)
+    require_shared(layout, problem, limit)
+    defects = ["each score is overwritten with 0, or is four times too large"] if problem.seq_k > 1 else []
+    defects += [UNSHARED_DEFECT] if problem.seq_k > 32 or problem.hdim > 32 else []
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (
+            Launch(
+                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                grid=(problem.seq_q, problem.batch * problem.heads),
+                block=(THREADS,),
+                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+                shared=layout,
+            ),
+            SYNC,
+        ),
+        expected="wrong" if defects else "ok",
+        defect="; ".join(defects),
+        hazards=(Hazard("race", "attention", "scores", "lanes 0, 8, 16 and 24 store different values for one key"),),
+    )
+
+
+@register(
+    family="attention",
+    title="Tensor cores V1, TF32",
+    parent="attention_online",
+    baseline="attention_baseline",
+    source='Final Summary, "Repository Files", Experimental, "Memory overflow"',
+    change="query and key tile in shared memory, scores by TF32 mma of 16 copies of the query; output in registers",
+    iterations=100,
+)
+def attention_tensor_core_v1(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask, up to 144 dims; wrong for more than one key. Raises: Unsupported."""
+    return plan_within(SHARED_LIMIT, problem)
+
+
+@register(
+    family="attention",
+    title="Tensor cores V1, TF32, with 227 KB",
+    parent="attention_tensor_core_v1",
+    baseline="attention_baseline",
+    source='Final Summary, "Repository Files", Experimental, "Memory overflow"; not in the log with this much memory',
+    change="the shared memory that a block can ask for, instead of 48 KB",
+    iterations=100,
+)
+def attention_tensor_core_v1_227k(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask, up to 712 dims; wrong for more than one key. Raises: Unsupported."""
+    return plan_within(OPT_IN_SHARED_LIMIT, problem)

@@ -1,0 +1,189 @@
+"""Tensor cores, second attempt: half precision tiles of 16 queries, and no tensor core.
+
+Change from attention_two_pass_float4: a block takes 16 queries, so there are 16 times fewer blocks.
+Slices of 128 dims of the queries and of 64 keys go to shared memory in half precision; for one query
+after the other, each thread adds its key's part of the dot product, read as half2 and computed in float32,
+to a matrix of all scores in shared memory. The softmax then takes one query after the other, too.
+
+Q and K are rounded to float16, so the result is off by far more than float32 allows.
+
+Source: Final Summary, "Tensor Cores - 3-4x SLOWER".
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import load_half2, store_half
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+QUERIES = 16
+SLICE = 128
+KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
+SCORES = (KEY_HALVES + int(BLOCK_K) * SLICE) // 2
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    scores = uint32(SCORES)
+    reduction = scores + uint32(QUERIES) * seq_k
+    tid = uint32(cuda.threadIdx.x)
+    first_query = uint32(cuda.blockIdx.x) * uint32(QUERIES)
+    head = uint32(cuda.blockIdx.y)
+    queries = uint32(min(uint32(QUERIES), seq_q - first_query))
+    q_tile = advance(q, (head * seq_q + first_query) * hdim)
+    out_tile = advance(out, (head * seq_q + first_query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    i = tid
+    while i < queries * seq_k:
+        shared[scores + i] = float32(0.0)
+        i += THREADS
+    cuda.syncthreads()
+
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        k_tile = advance(k_head, tile_start * hdim)
+        slice_start = uint32(0)
+        while slice_start < hdim:
+            width = uint32(min(uint32(SLICE), hdim - slice_start))
+            i = tid
+            while i < queries * uint32(SLICE):
+                dim = i % uint32(SLICE)
+                if dim < width:
+                    store_half(shared, i, q_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+                i = uint32(i + THREADS)
+            i = tid
+            while i < tile * uint32(SLICE):
+                dim = i % uint32(SLICE)
+                if dim < width:
+                    store_half(shared, uint32(KEY_HALVES) + i, k_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+                i = uint32(i + THREADS)
+            cuda.syncthreads()
+
+            query = uint32(0)
+            while query < queries:
+                if tid < tile:
+                    q_row = query * uint32(SLICE)
+                    k_row = uint32(KEY_HALVES) + tid * uint32(SLICE)
+                    score = float32(0.0)
+                    dim = uint32(0)
+                    while dim < width:
+                        q0, q1 = load_half2(shared, q_row + dim)
+                        q2, q3 = load_half2(shared, q_row + dim + uint32(2))
+                        k0, k1 = load_half2(shared, k_row + dim)
+                        k2, k3 = load_half2(shared, k_row + dim + uint32(2))
+                        score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
+                        dim = uint32(dim + uint32(4))
+                    shared[scores + query * seq_k + tile_start + tid] += score
+                query += uint32(1)
+            cuda.syncthreads()
+            slice_start += uint32(SLICE)
+        tile_start += BLOCK_K
+
+    i = tid
+    while i < queries * seq_k:
+        shared[scores + i] *= softmax_scale
+        i += THREADS
+    cuda.syncthreads()
+
+    query = uint32(0)
+    while query < queries:
+        row = scores + query * seq_k
+        row_max = NEGATIVE_INFINITY
+        key = tid
+        while key < seq_k:
+            row_max = max(row_max, shared[row + key])
+            key += THREADS
+        row_max = block_max_unshared(row_max, shared, reduction)
+        if tid == 0:
+            shared[reduction] = row_max
+        cuda.syncthreads()
+        row_max = shared[reduction]
+
+        row_sum = float32(0.0)
+        key = tid
+        while key < seq_k:
+            p = math.exp(shared[row + key] - row_max)
+            shared[row + key] = p
+            row_sum += p
+            key += THREADS
+        row_sum = block_sum_unshared(row_sum, shared, reduction)
+        if tid == 0:
+            shared[reduction] = row_sum
+        cuda.syncthreads()
+        row_sum = shared[reduction]
+
+        key = tid
+        while key < seq_k:
+            shared[row + key] = shared[row + key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+            key += THREADS
+        cuda.syncthreads()
+
+        out_row = advance(out_tile, query * hdim)
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            key = uint32(0)
+            while key < seq_k:
+                acc += shared[row + key] * v_head[key * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        cuda.syncthreads()
+        query += uint32(1)
+
+
+@register(
+    family="attention",
+    title="Tensor cores V2: half precision, no tensor core",
+    parent="attention_two_pass_float4",
+    baseline="attention_baseline",
+    source='Final Summary, "Tensor Cores - 3-4x SLOWER"',
+    change="16 queries a block, one after the other; tiles of Q and K in half precision in shared memory",
+)
+def attention_tensor_core_v2(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask; wrong, by float16, for more than one key. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    layout = SharedLayout(
+        queries=QUERIES * SLICE // 2,
+        keys=int(BLOCK_K) * SLICE // 2,
+        scores=QUERIES * problem.seq_k,
+        reduction=32,
+    )
+    require_shared(layout, problem)
+    wrong = problem.seq_k > 1
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (
+            Launch(
+                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+                grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
+                block=(THREADS,),
+                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+                shared=layout,
+            ),
+            SYNC,
+        ),
+        expected="wrong" if wrong else "ok",
+        defect="Q and K rounded to float16" if wrong else "",
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,131 @@
+"""Two passes, 128-bit loads, reductions that share their result: the simple kernel.
+
+Change from attention_baseline: Q and K are read as float4, and after each reduction thread 0 stores the
+block's value for all to read, so the result is right for any number of keys. That takes three barriers
+where a corrected reduction takes two; the second of them orders nothing.
+
+Source: Final Summary, "Alternative Implementations": the kernel behind "0.76-0.86 TFLOPS".
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
+from ..log import (
+    FLOAT,
+    FLOATS,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+DOT_UNROLL = 4
+OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    reduction = seq_k
+    tid = uint32(cuda.threadIdx.x)
+    row = uint32(cuda.blockIdx.x)
+    q_row = advance(q, row * hdim)
+    out_row = advance(out, row * hdim)
+    k_head = advance(k, row // seq_q * seq_k * hdim)
+    v_head = advance(v, row // seq_q * seq_k * hdim)
+
+    row_max = NEGATIVE_INFINITY
+    key = tid
+    while key < seq_k:
+        k_row = advance(k_head, key * hdim)
+        score = float32(0.0)
+        dim = uint32(0)
+        while dim + uint32(4 * DOT_UNROLL) <= hdim:
+            for step in range(DOT_UNROLL):
+                a = ld4(q_row, dim + uint32(4 * step))
+                b = ld4(k_row, dim + uint32(4 * step))
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+        while dim < hdim:
+            a = ld4(q_row, dim)
+            b = ld4(k_row, dim)
+            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = uint32(dim + uint32(4))
+        score *= softmax_scale
+        shared[key] = score
+        row_max = max(row_max, score)
+        key += THREADS
+    row_max = block_max_unshared(row_max, shared, reduction)
+    if tid == 0:
+        shared[reduction] = row_max
+    cuda.syncthreads()
+    row_max = shared[reduction]
+
+    row_sum = float32(0.0)
+    key = tid
+    while key < seq_k:
+        p = math.exp(shared[key] - row_max)
+        shared[key] = p
+        row_sum += p
+        key += THREADS
+    row_sum = block_sum_unshared(row_sum, shared, reduction)
+    if tid == 0:
+        shared[reduction] = row_sum
+    cuda.syncthreads()
+    row_sum = shared[reduction]
+
+    key = tid
+    while key < seq_k:
+        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+        key += THREADS
+    cuda.syncthreads()
+
+    dim = tid
+    while dim < hdim:
+        acc = float32(0.0)
+        key = uint32(0)
+        while key + uint32(OUT_UNROLL) <= seq_k:
+            for step in range(OUT_UNROLL):
+                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
+            key += uint32(OUT_UNROLL)
+        while key < seq_k:
+            acc += shared[key] * v_head[key * hdim + dim]
+            key += uint32(1)
+        out_row[dim] = acc
+        dim += THREADS
+
+
+@register(
+    family="attention",
+    title="Two passes, float4",
+    parent="attention_baseline",
+    baseline="attention_baseline",
+    source='Final Summary, "Alternative Implementations"',
+    change="float4 loads of Q and K; reductions share their result",
+)
+def attention_two_pass_float4(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    layout = SharedLayout(scores=problem.seq_k, reduction=32)
+    require_shared(layout, problem)
+    kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    launch = Launch(
+        kernel,
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

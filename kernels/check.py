@@ -1,0 +1,131 @@
+"""Whether a version does what it declares, in the emulator: its status, its hazards and, where it is wrong, how.
+
+    for problem in problems(version):
+        for kind in INPUTS:
+            assert not faults(version, problem, kind)
+
+The tests ask this of every version, and `analysis.mutations` asks it of broken ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import torch
+
+from . import VERSIONS
+from .defects import model_of, total_weight
+from .reference import Trial, trial
+from .runtime.emulator import Finding, run
+from .version import Kernel, Plan, Problem, Unsupported, Version
+
+OWN = [version for version in VERSIONS.values() if not version.is_peer]
+
+# (batch, heads, seq, hdim): one key; several batches or heads; one warp of keys or two, one tile or up to three, more
+# keys than a block has threads; fewer dims than a warp has lanes, more than a block has threads, more than 8 times.
+SHAPES = [
+    (1, 2, 1, 64),
+    (2, 1, 7, 36),
+    (1, 1, 33, 96),
+    (1, 2, 64, 128),
+    (1, 1, 65, 332),
+    (1, 1, 16, 32),
+    (1, 1, 64, 16),
+    (1, 1, 130, 64),
+    (1, 1, 257, 12),
+    (1, 1, 2, 2052),
+]
+FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
+
+
+def problems(version: Version) -> list[Problem]:
+    """The small, odd problems that `version` takes, on which it is tried."""
+    if version.family == "fp16":
+        candidates = [
+            Problem("fp16", batch, heads, seq_q=seq, hdim=hdim, dtype="float16", causal=causal)
+            for causal, (batch, heads, seq, hdim) in product((False, True), FP16_SHAPES)
+        ]
+    else:
+        candidates = [
+            Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+            for batch, heads, seq, hdim in SHAPES
+            for rotary_dim in ((hdim, hdim // 8 * 4) if version.family == "rope" else (0,))
+        ]
+    return [problem for problem in candidates if supports(version, problem)]
+
+
+def supports(version: Version, problem: Problem) -> bool:
+    try:
+        version(problem)
+    except Unsupported:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A difference from what a plan declares. `by` is what showed it: status, hazard, value or endless_loop."""
+
+    by: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.by}: {self.text}"
+
+
+def declared(plan: Plan) -> set[tuple[str, str, str]]:
+    return {(hazard.kind, hazard.kernel, hazard.place) for hazard in plan.hazards}
+
+
+def kind_of(finding: Finding) -> str:
+    """The kind of hazard. In the reductions, a load that no barrier separates from an earlier store is one of its own.
+
+    The race that their versions declare there is the other way round, a store of the next reduction after a load of
+    the last one's result; a barrier missing inside a reduction would hide behind it.
+    """
+    late_load = (finding.kind, finding.place) == ("race", "reduction") and finding.instruction.startswith("ld")
+    return "race, a load after a store" if late_load else finding.kind
+
+
+def faults(version: Version, problem: Problem, kind: str, ptx_of: Callable[[Kernel], str] | None = None) -> list[Fault]:
+    """How the result and the findings of `version` on inputs of that kind differ from what its plan declares."""
+    plan, case = version(problem), trial(problem, kind)
+    report = run(plan, case.inputs, ptx_of, schedule="in step")
+    assert report.out is not None
+    verdict = case.judge(torch.from_numpy(report.out))
+    found = []
+    if verdict.status != plan.expected:
+        found.append(Fault("status", f"{problem}: {verdict}, declared {plan.expected}"))
+    seen = {(kind_of(finding), finding.kernel, finding.place): str(finding) for finding in report.findings}
+    for key in seen.keys() - declared(plan):
+        found.append(Fault("endless_loop" if key[0] == "endless_loop" else "hazard", f"{problem}: {seen[key]}"))
+    for key in declared(plan) - seen.keys():
+        found.append(Fault("hazard", f"{problem}: declared and unseen: {key}"))
+    if plan.expected == "wrong":
+        found += differences(version, problem, case, report.out)
+    return found
+
+
+def allowance(version: Version, problem: Problem, case: Trial) -> float | np.ndarray:
+    """The error that fp32 may make in the outputs of `version`, also where they are wrong.
+
+    It is that of a right result, times the sum of an output's weights where that is above 1: an error in the scores
+    is a relative error of the weights, and an output is a sum of so much weight.
+    """
+    if version(problem).expected == "ok":
+        return case.allowed_abs_err
+    return case.allowed_abs_err * np.maximum(total_weight(version.id, problem, **case.inputs), 1.0)
+
+
+def differences(version: Version, problem: Problem, case: Trial, out: np.ndarray) -> list[Fault]:
+    """How `out` differs from the model of `version`'s wrong result: other places of NaN, or more than fp32 may."""
+    model = model_of(version.id)(problem, *(case.inputs[name] for name in "qkv"))
+    if not np.array_equal(np.isnan(out), np.isnan(model)):
+        shares = np.isnan(out).mean(), np.isnan(model).mean()
+        return [Fault("value", f"{problem}: NaN in {shares[0]:.2%} of the outputs, the model has {shares[1]:.2%}")]
+    excess = float(np.max(np.nan_to_num(np.abs(out - model) - allowance(version, problem, case), nan=-math.inf)))
+    return [Fault("value", f"{problem}: {excess:.2g} further from the model than fp32 may be")] if excess > 0 else []

@@ -1,0 +1,132 @@
+"""Instructions that Numba has no name for: tensor cores, asynchronous copies, and half precision in shared memory.
+
+Everything takes arrays and indices in elements, never addresses.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.cuda.extending import intrinsic
+
+_FLOAT, _HALF, _I32, _VOID = ir.FloatType(), ir.HalfType(), ir.IntType(32), ir.VoidType()
+_GLOBAL, _SHARED = 1, 3  # LLVM's address spaces
+
+
+def _asm(builder, text, constraints, result, args):
+    """One PTX statement that the compiler neither drops nor moves under a condition that it was not under."""
+    function = ir.FunctionType(result, [arg.type for arg in args])
+    call = builder.asm(function, text, constraints, args, side_effect=True)
+    call.attributes.add("convergent")
+    return call
+
+
+def _pointer(context, builder, array_type, array, index_type, index, element=_FLOAT, space=None):
+    """A pointer to element `index`, counted in elements of type `element`, of a float32 array or CPointer."""
+    if not index_type.signed and index_type.bitwidth < 64:
+        index = builder.zext(index, ir.IntType(64))
+    if not isinstance(array_type, types.CPointer):
+        array = context.make_array(array_type)(context, builder, array).data
+    pointer = builder.bitcast(array, element.as_pointer(array.type.addrspace))
+    pointer = builder.gep(pointer, [index], inbounds=True)
+    return pointer if space is None else builder.addrspacecast(pointer, element.as_pointer(space))
+
+
+@intrinsic
+def mma_m16n8k8_tf32(typingctx, a, b, c):
+    """a b + c of one warp on its tensor cores, for a 16 x 8, b 8 x 8 and c 16 x 8; all 32 lanes must call it.
+
+    Lane l holds, with g = l // 4 and m = l % 4, the elements (row, column)
+    a: (g, m), (g + 8, m), (g, m + 4), (g + 8, m + 4);  b: (m, g), (m + 4, g);
+    c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
+    Each is a tuple of float32; the unit ignores the low 13 bits of a and b.
+    """
+    four, two = types.UniTuple(types.float32, 4), types.UniTuple(types.float32, 2)
+    signature = four(four, two, four)
+
+    def codegen(context, builder, signature, args):
+        a, b, c = (cgutils.unpack_tuple(builder, arg) for arg in args)
+        bits = [builder.bitcast(value, _I32) for value in (*a, *b)]
+        result = _asm(
+            builder,
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
+            ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4),
+            ir.LiteralStructType([_FLOAT] * 4),
+            [*bits, *c],
+        )
+        return context.make_tuple(builder, four, [builder.extract_value(result, i) for i in range(4)])
+
+    return signature, codegen
+
+
+@intrinsic
+def cp_async4(typingctx, shared, index, array, offset):
+    """Begin to copy `array[offset : offset + 4]` in global memory to `shared[index : index + 4]`.
+
+    Both are float32 and both places lie on 16-byte boundaries. The data is there, for the thread that
+    asked, behind `cp_async_wait_all`, and for others behind a barrier after it.
+    """
+    signature = types.void(shared, index, array, offset)
+
+    def codegen(context, builder, signature, args):
+        shared_type, index_type, array_type, offset_type = signature.args
+        to = _pointer(context, builder, shared_type, args[0], index_type, args[1], space=_SHARED)
+        source = _pointer(context, builder, array_type, args[2], offset_type, args[3], space=_GLOBAL)
+        addresses = [builder.ptrtoint(to, _I32), builder.ptrtoint(source, ir.IntType(64))]
+        _asm(builder, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}", _VOID, addresses)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def cp_async_commit(typingctx):
+    """Close the group of this thread's copies begun since the last call."""
+
+    def codegen(context, builder, signature, args):
+        _asm(builder, "cp.async.commit_group;", "~{memory}", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def cp_async_wait_all(typingctx):
+    """Wait for all copies that this thread began."""
+
+    def codegen(context, builder, signature, args):
+        _asm(builder, "cp.async.wait_all;", "~{memory}", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def store_half(typingctx, array, index, value):
+    """Round a float32 to half precision and store it as the `index`-th half of a float32 array."""
+    signature = types.void(array, index, types.float32)
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1], _HALF)
+        builder.store(builder.fptrunc(args[2], _HALF), pointer, align=2)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def load_half2(typingctx, array, index):
+    """The halves `index` (even) and `index + 1` of a float32 array as two float32, loaded as one half2."""
+    pair = types.UniTuple(types.float32, 2)
+    signature = pair(array, index)
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1], _HALF)
+        vector = ir.VectorType(_HALF, 2)
+        loaded = builder.load(builder.bitcast(pointer, vector.as_pointer(pointer.type.addrspace)), align=4)
+        halves = [builder.extract_element(loaded, ir.Constant(_I32, lane)) for lane in range(2)]
+        return context.make_tuple(builder, pair, [builder.fpext(half, _FLOAT) for half in halves])
+
+    return signature, codegen

@@ -1,0 +1,34 @@
+"""Arrays in a thread's local memory that start with whatever is there, as in CUDA C++.
+
+Numba's `cuda.local.array` fills the array with zeros, in every thread that starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.cuda.extending import intrinsic
+
+ALIGNMENT = 16
+
+
+def local_array(element: Any, count: int) -> Any:
+    """A function without arguments that returns a `CPointer(element)` to `count` elements, on a 16-byte boundary.
+
+    Every call returns an array of its own, the same one in every round of a loop.
+    """
+
+    @intrinsic
+    def allocate(typingctx):
+        def codegen(context, builder, signature, args):
+            kind = context.get_data_type(element)
+            with builder.goto_entry_block():
+                array = builder.alloca(ir.ArrayType(kind, count))
+                array.align = ALIGNMENT
+            return builder.bitcast(array, kind.as_pointer())
+
+        return types.CPointer(element)(), codegen
+
+    return allocate

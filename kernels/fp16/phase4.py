@@ -1,0 +1,194 @@
+"""FP16 Phase 4: 32 query rows a block, K and V tiles in shared memory, and one barrier too few.
+
+Change from fp16_minimal: one warp of four computes all scores, a row a thread; then each warp takes every
+fourth row through softmax and the product with V, in which every exponential is computed again for every
+dim. 16-byte loads of K and V; fast-math.
+
+Nothing separates the scores from the softmax: warps 1 to 3 take the maximum of their first row from what
+its scores' memory held before, the tile before in all tiles but the first. A softmax may subtract any
+number that keeps its exponentials in range, so stale scores of the same problem do no harm. In the first
+tile it is what the SM ran last that decides: rows 1 to 3 of the block are right if it left numbers within
+some 80 of the row's own scores, NaN if it left none so near, or nothing finite.
+
+Source: Phase 6 Status Report, "Phase 4 (Proven Baseline)".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint16, uint32
+
+from ..device.half import HALVES, float2half, half2float
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
+from ..device.vector import advance, ld4, st4
+from ..log import BLOCK_K, FLOAT, UINT
+from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
+
+WARPS = np.uint32(4)
+ROWS_PER_WARP = 8
+PV_UNROLL = 16
+
+LAYOUT = SharedLayout(
+    query=BLOCK_M * HDIM // 2,
+    key=BLOCK_K * HDIM // 2,
+    value=BLOCK_K * HDIM // 2,
+    scores=BLOCK_M * BLOCK_K,
+    accumulator=BLOCK_M * HDIM,
+    warp_max=WARPS,
+    warp_sum=WARPS,
+)
+# Offsets in halves, then in floats.
+QUERY = np.uint32(2 * LAYOUT["query"])
+KEY = np.uint32(2 * LAYOUT["key"])
+VALUE = np.uint32(2 * LAYOUT["value"])
+SCORES = np.uint32(LAYOUT["scores"])
+ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
+WARP_MAX = np.uint32(LAYOUT["warp_max"])
+WARP_SUM = np.uint32(LAYOUT["warp_sum"])
+
+
+def attention(q, k, v, out, seq, softmax_scale):
+    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
+    halves = cuda.shared.array(0, uint16, 16)
+    row_max = cuda.local.array(ROWS_PER_WARP, float32)
+    row_sum = cuda.local.array(ROWS_PER_WARP, float32)
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // WARP
+    lane_id = tid % WARP
+    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
+    first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M
+    q_block = advance(q, first_row * HDIM)
+    out_block = advance(out, first_row * HDIM)
+    k_head = advance(k, head * seq * HDIM)
+    v_head = advance(v, head * seq * HDIM)
+
+    for i in range(ROWS_PER_WARP):
+        row = warp_id + uint32(i) * WARPS
+        dim = lane_id
+        while dim < HDIM:
+            halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
+            shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
+            dim += WARP
+        row_max[i] = NEGATIVE_INFINITY
+        row_sum[i] = float32(0.0)
+
+    tile_start = uint32(0)
+    while tile_start < seq:
+        k_tile = advance(k_head, tile_start * HDIM)
+        v_tile = advance(v_head, tile_start * HDIM)
+        key = warp_id
+        while key < BLOCK_K:
+            dim = lane_id * VECTOR
+            if dim < HDIM:
+                st4(halves, KEY + key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+                st4(halves, VALUE + key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+            key += WARPS
+        cuda.syncthreads()
+
+        if tid < BLOCK_M:
+            key = uint32(0)
+            while key < BLOCK_K:
+                score = float32(0.0)
+                dim = uint32(0)
+                while dim < HDIM:
+                    for step in range(UNROLL):
+                        a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
+                        score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
+                    dim += uint32(UNROLL)
+                shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+                key += uint32(1)
+
+        for i in range(ROWS_PER_WARP):
+            row = warp_id + uint32(i) * WARPS
+            scores = SCORES + row * BLOCK_K
+            tile_max = NEGATIVE_INFINITY
+            key = lane_id
+            while key < BLOCK_K:
+                tile_max = max(tile_max, shared[scores + key])
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
+            if lane_id == 0:
+                shared[WARP_MAX + warp_id] = tile_max
+            cuda.syncthreads()
+
+            new_max = max(row_max[i], shared[WARP_MAX + warp_id])
+            correction = math.exp(row_max[i] - new_max)
+            dim = lane_id
+            while dim < HDIM:
+                shared[ACCUMULATOR + row * HDIM + dim] *= correction
+                dim += WARP
+            tile_sum = float32(0.0)
+            key = lane_id
+            while key < BLOCK_K:
+                tile_sum += math.exp(shared[scores + key] - new_max)
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
+            if lane_id == 0:
+                shared[WARP_SUM + warp_id] = tile_sum
+            cuda.syncthreads()
+
+            row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
+            row_max[i] = new_max
+            dim = lane_id
+            while dim < HDIM:
+                acc = float32(0.0)
+                key = uint32(0)
+                while key < BLOCK_K:
+                    for step in range(PV_UNROLL):
+                        p = math.exp(shared[scores + key + uint32(step)] - new_max)
+                        acc += p * half2float(halves[VALUE + (key + uint32(step)) * HDIM + dim])
+                    key += uint32(PV_UNROLL)
+                shared[ACCUMULATOR + row * HDIM + dim] += acc
+                dim += WARP
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    for i in range(ROWS_PER_WARP):
+        row = warp_id + uint32(i) * WARPS
+        dim = lane_id
+        while dim < HDIM:
+            out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
+            dim += WARP
+
+
+HAZARDS = (
+    Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row"),
+    Hazard("uninitialised", "attention", "scores", "in the first tile, that maximum is of what ran on the SM before"),
+)
+
+
+@register(
+    family="fp16",
+    title="Phase 4: 32 rows a block, a barrier short",
+    parent="fp16_minimal",
+    baseline="fp16_minimal",
+    source='Phase 6 Status Report, "Phase 4 (Proven Baseline)"',
+    change="tiles of queries, keys and values in shared memory; four warps share the softmax; fast-math",
+    iterations=100,
+)
+def fp16_phase4(problem: Problem) -> Plan:
+    """Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.
+
+    Raises: Unsupported.
+    """
+    require_fp16_problem(problem, causal=False)
+    launch = Launch(
+        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), fast_math=True),
+        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        block=(WARPS * WARP,),
+        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
+        shared=LAYOUT,
+    )
+    return Plan(
+        problem,
+        fp16_buffers(problem),
+        (launch, SYNC),
+        expected="wrong",
+        defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+        hazards=HAZARDS,
+    )

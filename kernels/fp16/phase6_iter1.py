@@ -1,0 +1,167 @@
+"""FP16 Phase 6, iteration 1: a thread for each query row, which keeps the row's output in "registers".
+
+Change from fp16_phase4: causal mask; no tile is skipped, also where all its keys are masked. 256 threads a
+block, of which 32 compute, each a whole row: scores, softmax (every exponential once, kept in the scores'
+place) and the product with V. K and V take turns in one tile. Maximum, sum and output of a row are
+per-thread arrays for all 32 rows, indexed by the thread's own: such an index puts them in local memory.
+
+Source: Phase 6 Status Report, "Iteration 1 (Complex Register Tiling)".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, types, uint16, uint32
+
+from ..device.half import HALVES, floats2half2, half2float
+from ..device.local import local_array
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.vector import advance, ld4, make_float4, st4
+from ..log import BLOCK_K, FLOAT, THREADS, UINT
+from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
+from .shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, fp16_buffers, require_fp16_problem
+
+# One element for every row of the block, and one for every row and dim; only a thread's own row is used.
+per_row = local_array(types.float32, int(BLOCK_M))
+per_output = local_array(types.float32, int(BLOCK_M * HDIM))
+
+LAYOUT = SharedLayout(query=BLOCK_M * HDIM // 2, key_value=BLOCK_K * HDIM // 2, scores=BLOCK_M * BLOCK_K)
+# Offsets in halves, then in floats.
+QUERY = np.uint32(2 * LAYOUT["query"])
+KEY_VALUE = np.uint32(2 * LAYOUT["key_value"])
+SCORES = np.uint32(LAYOUT["scores"])
+
+
+def attention(q, k, v, out, seq, softmax_scale):
+    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
+    halves = cuda.shared.array(0, uint16, 16)
+    row_max = per_row()
+    row_sum = per_row()
+    accumulator = per_output()
+    row = uint32(cuda.threadIdx.x)
+    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
+    block_start = uint32(cuda.blockIdx.x) * BLOCK_M
+    q_block = advance(q, (head * seq + block_start) * HDIM)
+    out_block = advance(out, (head * seq + block_start) * HDIM)
+    k_head = advance(k, head * seq * HDIM)
+    v_head = advance(v, head * seq * HDIM)
+    scores = SCORES + row * BLOCK_K
+
+    if row < BLOCK_M:
+        dim = uint32(0)
+        while dim < HDIM:
+            st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+            dim += VECTOR
+        row_max[row] = NEGATIVE_INFINITY
+        row_sum[row] = float32(0.0)
+        dim = uint32(0)
+        while dim < HDIM:
+            accumulator[row * HDIM + dim] = float32(0.0)
+            dim += uint32(1)
+
+    tile_start = uint32(0)
+    while tile_start < seq:
+        if row < BLOCK_K:
+            k_row = advance(k_head, (tile_start + row) * HDIM)
+            dim = uint32(0)
+            while dim < HDIM:
+                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(k_row, dim))
+                dim += VECTOR
+        cuda.syncthreads()
+
+        if row < BLOCK_M:
+            key = uint32(0)
+            while key < BLOCK_K:
+                score = float32(0.0)
+                dim = uint32(0)
+                while dim < HDIM:
+                    for step in range(UNROLL):
+                        a = half2float(halves[QUERY + row * HDIM + dim + uint32(step)])
+                        score += a * half2float(halves[KEY_VALUE + key * HDIM + dim + uint32(step)])
+                    dim += uint32(UNROLL)
+                score *= softmax_scale
+                if tile_start + key > block_start + row:
+                    score = MASKED
+                shared[scores + key] = score
+                key += uint32(1)
+        cuda.syncthreads()
+
+        if row < BLOCK_M:
+            new_max = row_max[row]
+            key = uint32(0)
+            while key < BLOCK_K:
+                new_max = max(new_max, shared[scores + key])
+                key += uint32(1)
+            correction = math.exp(row_max[row] - new_max)
+            dim = uint32(0)
+            while dim < HDIM:
+                accumulator[row * HDIM + dim] *= correction
+                dim += uint32(1)
+            tile_sum = float32(0.0)
+            key = uint32(0)
+            while key < BLOCK_K:
+                p = math.exp(shared[scores + key] - new_max)
+                shared[scores + key] = p
+                tile_sum += p
+                key += uint32(1)
+            row_sum[row] = correction * row_sum[row] + tile_sum
+            row_max[row] = new_max
+        cuda.syncthreads()
+
+        if row < BLOCK_K:
+            v_row = advance(v_head, (tile_start + row) * HDIM)
+            dim = uint32(0)
+            while dim < HDIM:
+                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(v_row, dim))
+                dim += VECTOR
+        cuda.syncthreads()
+
+        if row < BLOCK_M:
+            dim = uint32(0)
+            while dim < HDIM:
+                acc = float32(0.0)
+                key = uint32(0)
+                while key < BLOCK_K:
+                    for step in range(UNROLL):
+                        p = shared[scores + key + uint32(step)]
+                        acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])
+                    key += uint32(UNROLL)
+                accumulator[row * HDIM + dim] += acc
+                dim += uint32(1)
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    if row < BLOCK_M:
+        dim = uint32(0)
+        while dim < HDIM:
+            i = row * HDIM + dim
+            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
+            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
+            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
+            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
+            st4(out_block, i, make_float4(a, b, c, d))
+            dim += VECTOR
+
+
+@register(
+    family="fp16",
+    title="Phase 6, iteration 1: a thread a row, output in local memory",
+    parent="fp16_phase4",
+    baseline="fp16_phase4",
+    source='Phase 6 Status Report, "Iteration 1 (Complex Register Tiling)"',
+    change="a thread computes a whole row, exponentials once; 256 threads, 32 at work; causal",
+    iterations=100,
+)
+def fp16_phase6_iter1(problem: Problem) -> Plan:
+    """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
+    require_fp16_problem(problem, causal=True)
+    launch = Launch(
+        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
+        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
+        shared=LAYOUT,
+    )
+    return Plan(problem, fp16_buffers(problem), (launch,))

@@ -1,0 +1,153 @@
+"""RoPE V1, fixed: full fusion with tables, scalar, with reductions that share their result.
+
+Change from rope_v1a: the block reductions store the block's value and every thread reads it.
+
+Source: RoPE Fusion Implementation Log, V1, items 4-5.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import rotate
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from .tables import rope_tables
+
+
+def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    dim = tid
+    while dim < hdim:
+        c = cos[query * hdim + dim]
+        s = sin[query * hdim + dim]
+        if dim % uint32(2) == 0:
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
+        else:
+            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
+        dim += THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            score = float32(0.0)
+            table_row = (tile_start + key) * hdim
+            dim = uint32(0)
+            while dim < hdim:
+                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos[table_row + dim], sin[table_row + dim])
+                score += shared[EXTRA + dim] * x
+                score += shared[EXTRA + dim + uint32(1)] * y
+                dim = uint32(dim + uint32(2))
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, tables, scalar",
+    parent="rope_v1a",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V1, items 4-5",
+    change="reductions share their result",
+    iterations=10,
+)
+def rope_v1b(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    layout = online_layout(query=problem.hdim)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q",
+            "k",
+            "v",
+            "cos",
+            "sin",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem, **rope_tables(problem)),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,145 @@
+"""RoPE V2: full fusion, cos and sin computed instead of looked up, scalar.
+
+Change from rope_v1c: no tables; powf and `__sincosf` give every pair's rotation, of the query row a pair
+a thread, and of every key again for every query. Scalar loads, as in rope_v1b.
+
+Source: RoPE Fusion Implementation Log, V2, items 9-11.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    EXTRA,
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    dim = uint32(2) * tid
+    while dim < hdim:
+        exponent = float32(uint32(dim)) / float32(hdim)
+        inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+        sin, cos = fast_sincos(float32(query) * inv_freq)
+        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
+        shared[EXTRA + dim] = x
+        shared[EXTRA + dim + uint32(1)] = y
+        dim += uint32(2) * THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            score = float32(0.0)
+            position = float32(tile_start + key)
+            dim = uint32(0)
+            while dim < hdim:
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(position * inv_freq)
+                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+                score += shared[EXTRA + dim] * x
+                score += shared[EXTRA + dim + uint32(1)] * y
+                dim += uint32(2)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, computed, scalar",
+    parent="rope_v1c",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V2, items 9-11",
+    change="powf and fast sine and cosine for every pair of every dot product; no tables, scalar loads",
+)
+def rope_v2(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    layout = online_layout(query=problem.hdim)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

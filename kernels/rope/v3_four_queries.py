@@ -1,0 +1,171 @@
+"""RoPE V3: full fusion, computed, four queries a block.
+
+Change from rope_v2: a block takes four query rows and rotates every key once for all of them; softmax
+and the product with V follow for one query after the other, each with its own pass over V. The running
+maximum and sum of the four are arrays of each thread.
+
+Source: RoPE Fusion Implementation Log, V3, items 12-14.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+QUERIES = 4
+REDUCTION = np.uint32(QUERIES) * BLOCK_K
+EXTRA = REDUCTION + np.uint32(32)
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    first = uint32(QUERIES) * uint32(cuda.blockIdx.x)
+    queries = min(uint32(QUERIES), seq_q - first)
+    head = uint32(cuda.blockIdx.y)
+    q_rows = advance(q, (head * seq_q + first) * hdim)
+    out_rows = advance(out, (head * seq_q + first) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    row = uint32(0)
+    while row < uint32(QUERIES):
+        dim = uint32(2) * tid
+        while dim < hdim:
+            x = float32(0.0)  # what a row behind the last query holds
+            y = float32(0.0)
+            if row < queries:
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(float32(first + row) * inv_freq)
+                x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + uint32(1)], cos, sin)
+            shared[EXTRA + row * hdim + dim] = x
+            shared[EXTRA + row * hdim + dim + uint32(1)] = y
+            dim += uint32(2) * THREADS
+        row += uint32(1)
+    cuda.syncthreads()
+
+    row_max = cuda.local.array(QUERIES, float32)
+    row_sum = cuda.local.array(QUERIES, float32)
+    row = uint32(0)
+    while row < queries:
+        row_max[row] = NEGATIVE_INFINITY
+        row_sum[row] = float32(0.0)
+        row += uint32(1)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            score = cuda.local.array(QUERIES, float32)
+            for i in range(QUERIES):
+                score[i] = float32(0.0)
+            position = float32(tile_start + key)
+            dim = uint32(0)
+            while dim < hdim:
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(position * inv_freq)
+                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+                for i in range(QUERIES):
+                    score[i] += shared[EXTRA + uint32(i) * hdim + dim] * x
+                    score[i] += shared[EXTRA + uint32(i) * hdim + dim + uint32(1)] * y
+                dim += uint32(2)
+            for i in range(QUERIES):
+                shared[SCORES + uint32(i) * BLOCK_K + key] = score[i] * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        row = uint32(0)
+        while row < queries:
+            scores = SCORES + row * BLOCK_K
+            tile_max = NEGATIVE_INFINITY
+            key = tid
+            while key < tile:
+                tile_max = max(tile_max, shared[scores + key])
+                key += THREADS
+            new_max = max(row_max[row], block_max(tile_max, shared, REDUCTION))
+            correction = math.exp(row_max[row] - new_max)
+            tile_sum = float32(0.0)
+            key = tid
+            while key < tile:
+                p = math.exp(shared[scores + key] - new_max)
+                shared[scores + key] = p
+                tile_sum += p
+                key += THREADS
+            row_sum[row] = correction * row_sum[row] + block_sum(tile_sum, shared, REDUCTION)
+
+            dim = tid
+            while dim < hdim:
+                acc = float32(0.0)
+                if tile_start > 0:
+                    acc = out_rows[row * hdim + dim] * correction
+                key = uint32(0)
+                while key < tile:
+                    acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
+                    key += uint32(1)
+                out_rows[row * hdim + dim] = acc
+                dim += THREADS
+            row_max[row] = new_max
+            cuda.syncthreads()
+            row += uint32(1)
+        tile_start += BLOCK_K
+
+    row = uint32(0)
+    while row < queries:
+        dim = tid
+        while dim < hdim:
+            out_rows[row * hdim + dim] = out_rows[row * hdim + dim] / row_sum[row]
+            dim += THREADS
+        row += uint32(1)
+
+
+@register(
+    family="rope",
+    title="Full fusion, four queries a block",
+    parent="rope_v2",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V3, items 12-14",
+    change="four queries a block share each rotated key",
+)
+def rope_v3(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,176 @@
+"""RoPE V5: full fusion, key tiles in shared memory.
+
+Change from rope_v4: a tile of keys is copied to shared memory as it is, and one thread per key rotates
+and multiplies it again; no cos and sin in shared memory. What fits decides the tile, 16, 8 or 4 keys, so
+that many of the 256 threads work on a dot product, in rows that lie a multiple of the banks apart where
+hdim is one.
+
+Source: RoPE Fusion Implementation Log, V5, items 18-20.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
+from ..log import (
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+SHARED_FLOATS = 10_000  # what the log lets a block have
+BLOCKS_K = (16, 8, 4)
+REDUCTION = np.uint32(0)
+EXTRA = np.uint32(32)
+
+
+def tile_keys(hdim: int) -> int:
+    """How many keys a tile holds: as many as fit beside the rest, of the sizes that the log compiled."""
+    rest = 32 + hdim + hdim // 2
+    fitting = min(max((SHARED_FLOATS - rest) // (hdim + 1), 4), 64)
+    return next(size for size in BLOCKS_K if fitting >= size)
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    inv_freq = EXTRA + hdim
+    scores = inv_freq + hdim // uint32(2)
+    keys = scores + block_k
+    pair = tid
+    while pair < hdim // uint32(2):
+        exponent = float32(uint32(2) * pair) / float32(hdim)
+        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
+        pair += THREADS
+    cuda.syncthreads()
+    dim = tid
+    while dim < hdim:
+        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
+        if dim % uint32(2) == 0:
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
+        else:
+            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
+        dim += THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(block_k, seq_k - tile_start)
+        i = tid
+        while i < tile * hdim:
+            key = uint32(i) // hdim
+            dim = uint32(i) % hdim
+            shared[keys + key * hdim + dim] = k_head[(tile_start + key) * hdim + dim]
+            i += THREADS
+        cuda.syncthreads()
+        key = tid
+        while key < tile:
+            k_row = keys + key * hdim
+            score = float32(0.0)
+            position = float32(tile_start + key)
+            pair = uint32(0)
+            while pair < hdim // uint32(2):
+                dim = uint32(2) * pair
+                s, c = fast_sincos(position * shared[inv_freq + pair])
+                x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
+                score += shared[EXTRA + dim] * x
+                score += shared[EXTRA + dim + uint32(1)] * y
+                pair += uint32(1)
+            shared[scores + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[scores + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[scores + key] - new_max)
+            shared[scores + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += block_k
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, key tiles in shared memory",
+    parent="rope_v4",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V5, items 18-20",
+    change="keys staged in shared memory, 4 to 16 at a time; one thread per key",
+)
+def rope_v5(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    block_k = tile_keys(problem.hdim)
+    layout = SharedLayout(
+        reduction=32,
+        query=problem.hdim,
+        inv_freq=problem.hdim // 2,
+        scores=block_k,
+        keys=block_k * problem.hdim,
+    )
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

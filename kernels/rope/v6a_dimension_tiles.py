@@ -1,0 +1,182 @@
+"""RoPE V6, first form: full fusion, tiles of 32 keys by 256 dims in shared memory.
+
+Change from rope_v5: the dims are tiled too, so that 32 keys fit whatever hdim is; each dot product is
+summed over the slices in shared memory. The rows of a tile lie 256 floats apart, so the 32 keys of a
+warp share a bank.
+
+Source: RoPE Fusion Implementation Log, V6, items 21-23.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
+from ..log import (
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+BLOCK_K = np.uint32(32)
+TILE_DIM = np.uint32(256)
+REDUCTION = SCORES + BLOCK_K
+KEYS = REDUCTION + np.uint32(32)
+EXTRA = KEYS + BLOCK_K * TILE_DIM
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    inv_freq = EXTRA + hdim
+    pair = tid
+    while pair < hdim // uint32(2):
+        exponent = float32(uint32(2) * pair) / float32(hdim)
+        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
+        pair += THREADS
+    cuda.syncthreads()
+    dim = tid
+    while dim < hdim:
+        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
+        if dim % uint32(2) == 0:
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
+        else:
+            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
+        dim += THREADS
+    cuda.syncthreads()
+
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            shared[SCORES + key] = float32(0.0)
+            key += THREADS
+        cuda.syncthreads()
+        slice_start = uint32(0)
+        while slice_start < hdim:
+            width = uint32(min(TILE_DIM, hdim - slice_start))
+            i = tid
+            while i < tile * width:
+                key = uint32(i) // width
+                dim = uint32(i) % width
+                shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]
+                i += THREADS
+            cuda.syncthreads()
+            key = tid
+            while key < tile:
+                k_row = KEYS + key * TILE_DIM
+                score = float32(0.0)
+                position = float32(tile_start + key)
+                inv_freq_slice = inv_freq + slice_start // uint32(2)
+                pair = uint32(0)
+                while pair < width // uint32(2):
+                    dim = uint32(2) * pair
+                    s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
+                    score += shared[EXTRA + slice_start + dim] * x
+                    score += shared[EXTRA + slice_start + dim + uint32(1)] * y
+                    pair += uint32(1)
+                shared[SCORES + key] += score
+                key += THREADS
+            cuda.syncthreads()
+            slice_start += TILE_DIM
+        key = tid
+        while key < tile:
+            shared[SCORES + key] *= softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="rope",
+    title="Full fusion, dims tiled too",
+    parent="rope_v5",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V6, items 21-23",
+    change="tiles of 32 keys by 256 dims",
+)
+def rope_v6a(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope", multiple=2)
+    require_full_rotation(problem)
+    layout = SharedLayout(
+        scores=BLOCK_K,
+        reduction=32,
+        keys=BLOCK_K * TILE_DIM,
+        query=problem.hdim,
+        inv_freq=problem.hdim // 2,
+    )
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

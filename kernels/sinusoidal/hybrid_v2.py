@@ -1,0 +1,139 @@
+"""Sinusoidal hybrid V2: K embedded once by its own kernel, Q embedded inside the dot product.
+
+Change from sinusoidal_hybrid_v1: no copy of the embedded query in shared memory; the dot product adds
+the query's embedding from the tables, again for every key.
+
+Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V2".
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import advance, ld4
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+)
+from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from .separate_float4 import launch_embed
+from .tables import sinusoidal_tables
+
+
+def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+    sin_q = advance(sin, query * hdim)
+    cos_q = advance(cos, query * hdim)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < hdim:
+                a = ld4(q_row, dim)
+                s = ld4(sin_q, dim)
+                c = ld4(cos_q, dim)
+                b = ld4(k_row, dim)
+                score += (a.x + s.x) * b.x + (a.y + c.y) * b.y + (a.z + s.z) * b.z + (a.w + c.w) * b.w
+                dim += uint32(4)
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+@register(
+    family="sinusoidal",
+    title="Hybrid: K embedded before, Q in the dot product",
+    parent="sinusoidal_hybrid_v1",
+    baseline="sinusoidal_separate_float4",
+    source='Sinusoidal Hybrid Optimization Analysis, "Hybrid V2"',
+    change="Q embedded from the tables for every key, not once into shared memory",
+    iterations=100,
+)
+def sinusoidal_hybrid_v2(problem: Problem) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "sinusoidal")
+    attend = Launch(
+        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q",
+            "k_embedded",
+            "v",
+            "sin",
+            "cos",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=online_layout(),
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem)),
+        (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,159 @@
+"""Sinusoidal, separate, scalar: embed Q, embed K, then attention; three launches, no sync.
+
+What the write-up compares its fused versions V1 to V5 with. Every load and store moves one float32, in
+the attention kernel too.
+
+Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate".
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import advance
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+)
+from ..version import Buffer, Kernel, Launch, Plan, Problem, register
+from .tables import sinusoidal_tables
+
+
+def embed_tokens(x, sin, cos, embedded, seq, hdim):
+    token = uint32(cuda.blockIdx.x)
+    position = token % seq
+    dim = uint32(cuda.threadIdx.x)
+    while dim < hdim:
+        if dim % uint32(2) == 0:
+            embedding = sin[position * hdim + dim]
+        else:
+            embedding = cos[position * hdim + dim]
+        embedded[token * hdim + dim] = x[token * hdim + dim] + embedding
+        dim += THREADS
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < hdim:
+                score += q_row[dim] * k_row[dim]
+                dim = uint32(dim + uint32(1))
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim += THREADS
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim += THREADS
+
+
+def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the sinusoidal embedding to every token of buffer `x` into `embedded`: one block a token."""
+    return Launch(
+        Kernel(embed_tokens, (FLOATS,) * 4 + (UINT,) * 2),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=(x, "sin", "cos", embedded, problem.seq_q, problem.hdim),
+    )
+
+
+@register(
+    family="sinusoidal",
+    title="Separate, scalar",
+    source='Fusing Positional Embeddings into Attention Kernels, "Baseline Separate"',
+    iterations=100,
+)
+def sinusoidal_separate_scalar(problem: Problem) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "sinusoidal", multiple=2)
+    attend = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q_embedded",
+            "k_embedded",
+            "v",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=online_layout(),
+    )
+    return Plan(
+        problem,
+        attention_buffers(
+            problem,
+            q_embedded=Buffer(problem.q_shape),
+            k_embedded=Buffer(problem.kv_shape),
+            **sinusoidal_tables(problem),
+        ),
+        (
+            launch_embed(problem, "q", "q_embedded"),
+            launch_embed(problem, "k", "k_embedded"),
+            attend,
+        ),
+        hazards=(reduction_race("attention"),),
+    )

@@ -1,0 +1,369 @@
+"""Claims and their verdicts: what claims.yml may say, how a verdict comes about, and that it follows the data."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from analysis import claims, facts
+from analysis.claims import FAILS, HOLDS, IN_PART, UNDECIDED, Test, combine, decide, judge, load, verdicts
+from analysis.data import MEASURED, DataError, append_rows, known_gpus, problem_columns, read_table, write_table
+from analysis.evidence import CEILINGS, Ratio, today
+from analysis.facts import Facts, Undecided
+from kernels import VERSIONS, Problem
+
+Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
+LEDGER = {"A": 23, "B": 22, "C": 28, "D": 2, "E": 18}
+PARTIAL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
+FULL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=512)
+ONE = {
+    "id": "A-01",
+    "claim": "it is faster",
+    "sources": [{"document": "RoPE Fusion Implementation Log", "place": "V1 item 1; line 15"}],
+    "decides": [{"note": "a ratio", "measure": 'speed("rope_v7", "rope_separate", 512)', "published": 1.4}],
+}
+
+
+# ---------------------------------------------------------------- claims.yml
+
+
+def test_every_claim_is_there_once_and_every_verdict_is_left_to_the_data() -> None:
+    ids = [claim.id for claim in load()]
+    assert ids == [f"{letter}-{number:02d}" for letter, last in LEDGER.items() for number in range(1, last + 1)]
+    for claim in load():
+        assert claim.sources and claim.claim.endswith(".") and len(claim.quote) < 90
+        assert any(test.role == "test" for test in claim.tests), f"{claim.id} has no test that decides it"
+
+
+def test_wanted_versions_are_named_by_a_test_and_do_not_exist_yet() -> None:
+    wanted = set(yaml.safe_load(claims.CLAIMS.read_text(encoding="utf-8"))["wanted"])
+    named = {version for claim in load() for test in claim.tests for version in claims.versions_of(test)}
+    assert wanted <= named
+    assert not wanted & set(VERSIONS), "these are registered now: take them off the list"
+
+
+def ledger(tmp_path: Path, *entries: dict) -> Path:
+    path = tmp_path / "claims.yml"
+    path.write_text(yaml.safe_dump({"wanted": {"rope_v9": "something"}, "claims": list(entries)}))
+    return path
+
+
+def test_tests_that_differ_in_a_name_are_stated_once(tmp_path: Path) -> None:
+    each = {
+        "note": "at {hdim}",
+        "measure": 'us("rope_v9", hdim) / said(row)',
+        "most": 'said("N003")',
+        "each": {"hdim": [128, 512], "row": ["N003", "N008"]},
+    }
+    (claim,) = load(ledger(tmp_path, {**ONE, "decides": [each]}))
+    assert [test.note for test in claim.tests] == ["at 128", "at 512"]
+    assert [claims.versions_of(test) for test in claim.tests] == [{"rope_v9"}] * 2
+
+
+def measured(text: str, **rule: object) -> dict:
+    return {"decides": [{"note": "n", "measure": text, **(rule or {"least": 1})}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"id": "F-01"}, "an id is a letter from A to E and two digits"),
+        ({"verdict": "holds"}, "'verdict' is unknown; allowed: id, claim, sources, decides, quote, contradicts"),
+        ({"sources": [{"document": "A Diary", "place": "p. 1"}]}, "document is 'A Diary'; allowed: Fusing"),
+        ({"contradicts": ["B-01"]}, "it contradicts 'B-01', which does not contradict it"),
+        ({"decides": []}, "nothing decides it"),
+        ({"decides": [{"note": "n"}]}, "entry 1 of decides: 'measure' is missing"),
+        (measured("1", least=1, most=2), "exactly one of published, least, most, between, equals is due"),
+        (measured("1", between=[1]), "between has 1 bounds"),
+        (measured("1", least=1, digits=2), "digits belong to equals, not to least"),
+        (measured("1", least=1, role="hunch"), "role is 'hunch'; allowed: test, premise, figure"),
+        (measured("1", least=1, each={"a": [1, 2], "b": [1]}), "the values of each are lists of one length"),
+        (measured("hdim", least=1), "'hdim' is not among the names of each: none"),
+        (measured("open('x')", least=1), "functions are: us, speed, "),
+        (measured("us.__class__", least=1), "is neither a call, a name, a constant nor arithmetic"),
+        (measured("(lambda: 1)()", least=1), "functions are: us, speed, "),
+        (measured("[1, 2]", least=1), "is neither a call, a name, a constant nor arithmetic"),
+        (measured("us('rope_v7', 512", least=1), "is no expression"),
+        (measured("us('rope_v77', 512)", least=1), "'rope_v77' is neither registered nor listed under wanted"),
+        (measured("said('N9999')", least=1), "published.csv has no row N9999"),
+        (measured("1", least="said('N9999')"), "published.csv has no row N9999"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_claim_and_what_is_allowed(tmp_path: Path, change: dict, says: str) -> None:
+    path = ledger(tmp_path, {**ONE, **change})
+    with pytest.raises(DataError) as error:
+        load(path)
+    assert f"{path}, {change.get('id', 'A-01')}" in str(error.value) and says in str(error.value)
+
+
+def test_an_id_is_taken_once_and_a_broken_file_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"claims\.yml, A-01: the id is taken"):
+        load(ledger(tmp_path, ONE, ONE))
+    with pytest.raises(DataError, match=r"absent\.yml: no such file"):
+        load(tmp_path / "absent.yml")
+    (tmp_path / "claims.yml").write_text("claims: [")
+    with pytest.raises(DataError, match=r"claims\.yml: while parsing"):
+        load(tmp_path / "claims.yml")
+
+
+# ---------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "bounds", "interval", "outcome"),
+    [
+        ("published", [1.4], (1.41, 1.49), HOLDS),  # within 10 % of it
+        ("published", [1.4], (1.10, 1.20), IN_PART),  # the same side of 1
+        ("published", [1.4], (1.60, 1.90), IN_PART),
+        ("published", [1.4], (0.98, 1.02), FAILS),  # a tie
+        ("published", [1.4], (0.80, 0.90), FAILS),  # the other side
+        ("published", [1.4], (0.90, 1.20), UNDECIDED),
+        ("published", [1.4], (1.01, 1.20), UNDECIDED),  # a tie, or the same side
+        ("published", [0.6], (0.62, 0.65), HOLDS),
+        ("published", [0.6], (0.80, 0.90), IN_PART),
+        ("published", [0.6], (1.00, 1.10), FAILS),
+        ("published", [0.6], (0.90, 1.10), UNDECIDED),
+        ("published", [1.05], (0.96, 0.965), FAILS),  # within 10 %, but slower where faster is claimed
+        ("published", [1.0], (0.95, 1.05), HOLDS),
+        ("published", [1.0], (1.12, 1.20), FAILS),
+        ("published", [1.0], (0.99, 1.20), UNDECIDED),
+        ("published", [1.1, 1.45], (1.05, 1.50), HOLDS),  # a range, 10 % around it
+        ("published", [1.1, 1.45], (1.70, 1.80), IN_PART),
+        ("published", [1.1, 1.45], (0.80, 0.90), FAILS),
+        ("least", [1.03], (1.03, 1.05), HOLDS),
+        ("least", [1.03], (0.99, 1.02), FAILS),
+        ("least", [1.03], (1.00, 1.05), UNDECIDED),
+        ("most", [0.5], (0.1, 0.4), HOLDS),
+        ("most", [0.5], (0.6, 0.7), FAILS),
+        ("between", [0.9, 1.1], (0.95, 1.05), HOLDS),
+        ("between", [0.9, 1.1], (1.05, 1.15), UNDECIDED),
+        ("between", [0.9, 1.1], (1.15, 1.25), FAILS),
+        ("equals", [4160], (4160, 4160), HOLDS),
+        ("equals", [4160], (4161, 4161), FAILS),
+        ("least", [1.03], (float("nan"), float("nan")), UNDECIDED),
+    ],
+)
+def test_an_outcome_follows_from_the_interval(rule: str, bounds: list, interval: tuple, outcome: str) -> None:
+    assert decide(rule, bounds, Ratio(sum(interval) / 2, *interval)) == outcome
+
+
+def test_a_printed_number_is_met_by_what_rounds_to_it() -> None:
+    assert decide("equals", [16.8e6], Ratio(*(16_777_216.0,) * 3), digits=3) == HOLDS
+    assert decide("equals", [16.8e6], Ratio(*(16_777_216.0,) * 3)) == FAILS
+    assert decide("equals", [0.47], Ratio(*(0.4651,) * 3), digits=2) == HOLDS
+
+
+T, P, F = "test", "premise", "figure"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        ([(HOLDS, T), (HOLDS, T)], HOLDS),
+        ([(FAILS, T), (FAILS, T)], FAILS),
+        ([(HOLDS, T), (FAILS, T)], IN_PART),
+        ([(IN_PART, T), (HOLDS, T)], IN_PART),
+        ([(IN_PART, T), (FAILS, T)], IN_PART),
+        ([(HOLDS, T), (UNDECIDED, T)], IN_PART),
+        ([(FAILS, T), (UNDECIDED, T)], FAILS),
+        ([(UNDECIDED, T)], UNDECIDED),
+        ([(HOLDS, P), (UNDECIDED, T)], UNDECIDED),  # the effect is there, its cause unknown
+        ([(FAILS, P), (HOLDS, T)], FAILS),  # no effect to explain
+        ([(FAILS, P), (HOLDS, P), (HOLDS, T)], IN_PART),
+        ([(HOLDS, P), (HOLDS, T)], HOLDS),
+        ([(HOLDS, P), (FAILS, T)], FAILS),
+        ([(UNDECIDED, P), (HOLDS, T)], IN_PART),
+        ([(HOLDS, F), (UNDECIDED, T)], UNDECIDED),
+        ([(FAILS, F), (HOLDS, T)], IN_PART),
+        ([(FAILS, F), (FAILS, T)], FAILS),
+    ],
+)
+def test_a_verdict_follows_from_the_outcomes(outcomes: list[tuple[str, str]], verdict: str) -> None:
+    assert combine(outcomes) == verdict
+
+
+# ---------------------------------------------------------------- evidence
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GPU on which rope_v7 took half as long as rope_separate, and nothing is counted."""
+    gpu = {"name": "T", "slug": "t", "compute_capability": "9.0", "sms": 2, "ceilings": dict.fromkeys(CEILINGS, 2.0)}
+    (tmp_path / "gpu.json").write_text(json.dumps(gpu))
+    for name, table in (("COUNTS", "counts"), ("RESOURCES", "resources")):
+        monkeypatch.setattr(facts, name, tmp_path / f"{table}.csv")
+    words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
+    numbers = {"complete": True, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
+    run = {**dict.fromkeys((*words, "started_at", "finished_at"), "x"), **numbers, "run": "r", "study": "log"}
+    append_rows(tmp_path / "runs.csv", "runs", [run])
+    for version, times in (("rope_separate", [20.0, 22.0, 40.0]), ("rope_v7", [10.0, 11.0, 20.1])):
+        for problem in (PARTIAL, FULL):
+            mine = {"run": "r", "study": "log", "version": version, "source_hash": today(version), "status": "ok"}
+            mine |= {**problem_columns(problem), "measured_at": "x"}
+            check = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "inputs": "uniform"}
+            append_rows(tmp_path / "checks.csv", "checks", [{**mine, **check}])
+            timed = [
+                {**mine, "process": process, "timer": "device_warm", "median_us": us}
+                for process, us in enumerate(times, start=1)
+            ]
+            append_rows(tmp_path / "timings.csv", "timings", timed)
+    return tmp_path
+
+
+def outcome(folder: Path, measure: str, rule: str = "least", bound: str = "1") -> dict:
+    return judge(Test("n", measure, rule, (bound,)), Facts(folder))
+
+
+def test_a_ratio_is_taken_within_a_process(folder: Path) -> None:
+    found = outcome(folder, 'speed("rope_v7", "rope_separate", 512)', "published", "2")
+    assert found["outcome"] == HOLDS and found["measured"] == pytest.approx(1.997, abs=1e-3)
+    assert found["low"] > 1.98 and found["high"] < 2.02, "the spread of the times themselves is no matter"
+    assert found["evidence"] == "timings of log, run r"
+    gap = outcome(folder, '(us("rope_separate", 512) - us("rope_v7", 512)) / us("rope_separate", 512)')
+    assert gap["measured"] == pytest.approx(0.5, abs=0.01) and gap["outcome"] == FAILS
+
+
+def test_exact_numbers_have_no_interval(folder: Path) -> None:
+    found = outcome(folder, 'launches("rope_separate", 512) * ceiling("read_gb_s")', "equals", "6")
+    assert found["outcome"] == HOLDS and found["measured"] == 6 and "low" not in found
+    assert found["evidence"] == "plans; gpu.json"
+
+
+def test_one_process_decides_nothing(folder: Path) -> None:
+    timings = read_table(folder / "timings.csv", "timings").to_dict("records")
+    write_table(folder / "timings.csv", "timings", [row for row in timings if row["process"] == 1])
+    found = outcome(folder, 'speed("rope_v7", "rope_separate", 512)')
+    assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
+    assert found["measured"] == 2
+
+
+def test_stale_evidence_is_shown_so(folder: Path) -> None:
+    for table in ("checks", "timings"):
+        rows = read_table(folder / f"{table}.csv", table).to_dict("records")
+        changed = [row | {"source_hash": "0" * 16} if row["version"] == "rope_v7" else row for row in rows]
+        write_table(folder / f"{table}.csv", table, changed)
+    assert outcome(folder, 'us("rope_v7", 512)')["evidence"] == "timings of log, run r; stale: rope_v7"
+    assert outcome(folder, 'us("rope_separate", 512)')["evidence"] == "timings of log, run r"
+
+
+@pytest.mark.parametrize(
+    ("measure", "why"),
+    [
+        ('us("rope_v9", 512)', "rope_v9 is not measured"),
+        ('speed("rope_v9", "rope_v7", 512, study="ablation")', "study ablation is not measured"),
+        ('us("rope_v7", 1024)', "rope_v7: nothing at hdim 1024"),
+        ('us("rope_v7", 512, timer="launched")', "rope_v7 has no time by launched on rope B1 H4 S64 D512 R128"),
+        ('count("rope_v7", "barriers", 512)', "counts of rope_v7 are not recorded"),
+        ('counter("rope_v7", "dram__bytes_read.sum", 512)', "counters of rope_v7 are not recorded"),
+        ('resource("rope_v7", "registers", 512)', "resources of rope_v7 are not recorded"),
+        ('launches("rope_v9", 512)', "there is no rope_v9"),
+        ('launches("rope_v3", 4096)', "rope_v3 refuses hdim 4096: hdim 4096 needs 66,688 B"),
+        ('ceiling("speed_of_light")', "ceiling speed_of_light is not measured"),
+        ('1 / status("rope_v7", 512, "wrong")', "it divides by a count of zero"),
+    ],
+)
+def test_what_cannot_be_had_is_undecided_and_says_why(folder: Path, measure: str, why: str) -> None:
+    found = outcome(folder, measure)
+    assert found["outcome"] == UNDECIDED and found["reason"].startswith(why)
+
+
+def test_a_question_about_several_problems_is_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match="'colour' does not choose a problem"):
+        outcome(folder, 'us("rope_v7", 512, colour=1)')
+    with pytest.raises(DataError, match=r"the emulator counts nothing called 'inst\.fmma'"):
+        outcome(folder, 'count("rope_v7", "inst.fmma", 512)')
+    with pytest.raises(DataError, match="may be any of: fp16 B1 H8 S512 D64; fp16 B2"):
+        both = [Problem("fp16", 1, 8, seq_q=512, hdim=64), Problem("fp16", 2, 8, seq_q=512, hdim=64)]
+        facts._choose(both, ("fp16_phase4",), 64, {})
+
+
+def test_counts_and_counters_are_found_by_launch(folder: Path) -> None:
+    common = {"version": "rope_separate", **problem_columns(PARTIAL), "source_hash": today("rope_separate")}
+    counted = {"warp_inst": (10, 10, 50), "barriers": (1, 2, 4)}
+    rows = [
+        {**common, "target": "sm_90", "launch": launch, "counter": counter, "value": value}
+        for counter, values in counted.items()
+        for launch, value in enumerate(values)
+    ]
+    append_rows(folder / "counts.csv", "counts", rows)
+    profiled = {"dram__bytes_read.sum": (1.0, 2.0, 4.0), "lts__t_sector_hit_rate.pct": (10.0, 20.0, 40.0)}
+    common |= {"run": "r", "study": "log", "kernel": "k"}
+    rows = [
+        {**common, "launch": launch, "metric": metric, "value": value}
+        for metric, values in profiled.items()
+        for launch, value in enumerate(values)
+    ]
+    append_rows(folder / "counters.csv", "counters", rows)
+    known = Facts(folder)
+    assert known.count("rope_separate", "barriers", 512) == 7
+    assert known.count("rope_separate", "barriers", 512, launch=1) == 2
+    assert known.count("rope_separate", "inst.mufu.sin", 512) == 0
+    with pytest.raises(Undecided, match="events of rope_separate are not counted"):
+        known.count("rope_separate", "event.rotation", 512)
+    assert known.counter("rope_separate", "dram__bytes_read.sum", 512) == 7
+    assert known.counter("rope_separate", "lts__t_sector_hit_rate.pct", 512) == 40
+    assert known.counter("rope_separate", "lts__t_sector_hit_rate.pct", 512, launch=0) == 10
+    assert known.used == {"counts": None, "counters": None} and not known.stale
+
+
+def test_shared_memory_is_that_of_the_plan_or_of_its_refusal(folder: Path) -> None:
+    known = Facts(folder)
+    assert known.shared_bytes("rope_v7", 512) == 4 * (96 + 512 + 64)
+    assert known.shared_bytes("rope_v7", 512, "query") == 4 * 512
+    assert known.shared_bytes("attention_async_double_buffer", 512) == 534_944
+
+
+# ---------------------------------------------------------------- the recorded verdicts
+
+
+def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_path: Path) -> None:
+    """The baseline of attention made ten times as fast."""
+    copy = tmp_path / "planted"
+    shutil.copytree(MEASURED / "nvidia-h200", copy)
+    before = verdicts(copy)
+    timings = read_table(copy / "timings.csv", "timings")
+    planted = timings["version"] == "attention_baseline"
+    timings.loc[planted, "median_us"] = timings.loc[planted, "median_us"].astype(float) / 10
+    write_table(copy / "timings.csv", "timings", timings.to_dict("records"))
+    after = verdicts(copy)
+    given = [{row["claim_id"]: row["verdict"] for row in rows} for rows in (before, after)]
+    assert given[0]["A-01"] != FAILS and given[1]["A-01"] == FAILS
+    naming = {
+        claim.id for claim in load() if any("attention_baseline" in claims.versions_of(test) for test in claim.tests)
+    }
+    assert {old["claim_id"] for old, new in zip(before, after, strict=True) if old != new} <= naming
+    assert naming < given[0].keys()
+
+
+@pytest.mark.parametrize("gpu", known_gpus())
+def test_the_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
+    write_table(tmp_path / "verdicts.csv", "verdicts", verdicts(MEASURED / gpu))
+    recorded = (MEASURED / gpu / "verdicts.csv").read_text(encoding="utf-8")
+    assert recorded == (tmp_path / "verdicts.csv").read_text(encoding="utf-8"), "make claims brings them up to date"
+
+
+@pytest.mark.parametrize("gpu", known_gpus())
+def test_every_claim_has_one_verdict_and_every_doubt_a_reason(gpu: str) -> None:
+    recorded = read_table(MEASURED / gpu / "verdicts.csv", "verdicts")
+    assert (recorded.groupby("claim_id")["verdict"].nunique() == 1).all()
+    assert list(dict.fromkeys(recorded["claim_id"])) == [claim.id for claim in load()]
+    assert set(recorded["verdict"]) | set(recorded["outcome"]) <= set(claims.VERDICTS)
+    doubts = recorded["outcome"] == UNDECIDED
+    assert recorded.loc[doubts, "reason"].notna().all() and recorded.loc[~doubts, "reason"].isna().all()
+    assert recorded.loc[~doubts, "measured"].notna().all()
+
+
+def test_the_command_writes_them_and_names_an_unknown_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert claims.main(["--gpu", "abacus"]) == 1
+    assert "claims: no GPU called 'abacus' has been measured" in capsys.readouterr().err
+    monkeypatch.setattr(claims, "gpu_folder", lambda slug: tmp_path / slug)
+    monkeypatch.setattr(claims, "load", list)
+    shutil.copytree(MEASURED / "nvidia-h200", tmp_path / "nvidia-h200")
+    assert claims.main(["--gpu", "nvidia-h200"]) == 0
+    assert capsys.readouterr().out.startswith("[claims] 0 claims: 0 holds, 0 holds in part")
+    assert isinstance(pd.read_csv(tmp_path / "nvidia-h200" / "verdicts.csv"), pd.DataFrame)

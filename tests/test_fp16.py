@@ -1,0 +1,174 @@
+"""Half precision: its truth and allowance, its kernels in the emulator, and the peers that came with it."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from analysis.gpu import TILE, tile_product
+from kernels import Problem, Unsupported, version
+from kernels.reference import INPUTS, make_inputs, trial
+from kernels.runtime.compile import compile_ptx, resources
+from kernels.runtime.emulator import run
+from kernels.runtime.emulator.memory import SharedMemory
+from kernels.version import Kernel
+
+SHARED_BYTES = {"fp16_minimal": 768, "fp16_phase4": 36_896, "fp16_phase6_iter1": 20_480, "fp16_phase6_iter2": 28_928}
+
+
+def problem_for(name: str, batch: int = 1, heads: int = 1, seq: int = 64) -> Problem:
+    return Problem("fp16", batch, heads, seq_q=seq, hdim=64, dtype="float16", causal="phase6" in name)
+
+
+def halves(inputs: dict[str, np.ndarray]) -> list[torch.Tensor]:
+    return [torch.from_numpy(inputs[name]).half() for name in "qkv"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_the_truth_is_that_of_rounded_inputs_and_the_allowance_that_of_one_rounding(kind: str, causal: bool) -> None:
+    problem = Problem("fp16", 1, 2, seq_q=96, hdim=64, dtype="float16", causal=causal)
+    case = trial(problem, kind)
+    q, k, v = halves(case.inputs)
+    for name, half in zip("qkv", (q, k, v)):
+        assert np.array_equal(half.float().numpy(), case.inputs[name]) and case.inputs[name].dtype == np.float32
+    exact = scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
+    torch.testing.assert_close(case.truth, exact, rtol=0, atol=1e-12)
+    assert case.judge(scaled_dot_product_attention(q, k, v, is_causal=causal)).status == "ok"
+    half_a_step = float(torch.finfo(torch.float16).eps) / 2 * float(case.truth.abs().max())
+    assert half_a_step < case.allowed_abs_err < 5 * half_a_step
+    for forgotten in ({"is_causal": not causal}, {"is_causal": causal, "scale": 1.0}):
+        assert case.judge(scaled_dot_product_attention(q, k, v, **forgotten)).status == "wrong"
+
+
+def test_inputs_of_other_dtypes_are_rounded_to_theirs() -> None:
+    given = {
+        dtype: make_inputs(Problem("fp16", seq_q=8, hdim=64, dtype=dtype), "sharp")["q"]
+        for dtype in ("float32", "float16", "bfloat16")
+    }
+    for dtype, values in given.items():
+        assert np.array_equal(torch.from_numpy(values).to(getattr(torch, dtype)).float().numpy(), values)
+        np.testing.assert_allclose(values, given["float32"], rtol=2**-8)
+
+
+@pytest.mark.parametrize("batch, heads, seq, kind", [(2, 1, 64, "uniform"), (1, 1, 128, "sharp")])
+@pytest.mark.parametrize("name", SHARED_BYTES)
+def test_version_has_the_status_and_the_hazards_it_declares(
+    name: str, batch: int, heads: int, seq: int, kind: str
+) -> None:
+    plan = version(name)(problem_for(name, batch, heads, seq))
+    case = trial(plan.problem, kind)
+    report = run(plan, case.inputs, schedule="in step")
+    assert case.judge(torch.from_numpy(report.out)).status == plan.expected
+    found = {(finding.kind, finding.kernel, finding.place) for finding in report.findings}
+    assert found == {(hazard.kind, hazard.kernel, hazard.place) for hazard in plan.hazards}
+
+
+@pytest.mark.parametrize(
+    "start, share", [(float("nan"), 3 / 32), (0.0, 0.0), (60.0, 0.0), (500.0, 3 / 32), (-500.0, 3 / 32)]
+)
+def test_phase4_is_right_where_shared_memory_starts_near_the_scores(monkeypatch, start: float, share: float) -> None:
+    class Started(SharedMemory):
+        def __init__(self, *arguments) -> None:
+            super().__init__(*arguments)
+            self.data.view(np.float32)[:] = start
+
+    monkeypatch.setattr(sys.modules["kernels.runtime.emulator.execute"], "SharedMemory", Started)
+    plan = version("fp16_phase4")(problem_for("fp16_phase4"))
+    case = trial(plan.problem, "sharp")
+    out = run(plan, case.inputs, schedule="in step").out
+    verdict = case.judge(torch.from_numpy(out))
+    assert verdict.nan_share == share and verdict.max_abs_err <= case.allowed_abs_err
+    rows = np.flatnonzero(np.isnan(out[0, 0]).any(axis=1)) % 32
+    assert set(rows) == ({1, 2, 3} if share else set())
+
+
+@pytest.mark.parametrize("name, nbytes", SHARED_BYTES.items())
+def test_kernels_keep_where_the_log_says_and_convert_with_one_instruction(name: str, nbytes: int) -> None:
+    (launch,) = version(name)(problem_for(name)).launches
+    text = compile_ptx(launch.kernel)
+    assert launch.shared_bytes == nbytes
+    assert ".f64" not in text and "call" not in text
+    assert "cvt.f32.f16" in text and "cvt.rn.f16.f32" in text
+    assert ("ld.global.v4" in text) == (name != "fp16_minimal")
+    assert ("ex2.approx.ftz" in text and "div.approx" in text) == launch.kernel.fast_math == (name != "fp16_minimal")
+    used = resources(launch.kernel, "sm_90")
+    output = 4 * 32 * 64  # of a thread for every row of its block
+    assert used.spill_bytes == 0
+    assert used.stack_bytes == {"fp16_phase4": 2 * 4 * 8, "fp16_phase6_iter1": output}.get(name, 0)
+    if "phase6" in name:
+        assert re.search(r"\.maxntid 256.*\s*\.minnctapersm 2\b", text)
+        assert used.registers <= 65_536 // (2 * 256)
+
+
+def test_launch_bounds_are_what_is_given() -> None:
+    def nothing() -> None:
+        pass
+
+    assert Kernel(nothing, ()).launch_bounds is None
+    assert Kernel(nothing, (), max_threads=64).launch_bounds == (64,)
+    assert Kernel(nothing, (), max_threads=64, min_blocks=3).launch_bounds == (64, 3)
+    with pytest.raises(ValueError, match="min_blocks of nothing is 3; it needs max_threads"):
+        _ = Kernel(nothing, (), min_blocks=3).launch_bounds
+
+
+@pytest.mark.parametrize("name", SHARED_BYTES)
+def test_other_problems_are_refused(name: str) -> None:
+    causal = "phase6" in name
+    usual = {"seq_q": 64, "hdim": 64, "dtype": "float16", "causal": causal}
+    for other, message in [
+        ({"dtype": "bfloat16"}, "dtype is bfloat16; this version takes float16"),
+        ({"dtype": "float32"}, "dtype is float32; this version takes float16"),
+        ({"hdim": 128}, "hdim is 128; this version takes 64"),
+        ({"seq_q": 96}, "seq_k is 96; it must be a multiple of 64"),
+        ({"seq_k": 128}, "seq_q is 64 and seq_k 128"),
+        ({"heads": 4, "kv_heads": 2}, "kv_heads is 2; it must equal heads, 4"),
+        ({"causal": not causal}, f"causal is {int(not causal)}; this version {'always' if causal else 'has no mask'}"),
+    ]:
+        with pytest.raises(Unsupported, match=message):
+            version(name)(Problem("fp16", **{**usual, **other}))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["torch_sdpa_fp16", "torch_sdpa_fp16_math"])
+def test_peers_compute_in_half_precision(name: str, causal: bool) -> None:
+    problem = Problem("fp16", 2, 2, seq_q=40, hdim=32, dtype="float16", causal=causal)
+    case = trial(problem, "sharp")
+    plan = version(name)(problem)
+    out = plan.call(*halves(case.inputs))
+    assert out.dtype == torch.float16 and case.judge(out).status == "ok"
+    assert {buffer.dtype for buffer in plan.buffers.values()} == {"float16"}
+
+
+@pytest.mark.parametrize("suffix", ["", "_flash", "_cudnn", "_efficient", "_math"])
+def test_half_precision_peers_refuse_another_dtype(suffix: str) -> None:
+    with pytest.raises(Unsupported, match="dtype is bfloat16; this peer takes float16"):
+        version(f"torch_sdpa_fp16{suffix}")(Problem("fp16", hdim=64, dtype="bfloat16"))
+
+
+@pytest.mark.parametrize(
+    "name", ["torch_matmul_softmax", "torch_sinusoidal_sdpa", "torch_sinusoidal_compiled_sdpa_math"]
+)
+def test_fp32_peers_do_the_whole_job(name: str) -> None:
+    case = trial(Problem(version(name).family, 2, 2, seq_q=9, hdim=32), "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+    call = version(name)(Problem(version(name).family, 2, 2, seq_q=9, hdim=32)).call
+    for _ in range(2):  # the second call has its tables
+        assert case.judge(call(q, k, v)).status == "ok"
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_the_tile_product_is_an_eighth_of_a_product(tiles: int) -> None:
+    rows, columns, depth = TILE
+    batch = (tiles,) if tiles > 1 else ()
+    torch.manual_seed(0)
+    out = tile_product(tiles, "cpu")()
+    torch.manual_seed(0)
+    a, b = torch.randn(*batch, rows, depth).half(), torch.randn(*batch, columns, depth).half()
+    expected = a.double() @ b.double().transpose(-1, -2) / 8
+    torch.testing.assert_close(out.double(), expected, rtol=2**-10, atol=2**-14)
