@@ -39,6 +39,7 @@ from kernels.runtime.identity import source_hash
 
 from .data import (
     MEASURED,
+    SCHEMAS,
     STATUSES,
     DataError,
     append_rows,
@@ -251,6 +252,13 @@ def _compile_all(pairs: Iterable[Pair], target: str) -> None:
 # ---------------------------------------------------------------- the run and its files
 
 
+@functools.lru_cache(maxsize=4)
+def _records(path: Path, table: str, changed: int) -> list[Row]:
+    """The rows of a file that was last changed at `changed`. Raises: DataError."""
+    frame = read_table(path, table)
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 class Run:
     """One run of a study on one GPU: its files, what they hold, what is still to do."""
 
@@ -259,6 +267,7 @@ class Run:
     ) -> None:
         self.study = chosen
         self.started_at = started or now()
+        self._tables: dict[tuple[str, str], list[Row]] = {}
         self.gpu = gpu
         self.folder = folder or MEASURED / gpu["slug"]
         self.started = time.monotonic()
@@ -269,10 +278,7 @@ class Run:
 
     def _read(self, table: str) -> list[Row]:
         path = self.folder / f"{table}.csv"
-        if not path.exists():
-            return []
-        frame = read_table(path, table)
-        return frame.astype(object).where(frame.notna(), None).to_dict("records")
+        return _records(path, table, path.stat().st_mtime_ns) if path.exists() else []
 
     def _latest(self) -> Row | None:
         """The latest run of this study, unless driver or software have changed since it began."""
@@ -307,17 +313,24 @@ class Run:
         write_table(self.folder / "runs.csv", "runs", [*others, self.row])
 
     def append(self, table: str, row: Row) -> None:
-        append_rows(self.folder / f"{table}.csv", table, [{"run": self.id, **row}])
+        mine, row = self._mine(table), {**dict.fromkeys(c.name for c in SCHEMAS[table]), "run": self.id, **row}
+        append_rows(self.folder / f"{table}.csv", table, [row])
+        mine.append(row)
+
+    def _mine(self, table: str) -> list[Row]:
+        """Rows of this run: read once, and what is appended since."""
+        if (self.id, table) not in self._tables:
+            self._tables[self.id, table] = [
+                row for row in self._read(table) if row["run"] == self.id and row["study"] == self.study.name
+            ]
+        return self._tables[self.id, table]
 
     def rows(self, table: str) -> list[Row]:
         """Rows of this run whose code is today's."""
         return [
             row
-            for row in self._read(table)
-            if row["run"] == self.id
-            and row["study"] == self.study.name
-            and row["version"] in VERSIONS
-            and row["source_hash"] == source_hash(VERSIONS[row["version"]])
+            for row in self._mine(table)
+            if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
         ]
 
     def pairs(self) -> list[Pair]:
