@@ -107,7 +107,10 @@ def _check(pair: Pair, kind: str) -> dict[str, Any]:
         torch.cuda.synchronize()
         return {"status": "unsupported", "reason": str(error).splitlines()[0]}
     status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
-    if verdict.status != plan.expected and not plan.unspecified:
+    races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
+    if status == "wrong" and plan.expected == "ok" and races:
+        reason = f"a race shows: {'; '.join(races)}"
+    elif status != plan.expected and not plan.unspecified:
         status = "error"
         reason = (
             f"declared {plan.expected}, found {verdict.status}: max_abs_err {verdict.max_abs_err:.3g}, "

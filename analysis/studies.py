@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
@@ -41,7 +41,7 @@ def _log() -> Iterator[Problem]:
     yield Problem("attention", 1, 1, seq_q=8, hdim=16384)
 
 
-def _at(hdims: Iterable[int], batch: int, heads: int, seq: int) -> Iterator[Problem]:
+def _at(hdims: Sequence[int], batch: int, heads: int, seq: int) -> Iterator[Problem]:
     for family in ("attention", "sinusoidal", "rope"):
         for hdim in hdims:
             yield from _shape(family, hdim, batch, heads, seq)
@@ -59,8 +59,8 @@ STUDIES = {
     study.name: study
     for study in (
         Study("log", "The shapes of the documents, all timers", tuple(_log()), TIMERS),
-        Study("controlled", "Only the head dim varies", tuple(_at((2**n for n in range(7, 15)), 1, 4, 64)), WARM),
-        Study("filled", "Enough heads to fill the card", tuple(_at((128, 512, 2048), 8, 16, 64)), WARM),
+        Study("controlled", "Only the head dim varies", tuple(_at([2**n for n in range(7, 15)], 1, 4, 64)), WARM),
+        Study("filled", "Enough heads to fill the card", tuple(_at([128, 512, 2048], 8, 16, 64)), WARM),
         Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
     )
 }

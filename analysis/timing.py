@@ -23,6 +23,8 @@ SAMPLE_US = 300.0  # of device time in a sample; the start of a graph, about 1 u
 SAMPLES = 15
 COLD_SAMPLES = 6  # each calls every set of buffers, 60 and more, once
 HARNESS_SAMPLES = 6
+ENOUGH_US = 60_000.0  # of samples: where one is long there are fewer, but
+LEAST_SAMPLES = 3
 COLD_L2_MULTIPLE = 2.0
 MAX_COPIES = 512
 US_PER_MS = 1000.0
@@ -84,6 +86,7 @@ def _time_graph(program: Program, order: list[int], samples: int) -> Timing:
     rounds = math.ceil(SAMPLE_US / once_us)
     graph = _capture(program, order * rounds) if rounds > 1 else probe
     graph.replay()
+    samples = min(samples, max(LEAST_SAMPLES, math.ceil(ENOUGH_US / (rounds * once_us))))
     return summarise([total / (rounds * len(order)) for total in _replay_us(graph, samples)])
 
 
@@ -105,8 +108,8 @@ def device_cold(program: Program) -> Timing:
 def launched(program: Program, iterations: int) -> Timing:
     program.call()
     torch.cuda.synchronize()
-    samples = []
-    for _ in range(HARNESS_SAMPLES):
+    samples: list[float] = []
+    while len(samples) < HARNESS_SAMPLES and (len(samples) < LEAST_SAMPLES or sum(samples) * iterations < ENOUGH_US):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(iterations):

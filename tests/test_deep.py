@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analysis.studies import study
 from kernels import Plan, Problem, Version
 from kernels.check import OWN, faults, problems, supports
+from kernels.fast_math import SUFFIX
 from kernels.reference import trial
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
@@ -19,7 +20,7 @@ from kernels.version import Kernel
 
 pytestmark = pytest.mark.deep
 
-LARGEST = 60_000  # elements of q
+LARGEST = 20_000  # elements of q
 SEQS = [*range(1, 71), 128, 130]
 HDIMS = range(8, 324, 4)
 
@@ -44,7 +45,7 @@ def accepted(chosen: Version) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), batch=st.integers(1, 2), heads=st.integers(1, 3))
 def test_random_shapes(chosen: Version, data: st.DataObject, batch: int, heads: int) -> None:
     seqs, hdims = accepted(chosen)
@@ -99,13 +100,19 @@ def races(plan: Plan, ptx_of=compile_ptx) -> set[frozenset[str]]:
     return {frozenset((f.instruction, f.other)) for report in reports for f in report.findings if f.kind == "race"}
 
 
+# Versions that go over the dims in slices need more than one of them.
+SLICED = {"attention_tensor_core_v2": 136, "rope_v6a": 264, "rope_v6b": 264}
+# A version with another limit, or built otherwise, has the barriers of the one that it is made of.
+BARRIERS = [chosen for chosen in OWN if not chosen.id.endswith(("_227k", SUFFIX))]
+
+
 def two_tiles(chosen: Version) -> Problem:
-    """The problem with the most dims, up to 128, of those with a key tile and a key more, or two tiles."""
-    sizes = [(65, 128), (65, 64), (65, 36), (128, 64)]
+    """A problem with a key more than a tile, or two tiles."""
+    sizes = [(65, SLICED.get(chosen.id, 64)), (65, 36), (128, 64)]
     return next(problem for seq, hdim in sizes for problem in variants(chosen, 1, 1, seq, hdim)[::-1])
 
 
-@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+@pytest.mark.parametrize("chosen", BARRIERS, ids=lambda v: v.id)
 def test_a_missing_barrier_is_caught(chosen: Version) -> None:
     """Each barrier of the compiled kernels is taken out in turn; two key tiles make them matter."""
     problem = two_tiles(chosen)

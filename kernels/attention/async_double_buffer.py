@@ -134,16 +134,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
 
         for r in range(OUTPUTS):
-            acc[r] *= correction
-        key = uint32(0)
-        while key < tile:
-            p = shared[scores + key]
-            v_row = values + buffer * tile_floats + key * stride
-            for r in range(OUTPUTS):
-                dim = tid + uint32(r) * THREADS
-                if dim < hdim:
-                    acc[r] += p * shared[v_row + dim]
-            key += uint32(1)
+            dim = tid + uint32(r) * THREADS
+            if dim < hdim:
+                total = acc[r] * correction
+                key = uint32(0)
+                while key < tile:
+                    total += shared[scores + key] * shared[values + buffer * tile_floats + key * stride + dim]
+                    key += uint32(1)
+                acc[r] = total
         row_max = new_max
         cuda.syncthreads()
         buffer = uint32(1) - buffer

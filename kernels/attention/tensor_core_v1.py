@@ -123,16 +123,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
 
         for r in range(OUTPUTS):
-            acc[r] *= correction
-        key = uint32(0)
-        while key < tile:
-            p = shared[scores + key]
-            v_row = advance(v_head, (tile_start + key) * hdim)
-            for r in range(OUTPUTS):
-                dim = tid + uint32(r) * THREADS
-                if dim < hdim:
-                    acc[r] += p * v_row[dim]
-            key += uint32(1)
+            dim = tid + uint32(r) * THREADS
+            if dim < hdim:
+                total = acc[r] * correction
+                key = uint32(0)
+                while key < tile:
+                    total += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
+                    key += uint32(1)
+                acc[r] = total
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
