@@ -17,6 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from kernels import VERSIONS, Problem
+from kernels.fast_math import SUFFIX
 from kernels.runtime.identity import source_hash
 
 from .data import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
@@ -173,9 +174,10 @@ class Measured:
         return dict(sorted(chosen.items()))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
-        """Measured versions of a family, in log order: the log's own, or the peers."""
-        seen = set(self.checks["version"])
-        return [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
+        """Measured versions of a family, in log order and twins behind their originals: own ones, or the peers."""
+        seen, order = set(self.checks["version"]), list(VERSIONS)
+        mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
+        return sorted(mine, key=lambda name: (order.index(name.removesuffix(SUFFIX)), name))
 
     def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
         """Median microseconds by process."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import os
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -43,9 +42,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 SERIES: dict[str, dict[str, Any]] = {
     "published": {"color": "0.35", "marker": "D", "markerfacecolor": "white", "label": "published"},
-    "published, scalar": {
-        "color": "0.35", "marker": "v", "markerfacecolor": "white", "label": "published, over scalar kernels",
-    },
     "device_warm": {"color": PALETTE[0], "marker": "o", "label": "measured on the device"},
     "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
 }  # fmt: skip
@@ -159,9 +155,8 @@ def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
     )
 
 
-def _speedups(evidence: Measured, version: str, problems: Sequence[Problem], scalar: str | None = None) -> list[dict]:
-    """Speedups of a version over its baseline: published and measured, a row each."""
-    baseline = baseline_of(version)
+def _speedups(evidence: Measured, version: str, problems: Sequence[Problem], baseline: str) -> list[dict]:
+    """Speedups of a version over a baseline: published and measured, a row each."""
     rows = []
     for problem in problems:
         check = evidence.check(version, problem)
@@ -174,12 +169,8 @@ def _speedups(evidence: Measured, version: str, problems: Sequence[Problem], sca
             "seq": problem.seq_q,
             "status": check.status if check else "",
         }
-        said = {"published": published.speedup(version, baseline, problem)}
-        if scalar:
-            said["published, scalar"] = published.speedup(version, scalar, problem)
-        for series, claim in said.items():
-            if claim:
-                rows.append({**base, "series": series, "speedup": claim.value, "low": claim.low, "high": claim.high})
+        if claim := published.speedup(version, baseline, problem):
+            rows.append({**base, "series": "published", "speedup": claim.value, "low": claim.low, "high": claim.high})
         for series in ("device_warm", SOURCE_TIMER):
             found = evidence.ratio(baseline, version, problem, series)
             if found:
@@ -207,34 +198,41 @@ def _place(problems: Sequence[Problem], hdim: int) -> int:
     return [problem.hdim for problem in problems].index(hdim)
 
 
-def _fusion(
-    evidence: Measured, family: str, versions: Sequence[str], scalar: str | None, subject: str
-) -> tuple[Figure, pd.DataFrame]:
-    """A panel a version: its speedups over its baseline."""
-    rows, shown = [], {}
-    for version in versions:
-        problems = [
+def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], subject: str) -> Plot:
+    """A panel for every version and what it is compared with: speedups, published and measured."""
+    panels = []
+    for version, baseline in pairs:
+        shapes = [
             problem for problem in evidence.shapes(version).values()
-            if evidence.time(version, problem) or published.speedup(version, baseline_of(version), problem)
+            if evidence.ratio(baseline, version, problem) or published.speedup(version, baseline, problem)
         ]  # fmt: skip
-        shown[version] = problems
-        rows += _speedups(evidence, version, problems, scalar)
-    frame = pd.DataFrame(rows)
-    device, harness = (
-        {v: frame[(frame["version"] == v) & (frame["series"] == timer)]["speedup"] for v in versions}
-        for timer in ("device_warm", SOURCE_TIMER)
-    )
-    words = ", ".join(f"{short(version)} {effect(device[version])}" for version in versions)
-    last = versions[-1]
-    title = f"{subject}, on the device: {words}. With launches and syncs {short(last)} {effect(harness[last])}"
-    with _canvas(title, columns=len(versions), height=4.8, sharey=True) as (figure, axes):
-        for axis, version in zip(axes, versions):
-            _draw_speedups(axis, frame[frame["version"] == version], shown[version])
-            axis.set_title(short(version), loc="left")
+        panels.append((version, baseline, shapes, pd.DataFrame(_speedups(evidence, version, shapes, baseline))))
+    frame = pd.concat([drawn for *_, drawn in panels])
+
+    def words(timer: str, drawn: pd.DataFrame) -> str:
+        return effect(drawn[drawn["series"] == timer]["speedup"])
+
+    several = len({version for version, *_ in panels}) < len(panels)
+    said = [
+        f"{short(version)} {words('device_warm', drawn)}{f' as {_plain(baseline)}' if several else ''}"
+        for version, baseline, _, drawn in panels
+    ]
+    last, *_, launched = panels[-1]
+    title = f"{subject}, on the device: {', '.join(said)}. With launches and syncs {short(last)} "
+    title += words(SOURCE_TIMER, launched)
+    with _canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
+        for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
+            _draw_speedups(axis, drawn, shapes)
+            axis.set_title(f"{short(version)}\nover {_plain(baseline)}" if several else short(version), loc="left")
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
         _legend(figure, axes, columns=1)
-    return figure, frame
+    return Plot(f"{family}-fusion", figure, "", _describe(frame), frame)
+
+
+def _plain(baseline: str) -> str:
+    """A separate path's name in words: `"separate, scalar"`."""
+    return short(baseline).lower().replace("separate ", "separate, ")
 
 
 # ---------------------------------------------------------------- the figures
@@ -242,39 +240,36 @@ def _fusion(
 
 def rope_fusion(evidence: Measured) -> Plot:
     """Front page: what fusing RoPE gains, published and measured."""
-    figure, frame = _fusion(evidence, "rope", ("rope_v1c", "rope_v7"), None, "RoPE against separate kernels")
-    return Plot(
-        "rope-fusion",
-        figure,
-        "Speedup over separate RoPE kernels: above 1 the fused version is faster. Full fusion rotates every dim, the "
-        "hybrid the published part of them. The published loop times launches and host syncs too, of which the "
-        f"separate path has one more each. Published on the {published.card('rope')}.",
-        _describe(frame),
-        frame,
+    pairs = [(version, "rope_separate") for version in ("rope_v1c", "rope_v7")]
+    plot = _fusion(evidence, "rope", pairs, "RoPE against separate kernels")
+    return replace(
+        plot,
+        caption="Speedup over separate RoPE kernels: above 1 the fused version is faster. V1c rotates every dim, "
+        "V7 the published part of them. The published loop times launches and host syncs too, of which the separate "
+        f"path has one more each. Published on the {published.card('rope')}.",
     )
 
 
 def sinusoidal_fusion(evidence: Measured) -> Plot:
     """What fusing sinusoidal embeddings gains, and over which baseline."""
-    versions = ("sinusoidal_v5", "sinusoidal_hybrid_v1")
-    subject = "Against separate float4 kernels"
-    figure, frame = _fusion(evidence, "sinusoidal", versions, "sinusoidal_separate_scalar", subject)
-    return Plot(
-        "sinusoidal-fusion",
-        figure,
-        "Speedup over separate kernels. The write-up compares V5 with scalar separate kernels (triangles), the hybrid "
-        "analysis with float4 ones (diamonds); measured against float4. "
-        f"Published on the {published.card('sinusoidal')}.",
-        _describe(frame),
-        frame,
+    pairs = [
+        ("sinusoidal_v5", "sinusoidal_separate_scalar"),
+        ("sinusoidal_v5", "sinusoidal_separate_float4"),
+        ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
+    ]
+    plot = _fusion(evidence, "sinusoidal", pairs, "Against separate kernels")
+    return replace(
+        plot,
+        caption="Speedup over separate kernels. The write-up compares V5 with scalar separate kernels, the hybrid "
+        f"analysis with float4 ones: the baseline decides. Published on the {published.card('sinusoidal')}.",
     )
 
 
 def _describe(frame: pd.DataFrame) -> str:
     parts = []
-    for (version, series), rows in frame.groupby(["version", "series"], sort=False):
+    for (version, baseline, series), rows in frame.groupby(["version", "baseline", "series"], sort=False):
         values = ", ".join(f"{row.speedup:.2f} at {row.hdim}" for row in rows.itertuples())
-        parts.append(f"{version}, {series}: {values}")
+        parts.append(f"{version} over {baseline}, {series}: {values}")
     return "Dot plot of speedups by head dim. " + "; ".join(parts) + "."
 
 
@@ -284,15 +279,18 @@ def ladder(evidence: Measured, family: str) -> Plot:
     rows = [
         row
         for version in versions
-        for row in _speedups(evidence, version, list(evidence.shapes(version).values()))
+        for row in _speedups(evidence, version, list(evidence.shapes(version).values()), baseline_of(version))
         if row["series"] in ("published", "device_warm")
     ]
     frame = pd.DataFrame(rows)
     measured = frame[frame["series"] == "device_warm"]
     right = measured[measured["status"] == "ok"]
     winners = [v for v in versions if (right[right["version"] == v]["speedup"] > TIE).any()]
-    won = ", ".join(short(version) for version in winners) or "none"
-    title = f"On the device, right and faster than its baseline at some head dim: {won} of {len(versions)} versions"
+    names = f": {', '.join(short(version) for version in winners)}" if 0 < len(winners) <= 3 else ""
+    title = (
+        f"{len(winners) or 'None'} of {len(versions)} versions {'is' if len(winners) < 2 else 'are'} right and, on the "
+        f"device, faster than the baseline at some head dim{names}"
+    )
     dims = sorted(set(frame["hdim"]))
     shades = sns.color_palette("viridis", len(dims))
     with _canvas(title, height=1.6 + 0.36 * len(versions)) as (figure, (axis,)):
@@ -314,14 +312,16 @@ def ladder(evidence: Measured, family: str) -> Plot:
             if refused:
                 where = "at every head dim" if len(refused) == len(shapes) else f"at {', '.join(map(str, refused))}"
                 axis.annotate(
-                    f"infeasible {where}", (1, row), (-2, -1), ("axes fraction", "data"), "offset points",
-                    fontsize=7, color="0.35", ha="right", va="center",
+                    f"infeasible {where}", (1, row), (-2, -1), ("axes fraction", "data"), "offset points", zorder=2,
+                    fontsize=7, color="0.35", ha="right", va="center", bbox={"color": "white", "pad": 0.5},
                 )  # fmt: skip
         axis.set_yticks(range(len(versions)), [short(version) for version in versions])
         axis.set_ylim(len(versions) - 0.5, -0.5)
         axis.grid(visible=True, axis="y", color="0.93")
         _log_ticks(axis, "x", frame["speedup"].min(), frame["speedup"].max(), "×")
-        axis.set_xlabel("speedup over the baseline; open: published, filled: measured")
+        axis.set_xlabel("speedup over the baseline")
+        for label, face in (("published", "white"), ("measured", "0.3")):
+            axis.plot([], [], ls="", marker="o", color="0.3", markerfacecolor=face, label=label)
         _legend(figure, [axis], columns=3)
     bases = ", ".join(dict.fromkeys(baseline_of(version) for version in versions))
     return Plot(
@@ -492,38 +492,41 @@ def roofline_plot(evidence: Measured, counts: pd.DataFrame | None = None) -> Plo
     title = f"Ceilings of the {evidence.gpu['name']}, measured"
     if len(frame):
         title = f"Every version stays at or below {frame['percent_of_roof'].max():.0f} % of the roof above it"
-    with _canvas(title, height=5.4) as (figure, (axis,)):
-        lowest = min([0.05, *frame["requested_flop_per_byte"]]) / 1.5
-        highest = max([100.0, *frame["touched_flop_per_byte"]]) * 1.5
-        for key, label, dashes in (("read_gb_s", "DRAM", "--"), ("l2_read_gb_s", "L2", "-")):
-            slope = ceilings[key] / 1e3
-            axis.plot([lowest, top / slope], [slope * lowest, top], color="0.3", ls=dashes, lw=1.2)
-            place = math.sqrt(lowest * top / slope)
-            axis.text(place, slope * place * 1.1, f"{label} {slope:.1f} TB/s", ha="right", va="bottom", fontsize=9)
-        axis.plot([top * 1e3 / ceilings["l2_read_gb_s"], highest], [top, top], color="0.3", lw=1.2)
-        axis.text(highest, top * 1.12, f"fp32 {top:.0f} TFLOP/s", ha="right", fontsize=9)
-        families = list(dict.fromkeys(frame["family"]))
-        for version, mine in frame.groupby("version", sort=False):
-            family = families.index(VERSIONS[version].family)
-            place = evidence.versions(VERSIONS[version].family).index(version)
-            style = {"color": PALETTE[family], "marker": MARKERS[place % len(MARKERS)], "ls": "", "ms": 5.5}
-            for row in mine.itertuples():
-                ends = [row.requested_flop_per_byte, row.touched_flop_per_byte]
-                axis.plot(ends, [row.tflops] * 2, color=style["color"], lw=0.6, alpha=0.5)
-            axis.plot(mine["requested_flop_per_byte"], mine["tflops"], label=version, **style)
-            axis.plot(mine["touched_flop_per_byte"], mine["tflops"], markerfacecolor="white", **style)
-        axis.set_xlim(lowest, highest)
-        _log_ticks(axis, "x", 1, 1e4)
-        _log_ticks(axis, "y", 1, 1e4)
-        axis.set_ylim(top=top * 2)
-        axis.set_xlabel("FLOP a byte; bytes from emulator sectors")
-        axis.set_ylabel("TFLOP/s")
-        if len(frame):
-            _legend(figure, [axis], columns=2)
+    lowest = min([0.05, *frame["requested_flop_per_byte"]]) / 1.5
+    highest = max([100.0, *frame["touched_flop_per_byte"]]) * 1.5
+    families = list(dict.fromkeys(frame["family"])) or [""]
+    dims = sorted(set(frame["hdim"])) if len(frame) else []
+    shades = sns.color_palette("viridis", len(dims))
+    with _canvas(title, columns=len(families), height=4.6, sharey=True) as (figure, axes):
+        for axis, family in zip(axes, families):
+            for key, dashes in (("read_gb_s", "--"), ("l2_read_gb_s", "-")):
+                slope = ceilings[key] / 1e3
+                label = f"{'DRAM' if dashes == '--' else 'L2'}, {slope:.1f} TB/s"
+                axis.plot([lowest, top / slope], [slope * lowest, top], color="0.3", ls=dashes, lw=1.2, label=label)
+            axis.plot([top * 1e3 / ceilings["l2_read_gb_s"], highest], [top, top], color="0.3", lw=1.2)
+            axis.set_title(family.capitalize(), loc="left")
+            for place, size in enumerate(dims):
+                mine = frame[(frame["family"] == family) & (frame["hdim"] == size)]
+                style: dict[str, Any] = {
+                    "color": shades[place],
+                    "marker": MARKERS[place % len(MARKERS)],
+                    "ls": "",
+                    "ms": 4,
+                }
+                axis.plot(mine["requested_flop_per_byte"], mine["tflops"], label=f"head dim {size}", **style)
+                axis.plot(mine["touched_flop_per_byte"], mine["tflops"], markerfacecolor="white", **style)
+            axis.set_xlim(lowest, highest)
+            _log_ticks(axis, "x", 1, 1e4)
+            _log_ticks(axis, "y", 1, 1e4)
+            axis.set_ylim(top=top * 2)
+            axis.set_xlabel("FLOP a byte")
+        axes[0].set_ylabel("TFLOP/s")
+        _legend(figure, axes, columns=3)
     return Plot(
         "roofline",
         figure,
-        f"Ceilings measured on the {evidence.gpu['name']}; time is device_warm. Filled: FLOP over all bytes that the "
+        f"Ceilings measured on the {evidence.gpu['name']}, fp32 {top:.0f} TFLOP/s; time is device_warm. A mark is a "
+        "version at a shape. Filled: FLOP over all bytes that the "
         "kernels ask for. Open: over the distinct sectors that each launch touches, the least it can move. Bytes are "
         "32 B sectors counted by the emulator, not by hardware.",
         "; ".join(

@@ -9,21 +9,22 @@ from typing import Any
 
 from IPython.display import HTML, Markdown, display
 
-from kernels import VERSIONS, Unsupported, version
+from kernels import VERSIONS, version
+from kernels.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
 from . import figures, published
-from .data import DataError
+from .data import DataError, gpu_folder, read_table
 from .evidence import Measured, baseline_of
 from .figures import Plot, effect, span
 from .studies import STUDIES, studies
-from .tables import Table, fastest, summary
+from .tables import VERDICT_STYLE, Table, fastest, summary
 
 SOURCES = ("recorded", "live")
 
 
-def load(gpu: str, source: str = "recorded") -> Measured:
-    """The evidence of a GPU: as recorded, or measured now on the GPU at hand.
+def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
+    """The evidence of a GPU and study: as recorded, or measured now on the GPU at hand.
 
     Raises:
         DataError: there is none, or it is damaged; or `source` is neither "recorded" nor "live".
@@ -34,8 +35,8 @@ def load(gpu: str, source: str = "recorded") -> Measured:
     if source == "live":
         from .measure import measure_studies
 
-        gpu = measure_studies(studies("log"))
-    return Measured.load(gpu)
+        gpu = measure_studies(studies(study))
+    return Measured.load(gpu, study)
 
 
 def say(text: str, **values: Any) -> None:
@@ -56,22 +57,26 @@ def show(what: Plot | Table, evidence: Measured) -> None:
 # ---------------------------------------------------------------- numbers for prose
 
 
-def _speedups(evidence: Measured, name: str, timer: str, partial: bool | None) -> list[float]:
-    base = baseline_of(name)
+def _speedups(evidence: Measured, name: str, timer: str, partial: bool | None, over: str = "") -> list[float]:
+    base = over or baseline_of(name)
     problems = evidence.problems(VERSIONS[name].family, partial)
     found = [evidence.ratio(base, name, problem, timer) for problem in problems]
     return [ratio.value for ratio in found if ratio]
 
 
-def measured_speedup(evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None) -> str:
-    """The range of a version's speedups over its baseline, over the head dims: `"0.98–1.02×"`."""
-    found = _speedups(evidence, name, timer, partial)
+def measured_speedup(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
+    found = _speedups(evidence, name, timer, partial, over)
     return f"{span(found)}×" if found else "no number"
 
 
-def compared(evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None) -> str:
-    """How a version compares with its baseline, in words: `"ties"`, `"is 1.12–1.56× as fast"`."""
-    return effect(_speedups(evidence, name, timer, partial))
+def compared(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """How a version compares with its baseline, or with another: `"ties"`, `"is 1.12–1.56× as fast"`."""
+    return effect(_speedups(evidence, name, timer, partial, over))
 
 
 def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:
@@ -104,6 +109,28 @@ def rightness(evidence: Measured, name: str) -> str:
     )
 
 
+def refusal(evidence: Measured, name: str, hdim: int) -> str:
+    """Why a version cannot run at a head dim. Raises: DataError where it can."""
+    check = evidence.check(name, evidence.shapes(name)[hdim])
+    if check is None or check.status != "infeasible":
+        raise DataError(f"{name!r} is not infeasible at head dim {hdim}")
+    return f"`{name}`: {check.reason}"
+
+
+def time_at(evidence: Measured, name: str, hdim: int) -> str:
+    """The device time of a version at a head dim: `"12.3 µs"`."""
+    taken = evidence.time(name, evidence.shapes(name)[hdim])
+    return f"{taken.us:,.1f} µs" if taken else "no number"
+
+
+def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
+    """The device time of the fastest right peer on the half-precision problem of a head dim."""
+    (problem,) = (p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal)
+    name = fastest(evidence, evidence.versions("fp16", peers=True), problem)
+    taken = evidence.time(name, problem) if name else None
+    return f"{taken.us:,.1f} µs" if taken else "no number"
+
+
 def best(evidence: Measured, family: str) -> str:
     """The fastest own version with a right result at each head dim."""
     versions = evidence.versions(family)
@@ -121,16 +148,26 @@ def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
     return {"printed": f"{said.value:.2f}", "derived": f"{problem.flops / took.value / 1e9:.2f}"}
 
 
+def verdict_counts(evidence: Measured) -> dict[str, str]:
+    """How many claims there are, and how many of each verdict: `"4 hold, ..."`."""
+    rows = read_table(gpu_folder(evidence.slug) / "verdicts.csv", "verdicts").drop_duplicates("claim_id")
+    found = rows["verdict"].value_counts()
+    words = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
+    parts = [f"{found.get(name, 0)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
+    return {"total": str(len(rows)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
+
+
 def findings(evidence: Measured) -> str:
     """What was found, in Markdown: the front page and the README say the same."""
     return f"""- **RoPE.** Against separate kernels, on the device, full fusion {compared(evidence, "rope_v1c")} and the
   hybrid {compared(evidence, "rope_v7", partial=True)}. With launches and host syncs timed, as the authors timed it,
   the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published
   {published_speedup(evidence, "rope_v7")}.
-- **Sinusoidal.** Against separate kernels with float4 loads, full fusion {compared(evidence, "sinusoidal_v5")} and
-  the hybrid {compared(evidence, "sinusoidal_hybrid_v1")}. The published
-  {published_speedup(evidence, "sinusoidal_v5", "sinusoidal_separate_scalar")} of full fusion are over scalar kernels.
-  How the hybrid's loads are scheduled decides its gain, see the page on method.
+- **Sinusoidal.** Full fusion {compared(evidence, "sinusoidal_v5")} as the write-up's separate kernels, which load one
+  float at a time (published: {published_speedup(evidence, "sinusoidal_v5")}), and
+  {compared(evidence, "sinusoidal_v5", over="sinusoidal_separate_float4")} as separate kernels that load four. The
+  hybrid {compared(evidence, "sinusoidal_hybrid_v1")} as those; how its loads are scheduled decides that, see the page
+  on method.
 - **Attention.** The online kernel {compared(evidence, "attention_online")} as the baseline, and
   {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
   {compared(evidence, "attention_online_fixed")}."""
@@ -162,15 +199,9 @@ def stale_words(evidence: Measured) -> str:
 
 
 def _example(of: Version) -> Plan:
-    """The plan of the first problem of a study that the version takes."""
-    for chosen in STUDIES.values():
-        for candidate, problem in chosen.pairs():
-            if candidate.id == of.id:
-                try:
-                    return of(problem)
-                except Unsupported:
-                    continue
-    raise DataError(f"no study has a problem for {of.id!r}")
+    """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
+    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
+    return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
 
 
 def _call(plan: Plan) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
+from typing import Any
 
 import pandas as pd
 
 from kernels import VERSIONS, Problem
 
-from . import published
-from .data import RESOURCES, STATUSES, read_table
+from . import claims, published
+from .data import RESOURCES, STATUSES, gpu_folder, read_table
 from .evidence import Check, Measured, Ratio, Time, baseline_of, verdict
 from .studies import TIMERS
 
@@ -61,6 +62,8 @@ def small(text: str) -> str:
 
 
 def hdim(problem: Problem) -> str:
+    if problem.family == "fp16":
+        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
     rotary = f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
     return f"{problem.hdim}{rotary}"
 
@@ -425,3 +428,47 @@ def statuses(evidence: Measured) -> Table:
         stale = version in evidence.stale_versions()
         rows.append((name(version, stale), *(str(count) if count else "" for count in counted.values())))
     return Table(("version", *STATUSES), rows, numbers=STATUSES, caption="Problems by status.")
+
+
+def ledger(evidence: Measured, letter: str) -> Table:
+    """The claims of a group, each with its verdict and, folded, the tests that decide it."""
+    found = read_table(gpu_folder(evidence.slug) / "verdicts.csv", "verdicts").astype(object)
+    found = found.where(found.notna(), None)
+    rows = []
+    for claim in claims.load():
+        if not claim.id.startswith(letter):
+            continue
+        mine = found[found["claim_id"] == claim.id].to_dict("records")
+        places = "; ".join(", ".join(map(escape, place.values())) for place in claim.sources)
+        against = f"<br>{small('against ' + ', '.join(claim.contradicts))}" if claim.contradicts else ""
+        listed = "".join(f"<li>{_test(row)}</li>" for row in mine)
+        folded = f"<details><summary>{len(mine)} test{'s' * (len(mine) != 1)}</summary><ul>{listed}</ul></details>"
+        word = mine[0]["verdict"] if mine else "cannot be decided"
+        badge_of = f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>"
+        rows.append(
+            (
+                f"<a id='{claim.id}'></a>{claim.id}",
+                f"{escape(claim.claim)}<br>{small(places)}{against}",
+                badge_of,
+                folded,
+            )
+        )
+    return Table(("claim", "what is claimed", "verdict", "tests"), rows)
+
+
+VERDICT_STYLE = {
+    "holds": "ok",
+    "holds in part": "stale",
+    "does not hold": "wrong",
+    "cannot be decided": "unsupported",
+}
+
+
+def _test(row: Mapping[str, Any]) -> str:
+    """What a test compares, the value, what it must be, and the outcome."""
+    value = ""
+    if row["measured"] is not None:
+        span = f" ({row['low']:.4g}–{row['high']:.4g})" if row["low"] is not None else ""
+        value = f": {row['measured']:.4g}{span} {row['unit'] or ''}".rstrip()
+    why = row["reason"] or row["rule"] or ""
+    return f"{escape(row['says'])}{value}. {small(escape(why))} <b>{row['outcome']}</b>"

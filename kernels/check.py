@@ -35,7 +35,7 @@ SHAPES = [
     (1, 1, 65, 332),
     (1, 1, 16, 32),
     (1, 1, 64, 16),
-    (1, 1, 130, 64),
+    (1, 1, 130, 24),
     (1, 1, 257, 12),
     (1, 1, 2, 2052),
 ]
@@ -82,13 +82,16 @@ def declared(plan: Plan) -> set[tuple[str, str, str]]:
 
 
 def kind_of(finding: Finding) -> str:
-    """The kind of hazard. In the reductions, a load that no barrier separates from an earlier store is one of its own.
+    """The kind of hazard; in a reduction, a race that is not the known one is of a kind of its own.
 
-    The race that their versions declare there is the other way round, a store of the next reduction after a load of
-    the last one's result; a barrier missing inside a reduction would hide behind it.
+    The one that versions declare there is thread 0's store of the next reduction after another warp's load of the
+    last one's result. A barrier missing inside a reduction would hide behind it: then a load comes after a store
+    that it does not wait for, or another warp stores its part.
     """
-    late_load = (finding.kind, finding.place) == ("race", "reduction") and finding.instruction.startswith("ld")
-    return "race, a load after a store" if late_load else finding.kind
+    known = finding.instruction.startswith("st") and finding.thread == 0
+    if (finding.kind, finding.place) == ("race", "reduction") and not known:
+        return "race inside a reduction"
+    return finding.kind
 
 
 def faults(version: Version, problem: Problem, kind: str, ptx_of: Callable[[Kernel], str] | None = None) -> list[Fault]:

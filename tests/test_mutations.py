@@ -34,9 +34,12 @@ def test_the_recorded_mutants_are_of_todays_kernels() -> None:
 def test_at_least_95_of_100_are_caught_and_every_survivor_is_explained() -> None:
     survivors = [row for row in ROWS if row["outcome"] == "survived"]
     assert len(survivors) <= 5
-    assert all(row["by"] in BY for row in ROWS if row not in survivors)
+    assert all(row["outcome"] == "caught" and row["by"] in BY for row in ROWS if row not in survivors)
     assert [row["reason"] for row in survivors] == [EXPLAINED[mutant_of(row).key] for row in survivors]
-    assert set(EXPLAINED) == {mutant_of(row).key for row in survivors}
+
+
+def test_every_explanation_is_of_a_mutant_that_there_is() -> None:
+    assert not [key for key in EXPLAINED if key not in {mutant.key for mutant in mutants(key[0])}]
 
 
 @pytest.mark.parametrize("row", AGAIN, ids=lambda row: f"{row['mutant']}-{row['version']}-{row['operator']}")

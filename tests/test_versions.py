@@ -164,7 +164,7 @@ def test_a_version_id_is_taken_once() -> None:
         def rope_v99(problem: Problem) -> Plan: ...
 
     assert "rope_v99" not in REGISTRY
-    with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_baseline"):
+    with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_atomics"):
         version("rope_v98")
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.check import OWN, allowance, differences, problems
-from kernels.reference import INPUTS, trial
+from kernels.reference import INPUTS, Trial, trial
 from kernels.runtime import compile as compiler
 from kernels.runtime import emulator
 from kernels.runtime.gpu import Program, device_target, driver, load_ptx, prepare_launch
@@ -38,6 +38,26 @@ def test_instruction_on_the_card_is_what_the_emulator_computes(case: Case) -> No
     assert not len(wrong), f"{len(wrong)} of {COUNT} differ: {shown}"
 
 
+# The special-function unit's errors, which the emulator does not make: PTX ISA, sin.approx up to 100 pi; and of a power
+# of 10,000 made of lg2.approx and ex2.approx, 3 and 2 units in the last place (CUDA C++ Programming Guide, intrinsics).
+SINCOS_ERROR, POWER_ERROR = 2.0**-14.7, 2.0**-18
+
+
+def approximation(plan: Plan, case: Trial) -> float:
+    """How far the card may be from the emulator because its sines, cosines and fast-math powers are less accurate.
+
+    An angle's error moves each embedded element by at most that much times its own size plus 1, so a score by at most
+    the products of the sizes, in q and in k; and an output by twice the score's error times the largest value.
+    """
+    kernels = {launch.kernel for launch in plan.launches}
+    if not any("sin.approx" in compiler.compile_ptx(kernel) for kernel in kernels):
+        return 0.0
+    angle = SINCOS_ERROR + plan.problem.seq_k * POWER_ERROR * any(kernel.fast_math for kernel in kernels)
+    q, k, v = (np.abs(case.inputs[name].astype(np.float64)) for name in "qkv")
+    sizes = (q + 1) @ (k + 1).swapaxes(-1, -2)
+    return float(2 * v.max() * 4 * angle * plan.problem.softmax_scale * sizes.max())
+
+
 @pytest.mark.parametrize(("version", "problem"), VERSION_CASES)
 def test_version_has_its_declared_status_and_the_emulators_output(version, problem: Problem) -> None:
     plan = version(problem)
@@ -46,23 +66,29 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         result = Program(plan, case.inputs).output()
         out = result.cpu().numpy()
         emulated = emulator.run(plan, case.inputs, schedule="in step").out
+        slack = approximation(plan, case)
         if plan.unspecified:
             out = np.where(np.isnan(emulated), np.nan, out)
         else:
             verdict = case.judge(result)
-            assert verdict.status == plan.expected, verdict
+            near = slack > 0 and verdict.nan_share == 0 and verdict.max_abs_err <= case.allowed_abs_err + slack
+            assert verdict.status == plan.expected or (plan.expected == "ok" and near), verdict
+        assert np.array_equal(np.isnan(out), np.isnan(emulated))
+        if any(hazard.kind == "race" and hazard.place == "scores" for hazard in plan.hazards):
+            continue  # which of the racing stores lasts is the card's choice
         if plan.expected == "wrong":
             assert not differences(version, problem, case, out)
-        assert np.array_equal(np.isnan(out), np.isnan(emulated))
         # Each is within the allowance of the same values.
         difference = np.abs(out.astype(np.float64) - emulated.astype(np.float64))
-        assert not np.any(difference > 2 * allowance(version, problem, case))
+        assert not np.any(difference > 2 * allowance(version, problem, case) + slack)
 
 
 @pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
 def test_blocks_per_sm_are_the_drivers(version) -> None:
     for launch in (launch for problem in problems(version) for launch in version(problem).launches):
         function = load_ptx(compiler.compile_ptx(launch.kernel, device_target()))
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        assert driver.cuFuncSetAttribute(function, limit, launch.shared_bytes)[0] == driver.CUresult.CUDA_SUCCESS
         code, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
             function, int(np.prod(launch.block)), launch.shared_bytes
         )
