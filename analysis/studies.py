@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
+from kernels.check import OWN, problems, supports
 
 TIMERS = ("device_warm", "device_cold", "launched")
 
@@ -82,6 +83,11 @@ def studies(names: str) -> list[Study]:
 
 
 def own_pairs(names: str) -> list[tuple[str, Problem]]:
-    """The log's versions with the problems of some studies, each pair once. Raises: ValueError with the known names."""
-    chosen = ((version, problem) for each in studies(names) for version, problem in each.pairs())
-    return list(dict.fromkeys((version.id, problem) for version, problem in chosen if not version.is_peer))
+    """The log's versions with the problems of some studies, each pair once; with a small one where they take none.
+
+    Raises: ValueError with the known names.
+    """
+    chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
+    fitting = {version.id for version, problem in chosen if supports(version, problem)}
+    small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in OWN if version.id not in fitting]
+    return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))

@@ -164,6 +164,7 @@ def assembled(ptx: str, target: str) -> bytes:
     return _cached(key, ".cubin", lambda: assemble(ptx, target)[0])
 
 
+@functools.cache
 def resources(kernel: Kernel, target: str) -> Resources:
     """Registers, spills, stack and static shared memory of `kernel` on `target`."""
     ptx = compile_ptx(kernel, target)
