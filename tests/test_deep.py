@@ -87,7 +87,7 @@ def races(plan: Plan, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
 # Versions that go over the dims in slices need more than one of them.
 SLICED = {"rope_v6a": 264, "rope_v6b": 264}
 # A version with another limit, or built otherwise, has the barriers of the one that it is made of.
-BARRIERS = [chosen for chosen in OWN if not chosen.id.endswith(TWINS)]
+BARRIERS = [chosen for chosen in OWN if not chosen.ablation and not chosen.id.endswith(TWINS)]
 
 
 def two_tiles(chosen: Version) -> Problem:
