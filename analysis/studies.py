@@ -114,5 +114,6 @@ def own_pairs(names: str) -> list[tuple[str, Problem]]:
     """
     chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
     fitting = {version.id for version, problem in chosen if supports(version, problem)}
-    small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in OWN if version.id not in fitting and not version.ablation]
+    unfit = (version for version in OWN if version.id not in fitting and not version.ablation)
+    small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
     return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))

@@ -112,7 +112,6 @@ class Kernel:
 
     `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
     `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler.
-    `architecture` is the one target, such as "sm_90a", whose own instructions it uses; None where any target will do.
     """
 
     function: Callable[..., None]
@@ -120,7 +119,6 @@ class Kernel:
     max_threads: int | None = None
     fast_math: bool = False
     min_blocks: int | None = None
-    architecture: str | None = None
 
     @property
     def name(self) -> str:

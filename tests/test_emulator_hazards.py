@@ -427,7 +427,7 @@ def test_bank_conflicts_of_a_transpose(stride: int, wavefronts: int) -> None:
 
 @pytest.mark.parametrize(
     "width, stride, wavefronts",
-    [(16, 16, 4), (8, 8, 2), (4, 4, 1), (16, 32, 8), (4, 128, 32), (4, 0, 1), (16, 0, 4), (4, 8, 2)],
+    [(16, 16, 4), (8, 8, 2), (4, 4, 1), (16, 32, 8), (4, 128, 32), (4, 0, 1), (16, 0, 2), (8, 0, 1), (4, 8, 2)],
 )
 def test_wavefronts_of_one_load(width: int, stride: int, wavefronts: int) -> None:
     names = ", ".join(f"%f{i}" for i in range(width // 4))
