@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -40,10 +40,21 @@ def load() -> pd.DataFrame:
     return frame.iloc[order.argsort(kind="stable")].reset_index(drop=True)
 
 
+@functools.cache
+def by_id() -> dict[str, dict[str, Any]]:
+    """The rows by their ids."""
+    return {row["id"]: row for row in load().to_dict("records")}
+
+
+@functools.cache
+def _by_quantity() -> dict[tuple[str, str], pd.DataFrame]:
+    return dict(list(load().groupby(["version", "quantity"], sort=False)))
+
+
+@functools.cache
 def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
     """Everything stated about a version on a problem."""
-    frame = load()
-    frame = frame[(frame["version"] == version) & (frame["quantity"] == quantity)]
+    frame = _by_quantity().get((version, quantity), load().head(0))
     for name in SHAPE:
         frame = frame[frame[name] == getattr(problem, name)]
     return frame[frame["rotary_dim"].fillna(0) == problem.rotary_dim]
@@ -63,6 +74,7 @@ def published(version: str, problem: Problem, quantity: str = "time_ms") -> Publ
     return _state(frame, frame["value"])
 
 
+@functools.cache
 def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
     """How many times faster than `baseline` a version is said to be: stated, else from the two stated times."""
     frame = rows(version, problem, "speedup")

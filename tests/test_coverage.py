@@ -1,0 +1,171 @@
+"""No published number is passed over, and what stands beside one is in its own unit and sense."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analysis import claims, coverage, data, published, tables
+from analysis.coverage import CONFIRMED, DIFFERS, Beside, agrees
+from analysis.data import DataError
+from analysis.evidence import Ratio
+from analysis.facts import Facts
+from kernels import Problem
+
+GPU = "nvidia-h200"
+LATER = re.compile(r"(study )?\w+ is not measured|counts of \w+ are not recorded")
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    return Facts(data.MEASURED / GPU)
+
+
+@pytest.fixture(scope="module")
+def everything(facts: Facts) -> list[Beside]:
+    return coverage.stand_all(facts)
+
+
+@pytest.fixture(scope="module")
+def by_id(everything: list[Beside]) -> dict[str, Beside]:
+    return {one.row["id"]: one for one in everything}
+
+
+def test_every_number_has_a_value_or_a_reason(everything: list[Beside]) -> None:
+    assert [one.row["id"] for one in everything] == list(published.load()["id"])
+    for one in everything:
+        assert bool(one.values) != bool(one.reason), one.row["id"]
+        assert all(value.value == value.value for value in one.values), one.row["id"]
+
+
+def test_a_reason_is_given_in_the_data_or_names_what_is_not_measured_yet(everything: list[Beside]) -> None:
+    given = {row for row, twin in coverage.load().items() if twin.reason}
+    for one in everything:
+        assert not one.reason or one.row["id"] in given or LATER.fullmatch(one.reason), (one.row["id"], one.reason)
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ("N045", 2 * 64 * 64 * 2048),  # sincos calls of a head, by the document's formula
+        ("N355", 64 + 64 * 64),  # rotations of V1
+        ("N190", 64 * 64 * 128),  # elements of K that V6 rotates
+        ("N188", (64 + 64) * 128),
+        ("N052", (3 * 4 + 2) * 4 * 64 * 2048),  # Q, K, V of four heads and two tables
+        ("N063", 4 * 4 * 64 * 2048),
+        ("N232", 262144 / 557056),
+        ("X053", 4 * (257 * (512 + 8) + 96)),  # the formulas of the sources
+        ("X054", 4 * (80 * (2048 + 8) + 96)),
+        ("X090", 4 * (8256 + 4096 + 128 / 2)),
+        ("N207", 3),
+        ("X123", 1 + 8 * 2 + 1),
+    ],
+)
+def test_figures_counted_by_hand_are_what_plan_and_emulator_say(
+    by_id: dict[str, Beside], row: str, value: float
+) -> None:
+    assert by_id[row].values == (Ratio(*(pytest.approx(value),) * 3),)
+    assert by_id[row].outcome == CONFIRMED
+
+
+def test_known_errors_of_the_documents_differ(by_id: dict[str, Beside]) -> None:
+    assert {by_id[row].outcome for row in ("N025", "N357", "N365", "N385", "N416", "N320")} == {DIFFERS}
+    derived = by_id["N302"].also["its published time gives"]  # printed as 2.16 TFLOPS
+    assert derived == pytest.approx(4 * 4 * 64 * 64 * 512 / 0.062e-3 / 1e12)
+
+
+def test_a_ratio_stands_in_the_sense_of_its_row(by_id: dict[str, Beside], facts: Facts) -> None:
+    found = facts._study("log")
+    problem = Problem("rope", 1, 4, seq_q=64, hdim=128, rotary_dim=128)
+    slower = found.ratio("rope_v1c", "rope_separate", problem)  # how many times as long V1c takes
+    assert slower and by_id["N111"].values[0] == pytest.approx(slower)
+    taken = found.time("rope_v1c", problem)
+    assert taken and by_id["N109"].values[0] == pytest.approx(taken) and by_id["N109"].outcome == ""
+    phase4, phase6 = (by_id[row].values[0].value for row in ("N401", "N407"))
+    assert by_id["N423"].values[0].value == pytest.approx(100 * (phase6 / phase4 - 1), rel=0.02)  # % slower
+    least, most = by_id["N213"].values[0], by_id["N214"].values[0]  # "1.4 to 1.66 times"
+    assert least < most and most == by_id["N199"].values[0]
+
+
+@pytest.mark.parametrize(
+    ("stated", "value", "same"),
+    [
+        (16_800_000, 16_777_216, True), (16_800_000, 33_554_432, False), (0, 0, True), (0, 1, False),
+        (7.3, 7.34, True), (7.3, 12.58, False), (0.47, 0.4706, True), (0.47, 0.48, False), (3.36, 3.3655, True),
+        (4096, 4096, True), (4096, 4160, False), (10_000, 11_300, False), (32, 32.5, True), (32, 64, False),
+        (64, 64.9, False), (100, 0, False), (2, 18, False), (150, 148.3, True),
+    ],
+)  # fmt: skip
+def test_a_value_agrees_to_the_last_printed_digit(stated: float, value: float, same: bool) -> None:
+    assert agrees(stated, value) is same
+
+
+def test_only_on_its_own_card_is_a_time_set_in_relation(
+    by_id: dict[str, Beside], facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = by_id["N301"]
+    row = other.row
+    monkeypatch.setitem(facts.identity, "name", f"NVIDIA {row['gpu']} Generation")
+    own = coverage.stand(row, None, facts)
+    assert "another card" in coverage._judged(other, {}) and "of the published" not in coverage._judged(other, {})
+    expected = f"{own.values[0].value / 1000 / row['value']:.2g} of the published"
+    assert expected in coverage._judged(own, {}) and not own.outcome
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"rows": ["N999"], "measure": 1}, "published.csv has no row N999"),
+        ({"rows": ["N045", "N045"], "measure": 1}, "N045: it is there twice"),
+        ({"rows": ["N045", "N048"], "measure": 1}, "they state different things: bytes, op_count"),
+        ({"rows": ["N045"], "measure": "us('rope_v77', 512)"}, "'rope_v77' is neither registered nor wanted"),
+        ({"rows": ["N045"], "measure": "open('x')"}, "functions are: us, speed"),
+        ({"rows": ["N045"], "measure": "hdim", "each": {"hdim": [1, 2]}}, "the lists of each are not of one length"),
+        ({"rows": ["N045"], "measure": 1, "rule": "equals"}, "allowed: most, least"),
+        ({"rows": ["N045"], "measure": 1, "because": "x"}, "'because' is unknown"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, entry: dict, says: str) -> None:
+    path = tmp_path / "twins.yml"
+    path.write_text(yaml.safe_dump({"twins": [entry], "reasons": []}))
+    with pytest.raises(DataError, match=re.escape(says)):
+        coverage.load(path)
+
+
+def test_a_number_that_nothing_speaks_of_is_an_error(by_id: dict[str, Beside], facts: Facts) -> None:
+    with pytest.raises(DataError, match="nothing says what stands beside N045"):
+        coverage.stand(by_id["N045"].row, None, facts)
+
+
+def test_a_study_that_is_not_measured_is_a_reason(by_id: dict[str, Beside], tmp_path: Path) -> None:
+    folder = tmp_path / GPU
+    shutil.copytree(data.MEASURED / GPU, folder)
+    runs = folder / "runs.csv"
+    runs.write_text("".join(line for line in runs.read_text().splitlines(True) if ",log," not in line))
+    one = coverage.stand(by_id["N301"].row, None, Facts(folder))
+    assert not one.values and one.reason == "study log is not measured"
+
+
+def test_the_page_shows_every_number_once_with_what_is_published(everything: list[Beside]) -> None:
+    shown = [coverage.table(everything, document) for document in published.DOCUMENTS] + [coverage.table(everything)]
+    anchors = re.findall(r"<span id='(\w+)'>", "".join(table._repr_html_() for table in shown))
+    assert sorted(anchors) == sorted(published.load()["id"])
+    known = {claim.id for claim in claims.load()}
+    for row in (row for table in shown for row in table.rows):
+        name = re.search(r"id='(\w+)'", row[1])[1]
+        value = published.load().set_index("id").loc[name, "value"]
+        assert float(re.match(r"[−\d.,e-]+", row[2])[0].replace(",", "").replace("−", "-")) == value
+        assert set(re.findall(r"claims\.html#([^']+)'", row[4])) <= known
+        assert row[4], f"{name} says neither how it stands nor why not"
+
+
+def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -> None:
+    table = coverage.by_hand(everything)
+    page = table._repr_html_()
+    for stated in ("16,800,000", "4,160", "524,000", "7.3 MB", "0.47 FLOP/B", "512 KB", "49,664 B", "3,104"):
+        assert f">{stated}</a>" in page
+    counts = coverage.counted(everything)
+    assert int(counts["beside"]) + int(counts["without"]) == int(counts["total"]) == len(published.load())
+    assert all(row[2] != tables.NOTHING for row in table.rows)
