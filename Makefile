@@ -7,6 +7,7 @@ NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything ag
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
 LOGS    ?=#                     LOGS=folder: `make sanitize` keeps the tools' logs there
+AXE     ?=#                     AXE=axe.min.js: `make browse` also asks axe-core, in that file, for accessibility faults
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
 PORT    ?= 8000
 
@@ -14,7 +15,8 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure status claims counts counters sanitize resources wheels lint serve clean
+.PHONY: book test test-deep test-gpu measure status claims counts counters sanitize resources \
+	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU)
@@ -41,7 +43,7 @@ counts: .venv/.stamp
 	$(run) -m analysis counts
 
 counters: .venv/.stamp
-	$(run) -m analysis counters
+	$(run) -m analysis counters $(if $(NEW_RUN),--all)
 
 sanitize: .venv/.stamp
 	$(run) -m analysis sanitize $(if $(LOGS),--logs $(LOGS))
@@ -52,6 +54,9 @@ resources: .venv/.stamp
 mutations: .venv/.stamp
 	$(run) -m analysis mutations
 
+browse: .venv/.stamp
+	$(run) -m analysis browse $(if $(AXE),--axe $(AXE))
+
 lint: .venv/.stamp
 	$(run) -m ruff check .
 	$(run) -m mypy
@@ -60,7 +65,7 @@ serve: .venv/.stamp
 	$(run) -m http.server --directory _build/html $(PORT)
 
 clean:
-	rm -rf _build book/_build book/chapters wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the

@@ -13,6 +13,7 @@ COMMANDS = {
     "claims": "give every claim of the documents its verdict",
     "resources": "list registers, spills and occupancy for every target",
     "counts": "count instructions, sectors and wavefronts in the emulator",
+    "browse": "open the rendered pages in headless Chromium: what they ask the network for, what fails",
     "mutations": "break kernels on purpose and see whether the checks notice",
 }
 MODULES = {"sanitize": "sanitizers"}

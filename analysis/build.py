@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,8 +23,10 @@ import nbformat
 import papermill
 import yaml
 
+from . import version_pages
 from .data import DATA, ROOT, DataError, gpu_folder
 from .figures import DEFAULT_GPU, folder
+from .pages import faults, mend
 from .published import load as load_published
 from .report import load, readme
 
@@ -35,11 +36,8 @@ BUILD = ROOT / "_build"
 HTML = BUILD / "html"
 README = ROOT / "README.md"
 KEY = CHAPTERS / "built-from.txt"
+VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every version below it
 AT_ONCE = 2
-OUTSIDE = re.compile(
-    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["'](?:https?:)?//[^"']+"""
-    r"""|<link\b(?=[^>]*rel=["'](?:stylesheet|preload|icon))[^>]*href=["'](?:https?:)?//[^"']+"""
-)
 
 
 class BuildError(RuntimeError):
@@ -56,10 +54,22 @@ def contents() -> list[str]:
     return [toc["root"], *(chapter["file"] for chapter in toc["chapters"])]
 
 
+def write_contents() -> Path:
+    """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    for chapter in toc["chapters"]:
+        if chapter["file"] == VERSION_PAGES:
+            chapter["sections"] = version_pages.contents()
+    path = BUILD / "_toc.yml"
+    BUILD.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
+    return path
+
+
 def inputs(gpu: str) -> list[Path]:
     """Every file that the executed notebooks depend on."""
     code = [path for folder in ("analysis", "kernels") for path in (ROOT / folder).rglob("*.py")]
-    data = [*gpu_folder(gpu).glob("*"), *DATA.glob("*.csv")]
+    data = [*gpu_folder(gpu).glob("*"), *DATA.glob("*.csv"), *DATA.glob("*.yml")]
     return sorted([*code, *data, *NOTEBOOKS.glob("*.ipynb"), ROOT / "requirements.txt"])
 
 
@@ -107,7 +117,7 @@ def execute_all(gpu: str) -> None:
     names = [Path(page).name for page in contents() if page.startswith("book/chapters/")]
     current = content_key(gpu)
     built = KEY.read_text(encoding="utf-8").strip() if KEY.exists() else ""
-    written = [folder(gpu), *(CHAPTERS / f"{name}.ipynb" for name in names)]
+    written = [folder(gpu), version_pages.FOLDER, *(CHAPTERS / f"{name}.ipynb" for name in names)]
     if built == current and all(path.exists() for path in written):
         say("notebooks: nothing has changed since they were executed")
         return
@@ -118,9 +128,11 @@ def execute_all(gpu: str) -> None:
         running = {
             pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", CHAPTERS / f"{name}.ipynb", gpu): name for name in names
         }
+        pages = pool.submit(version_pages.write, gpu)
         try:
             for done, future in enumerate(as_completed(running), 1):
                 say(f"notebook {done} of {len(names)}: {running[future]}, {future.result():.0f} s")
+            say(f"pages of versions: {len(pages.result())}")
         except BuildError:
             pool.shutdown(cancel_futures=True)
             raise
@@ -132,8 +144,9 @@ def render() -> None:
     command = Path(sys.executable).with_name("jupyter-book")
     began = time.time()
     say("rendering the pages")
+    options = ["--toc", str(write_contents()), "--all", "-W", "-n", "--keep-going", "--path-output", str(ROOT)]
     result = subprocess.run(
-        [str(command), "build", str(ROOT), "--all", "-W", "-n", "--keep-going", "--path-output", str(ROOT)],
+        [str(command), "build", str(ROOT), *options],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
     log = BUILD / "book.log"
@@ -153,15 +166,6 @@ def publish_figures(gpu: str) -> None:
     shutil.copytree(folder(gpu), HTML / "book" / "figures", dirs_exist_ok=True)
 
 
-def outside_addresses(pages: Iterable[Path]) -> list[str]:
-    """What the pages would load from the network."""
-    return [
-        f"{page.relative_to(HTML)}: {hit[0]}"
-        for page in pages
-        for hit in OUTSIDE.finditer(page.read_text(encoding="utf-8"))
-    ]
-
-
 def build(gpu: str, source: str = "recorded") -> Path:
     """Build the book for one GPU and return its page. Raises: BuildError, DataError."""
     # A damaged file is one message here, not the same failure in every notebook.
@@ -176,9 +180,10 @@ def build(gpu: str, source: str = "recorded") -> Path:
         README.write_text(readme(README.read_text(encoding="utf-8"), evidence), encoding="utf-8")
     render()
     publish_figures(gpu)
-    asked = outside_addresses(HTML.rglob("*.html"))
-    if asked:
-        raise BuildError("\n".join(["the page would ask the network for", *asked[:10]]))
+    mend(HTML)
+    found = faults(HTML)
+    if found:
+        raise BuildError("\n".join([f"the pages have {len(found)} faults", *found[:20]]))
     return HTML / "index.html"
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import math
 import operator
 import re
@@ -29,13 +30,12 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from scipy import stats
 
 from kernels import VERSIONS
 
 from . import published
 from .data import DATA, DataError, gpu_folder, known_gpus, write_table
-from .evidence import AGREE, CONFIDENCE, TIE, Ratio, geometric_mean
+from .evidence import AGREE, TIE, Ratio, geometric_mean, student
 from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts, Undecided
 
 CLAIMS = DATA / "claims.yml"
@@ -73,7 +73,7 @@ class Claim:
     quote: str = ""
 
 
-def _fields(entry: Any, what: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
+def check_fields(entry: Any, what: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise DataError(f"{what}: a mapping is due, with {', '.join(required)}")
     for name in required:
@@ -87,10 +87,10 @@ def _fields(entry: Any, what: str, required: Sequence[str], optional: Sequence[s
 
 def _tests(entry: Any, what: str) -> Iterator[Test]:
     if isinstance(entry, dict) and "undecided" in entry:
-        _fields(entry, what, ("note", "undecided"), ())
+        check_fields(entry, what, ("note", "undecided"), ())
         yield Test(note=entry["note"], undecided=entry["undecided"])
         return
-    _fields(entry, what, ("note", "measure"), (*RULES, "unit", "digits", "role", "each"))
+    check_fields(entry, what, ("note", "measure"), (*RULES, "unit", "digits", "role", "each"))
     rules = [name for name in RULES if name in entry]
     if len(rules) != 1:
         raise DataError(f"{what}: exactly one of {', '.join(RULES)} is due, there is {', '.join(rules) or 'none'}")
@@ -124,31 +124,46 @@ def _tests(entry: Any, what: str) -> Iterator[Test]:
             names=names,
         )
         for text in (test.measure, *test.bounds):
-            _check_expression(text, names, what)
+            check_expression(text, names, what)
         yield test
 
 
-def load(path: Path = CLAIMS) -> list[Claim]:
-    """The claims of a file like data/claims.yml. Raises: DataError naming the file, the claim and what is allowed."""
+def read_yaml(path: Path) -> Any:
+    """Raises: DataError when the file is missing or damaged."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except yaml.YAMLError as error:
         raise DataError(f"{path}: {' '.join(str(error).split())}") from None
-    _fields(content, str(path), ("wanted", "claims"), ())
+
+
+def wanted(path: Path = CLAIMS) -> Mapping[str, str]:
+    """The versions that tests name and that do not exist yet, and what each changes."""
+    return read_yaml(path)["wanted"]
+
+
+def load(path: Path = CLAIMS) -> list[Claim]:
+    """The claims of a file like data/claims.yml. Raises: DataError naming the file, the claim and what is allowed."""
+    return list(_load(path, path.stat().st_mtime_ns if path.exists() else 0))
+
+
+@functools.cache
+def _load(path: Path, changed: int) -> tuple[Claim, ...]:
+    content = read_yaml(path)
+    check_fields(content, str(path), ("wanted", "claims"), ())
     stated = set(published.load()["id"])
     claims: dict[str, Claim] = {}
     for place, entry in enumerate(content["claims"], start=1):
         name = entry.get("id", f"claim {place}") if isinstance(entry, dict) else f"claim {place}"
         what = f"{path}, {name}"
-        _fields(entry, what, ("id", "claim", "sources", "decides"), ("quote", "contradicts"))
+        check_fields(entry, what, ("id", "claim", "sources", "decides"), ("quote", "contradicts"))
         if not re.fullmatch(r"[A-E]-\d\d", str(name)):
             raise DataError(f"{what}: an id is a letter from A to E and two digits, such as A-01")
         if name in claims:
             raise DataError(f"{what}: the id is taken")
         for source in entry["sources"]:
-            _fields(source, f"{what}, source", ("document", "place"), ())
+            check_fields(source, f"{what}, source", ("document", "place"), ())
             if source["document"] not in published.DOCUMENTS:
                 allowed = "; ".join(published.DOCUMENTS)
                 raise DataError(f"{what}: document is {source['document']!r}; allowed: {allowed}")
@@ -163,7 +178,7 @@ def load(path: Path = CLAIMS) -> list[Claim]:
             for version in versions_of(test):
                 if version not in VERSIONS and version not in content["wanted"]:
                     raise DataError(f"{what}: {version!r} is neither registered nor listed under wanted")
-            unknown = _arguments(test, lambda function: int(function == "said")) - stated
+            unknown = rows_of(test) - stated
             if unknown:
                 raise DataError(f"{what}: published.csv has no row {unknown.pop()}")
         claims[name] = Claim(
@@ -178,7 +193,7 @@ def load(path: Path = CLAIMS) -> list[Claim]:
         for other in claim.contradicts:
             if other not in claims or claim.id not in claims[other].contradicts:
                 raise DataError(f"{path}, {claim.id}: it contradicts {other!r}, which does not contradict it")
-    return list(claims.values())
+    return tuple(claims.values())
 
 
 # ---------------------------------------------------------------- expressions
@@ -201,7 +216,7 @@ def _parse(text: str, what: str = "expression") -> ast.expr:
         raise DataError(f"{what}: {text!r} is no expression: {error.msg}") from None
 
 
-def _check_expression(text: str, names: Mapping[str, Any], what: str) -> None:
+def check_expression(text: str, names: Mapping[str, Any], what: str) -> None:
     """Raises: DataError for anything but calls of the functions of `Facts`, names of `each`, constants, arithmetic."""
 
     def check(node: ast.expr) -> None:
@@ -243,6 +258,11 @@ def versions_of(test: Test) -> set[str]:
     return _arguments(test, lambda function: VERSION_ARGUMENTS.get(function, 1))
 
 
+def rows_of(test: Test) -> set[str]:
+    """The rows of published.csv that a test names."""
+    return _arguments(test, lambda function: int(function == "said"))
+
+
 def _evaluate(node: ast.expr, facts: Any, names: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=value):
@@ -257,6 +277,11 @@ def _evaluate(node: ast.expr, facts: Any, names: Mapping[str, Any]) -> Any:
             given = {str(keyword.arg): _evaluate(keyword.value, facts, names) for keyword in keywords}
             return getattr(facts, name)(*(_evaluate(arg, facts, names) for arg in args), **given)
     raise AssertionError(ast.dump(node))
+
+
+def measure(test: Test, facts: Facts) -> float | pd.Series:
+    """What a test measures. Raises: Undecided."""
+    return _evaluate(_parse(test.measure), facts, test.names)
 
 
 # ---------------------------------------------------------------- verdicts
@@ -276,7 +301,7 @@ def interval(value: float | pd.Series) -> Ratio:
         return geometric_mean(values)
     if len(values) < 2:
         return Ratio(values[0], math.nan, math.nan)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = student(len(values)) * values.std(ddof=1) / math.sqrt(len(values))
     return Ratio(*(float(values.mean() + part) for part in (0.0, -half, half)))
 
 
@@ -355,7 +380,7 @@ def judge(test: Test, facts: Facts) -> dict[str, Any]:
         row |= {"rule": _rule(test.rule, bounds, test.digits)}
         if len(bounds) == 1:
             row["published"] = _plain(bounds[0])
-        value = _evaluate(_parse(test.measure), facts, test.names)
+        value = measure(test, facts)
         measured = interval(value)
         if math.isnan(measured.value):
             raise Undecided("it has no value")

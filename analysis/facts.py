@@ -54,6 +54,8 @@ class Facts:
         self.target = "sm_" + self.identity["compute_capability"].replace(".", "")
         self.used: dict[str, None] = {}
         self.stale: dict[str, None] = {}
+        self._loaded: dict[str, Measured] = {}
+        self._takes: dict[tuple[str, str], set[Problem]] = {}
 
     # ------------------------------------------------------------ times and checks
 
@@ -106,12 +108,14 @@ class Facts:
             kind, known = "events", self._has_events
         if not known:
             raise Undecided(f"{kind} of {version} are not counted")
-        return float(_launch(rows, launch).query("counter == @counter")["value"].sum())
+        rows = _launch(rows, launch)
+        return float(rows.loc[rows["counter"] == counter, "value"].sum())
 
     def counter(self, version: str, metric: str, hdim: int, launch: int | None = None, **chosen: Any) -> float:
         """A hardware counter: a sum over all launches; anything else of one launch, by default the last."""
         rows = self._rows(self._profiled, "counters", version, hdim, chosen)
-        rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1).query("metric == @metric")
+        rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
+        rows = rows[rows["metric"] == metric]
         if rows.empty:
             raise Undecided(f"counter {metric} of {version} is not recorded")
         return float(rows["value"].sum())
@@ -126,7 +130,8 @@ class Facts:
 
     def resource(self, version: str, column: str, hdim: int, launch: int = -1, **chosen: Any) -> float:
         """A column of data/resources.csv for this GPU, of one launch, by default the last."""
-        rows = self._rows(self._assembled, "resources", version, hdim, chosen).query("target == @self.target")
+        rows = self._rows(self._assembled, "resources", version, hdim, chosen)
+        rows = rows[rows["target"] == self.target]
         if rows.empty:
             raise Undecided(f"resources for {self.target} are not recorded")
         return float(_launch(rows, launch)[column].iloc[0])
@@ -182,7 +187,7 @@ class Facts:
 
     def said(self, row: str) -> float:
         """A row of data/published.csv, by its id; a ratio as how many times as fast."""
-        (found,) = published.load().query("id == @row").to_dict("records")
+        found = published.by_id()[row]
         self.used["published.csv"] = None
         return 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
 
@@ -207,24 +212,35 @@ class Facts:
         return read_table(self.folder / "runs.csv", "runs")
 
     @functools.cached_property
-    def _studies(self) -> dict[str, Measured]:
-        complete = set(self._runs.loc[self._runs["complete"].astype(bool), "study"])
-        return {study: Measured.read(self.folder, study) for study in sorted(complete)}
+    def _complete(self) -> set[str]:
+        return set(self._runs.loc[self._runs["complete"].astype(bool), "study"])
+
+    def _study(self, name: str) -> Measured:
+        """Raises: Undecided where no run of the study is complete."""
+        if name not in self._complete:
+            raise Undecided(f"study {name} is not measured")
+        if name not in self._loaded:
+            self._loaded[name] = Measured.read(self.folder, name)
+        return self._loaded[name]
 
     def _measured(self, versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> tuple[Measured, Problem]:
         """The study, and the problem in it that all of `versions` were measured on."""
-        study = chosen.get("study", _home(versions[0]))
-        if study not in self._studies:
-            raise Undecided(f"study {study} is not measured")
-        measured = self._studies[study]
+        measured = self._study(chosen.get("study", _home(versions[0])))
         common: set[Problem] = set()
         for place, version in enumerate(versions):
+            taken = self._taken(measured, version)
+            common = common & taken if place else taken
+        return measured, _choose(common, versions, hdim, chosen)
+
+    def _taken(self, measured: Measured, version: str) -> set[Problem]:
+        """The problems of a study that a version takes. Raises: Undecided where it was not measured."""
+        key = str(measured.run["study"]), version
+        if key not in self._takes:
             checks = measured.checks[measured.checks["version"] == version]
             if checks.empty:
                 raise Undecided(f"{version} is not measured")
-            taken = set(checks.loc[checks["status"] != "unsupported", "problem"])
-            common = common & taken if place else taken
-        return measured, _choose(common, versions, hdim, chosen)
+            self._takes[key] = set(checks.loc[checks["status"] != "unsupported", "problem"])
+        return self._takes[key]
 
     def _times(self, version: str, measured: Measured, problem: Problem, timer: str) -> pd.Series:
         run = measured.run["run"]
