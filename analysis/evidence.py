@@ -19,6 +19,7 @@ from scipy import stats
 from kernels import VERSIONS, Problem
 from kernels.fast_math import SUFFIX
 from kernels.runtime.identity import source_hash
+from kernels.version import PROBLEM_COLUMNS
 
 from .data import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
 
@@ -55,13 +56,19 @@ class Check(NamedTuple):
     allowed_abs_err: float
 
 
+@functools.cache
+def student(n: int) -> float:
+    """Student's t for the interval of the mean of `n` values."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+
+
 def geometric_mean(ratios: list[float] | np.ndarray) -> Ratio:
     """Geometric mean with a t interval of the logarithms."""
     logs = np.log(np.asarray(ratios, dtype=float))
     mean = logs.mean()
     if len(logs) < 2:
         return Ratio(float(np.exp(mean)), math.nan, math.nan)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+    half = student(len(logs)) * logs.std(ddof=1) / math.sqrt(len(logs))
     return Ratio(*(float(np.exp(x)) for x in (mean, mean - half, mean + half)))
 
 
@@ -82,6 +89,12 @@ def verdict(published: float | None, measured: Ratio | None) -> str:
 
 
 @functools.cache
+def _problem(*values: Any) -> Problem:
+    """A problem from the values of its columns; each is made once."""
+    return problem_of(dict(zip(PROBLEM_COLUMNS, values)))
+
+
+@functools.cache
 def today(version: str) -> str:
     """The hash of a version's code as it stands, or an empty text if there is no such version."""
     return source_hash(VERSIONS[version]) if version in VERSIONS else ""
@@ -90,6 +103,16 @@ def today(version: str) -> str:
 def baseline_of(version: str) -> str:
     """What its source compares a version with, or an empty text."""
     return VERSIONS[version].baseline or ""
+
+
+def _table(path: Path, name: str) -> pd.DataFrame:
+    """A measured table, parsed once for all studies that are in it."""
+    return _parsed(path, name, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.cache
+def _parsed(path: Path, name: str, written: int) -> pd.DataFrame:
+    return read_table(path, name)
 
 
 @dataclass
@@ -102,6 +125,7 @@ class Measured:
     checks: pd.DataFrame
     timings: pd.DataFrame
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
+    _found: dict[tuple[str, Problem], Check | None] = field(default_factory=dict)
 
     @classmethod
     def load(cls, slug: str, study: str = "log") -> Measured:
@@ -115,7 +139,7 @@ class Measured:
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
-        tables = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+        tables = {name: _table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
         runs = tables["runs"]
         runs = runs[(runs["study"] == study) & runs["complete"].astype(bool)]
         if before is not None:
@@ -132,19 +156,16 @@ class Measured:
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of the chosen run; where a resumed run holds several codes of a version, today's or the last."""
         frame = frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])].copy()
-        frame["problem"] = [problem_of(row) for row in frame.to_dict("records")]
+        columns = frame[list(PROBLEM_COLUMNS)]
+        frame["problem"] = [_problem(*values) for values in columns.itertuples(index=False, name=None)]
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
-        frame["stale"] = [row.source_hash != today(row.version) for row in frame.itertuples()]
-        kept = []
-        for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
-            if rows["stale"].all():
-                rows = rows[rows["source_hash"] == rows.sort_values("measured_at")["source_hash"].iloc[-1]]
-                self._stale.add((version, problem))
-            else:
-                rows = rows[~rows["stale"]]
-            kept.append(rows)
-        return pd.concat(kept) if kept else frame
+        frame["stale"] = frame["source_hash"] != frame["version"].map(today)
+        pair = ["version", "problem"]
+        outdated = frame.groupby(pair, sort=False)["stale"].transform("all")
+        newest = frame.sort_values("measured_at", kind="stable").groupby(pair, sort=False)["source_hash"]
+        self._stale |= set(frame.loc[outdated, pair].itertuples(index=False, name=None))
+        return frame[(frame["source_hash"] == newest.transform("last")).where(outdated, ~frame["stale"])]
 
     @property
     def processes(self) -> int:
@@ -162,7 +183,7 @@ class Measured:
         found = {problem for problem in self.checks["problem"] if problem.family == family}
         if partial is not None:
             found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
-        return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim))
+        return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
 
     def shapes(self, version: str) -> dict[int, Problem]:
         """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
@@ -187,8 +208,9 @@ class Measured:
     @functools.cached_property
     def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
         frame = self.timings[self.timings["median_us"].notna()]
-        groups = frame.groupby(["version", "problem", "timer"], sort=False)
-        return {key: rows.set_index("process")["median_us"] for key, rows in groups}
+        places = frame.groupby(["version", "problem", "timer"], sort=False).indices
+        processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
+        return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
 
     def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:
         rows = self.medians(version, problem, timer)
@@ -196,8 +218,8 @@ class Measured:
 
     def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
         """How many times longer `a` takes than `b`: the speedup of b over a."""
-        pairs = pd.concat([self.medians(name, problem, timer) for name in (a, b)], axis=1, join="inner").dropna()
-        return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+        ratios = (self.medians(a, problem, timer) / self.medians(b, problem, timer)).dropna()
+        return None if ratios.empty else geometric_mean(ratios.to_numpy())
 
     def previous(self) -> Measured | None:
         """The evidence as it stood before this run, or None if this is the first."""
@@ -211,9 +233,13 @@ class Measured:
         return dict(list(self.checks.groupby(["version", "problem"], sort=False)))
 
     def check(self, version: str, problem: Problem) -> Check | None:
-        rows = self._checked.get((version, problem))
-        if rows is None:
-            return None
+        if (version, problem) not in self._found:
+            rows = self._checked.get((version, problem))
+            self._found[version, problem] = None if rows is None else self._judged(rows)
+        return self._found[version, problem]
+
+    @staticmethod
+    def _judged(rows: pd.DataFrame) -> Check:
         worst = max(rows.to_dict("records"), key=lambda row: STATUSES.index(row["status"]))
         decisive = rows.loc[(rows["max_abs_err"] / rows["allowed_abs_err"]).fillna(-1).idxmax()]
         return Check(

@@ -9,7 +9,7 @@ import base64
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from html import escape
@@ -24,10 +24,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from kernels import VERSIONS, Problem
+from kernels.fast_math import SUFFIX
 
-from . import published, roofline
+from . import profiles, published, roofline
+from .compare_counters import agreement, trusted
 from .data import ROOT
-from .evidence import TIE, Measured, baseline_of
+from .evidence import TIE, Measured, baseline_of, geometric_mean
 from .studies import TIMERS
 from .tables import SOURCE_TIMER, fastest
 
@@ -46,6 +48,16 @@ SERIES: dict[str, dict[str, Any]] = {
     "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
 }  # fmt: skip
 WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
+WAITS: dict[str, dict[str, Any]] = {
+    wait.name: {"color": colour, "hatch": hatch}
+    for wait, colour, hatch in zip(
+        profiles.WAITS,
+        ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8"),
+        ("", "...", "xxx", "\\\\\\", "///", "", ""),
+    )
+}
+RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
+FAMILIES = {"rope": "RoPE"}  # where the name in a figure is not just the word
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
     "pdf.fonttype": 42,
@@ -98,6 +110,12 @@ def effect(speedups: Iterable[float]) -> str:
     if max(speedups) < 1:
         return f"takes {span(1 / speedup for speedup in speedups)}× as long"
     return f"runs at {span(speedups)}× the speed"
+
+
+def beside(speedups: Iterable[float]) -> str:
+    """`effect` up to the word that names the other: `"is 1.20× as fast as"`, `"ties with"`."""
+    said = effect(speedups)
+    return f"{said} {'with' if said == 'ties' else 'of' if said.endswith('speed') else 'as'}"
 
 
 def short(version: str) -> str:
@@ -484,56 +502,287 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
     )
 
 
-def roofline_plot(evidence: Measured, counts: pd.DataFrame | None = None) -> Plot:
-    """Measured ceilings, and a point for every version and shape between the bytes it touches and those it asks for."""
-    frame = roofline.points(evidence, counts)
+def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot:
+    """Measured ceilings, and below them every version and shape twice: for L2 warm, for DRAM with caches flushed."""
+    frame = roofline.points(evidence) if frame is None else frame
     ceilings = evidence.gpu["ceilings"]
     top = ceilings["fp32_tflops"]
     title = f"Ceilings of the {evidence.gpu['name']}, measured"
+    most = frame.groupby("level")["percent_of_roof"].max()
     if len(frame):
-        title = f"Every version stays at or below {frame['percent_of_roof'].max():.0f} % of the roof above it"
-    lowest = min([0.05, *frame["requested_flop_per_byte"]]) / 1.5
-    highest = max([100.0, *frame["touched_flop_per_byte"]]) * 1.5
+        title = (
+            f"No version gets beyond {most['l2']:.0f} % of what L2 would allow it, nor, with caches flushed, beyond "
+            f"{most['dram']:.0f} % of what DRAM would"
+        )
     families = list(dict.fromkeys(frame["family"])) or [""]
-    dims = sorted(set(frame["hdim"])) if len(frame) else []
+    dims = sorted(set(frame["hdim"]))
     shades = sns.color_palette("viridis", len(dims))
+    of = {level: ceilings[key] for level, (key, _) in roofline.LEVELS.items()}
+    slopes = {f"{level.upper()}, {gb_s / 1e3:.1f} TB/s": gb_s for level, gb_s in of.items()}
     with _canvas(title, columns=len(families), height=4.6, sharey=True) as (figure, axes):
         for axis, family in zip(axes, families):
-            for key, dashes in (("read_gb_s", "--"), ("l2_read_gb_s", "-")):
-                slope = ceilings[key] / 1e3
-                label = f"{'DRAM' if dashes == '--' else 'L2'}, {slope:.1f} TB/s"
-                axis.plot([lowest, top / slope], [slope * lowest, top], color="0.3", ls=dashes, lw=1.2, label=label)
-            axis.plot([top * 1e3 / ceilings["l2_read_gb_s"], highest], [top, top], color="0.3", lw=1.2)
-            axis.set_title(family.capitalize(), loc="left")
+            _draw_roofs(axis, top, slopes, frame)
+            axis.set_title(FAMILIES.get(family, family.capitalize()), loc="left")
             for place, size in enumerate(dims):
                 mine = frame[(frame["family"] == family) & (frame["hdim"] == size)]
-                style: dict[str, Any] = {
-                    "color": shades[place],
-                    "marker": MARKERS[place % len(MARKERS)],
-                    "ls": "",
-                    "ms": 4,
-                }
-                axis.plot(mine["requested_flop_per_byte"], mine["tflops"], label=f"head dim {size}", **style)
-                axis.plot(mine["touched_flop_per_byte"], mine["tflops"], markerfacecolor="white", **style)
-            axis.set_xlim(lowest, highest)
-            _log_ticks(axis, "x", 1, 1e4)
-            _log_ticks(axis, "y", 1, 1e4)
-            axis.set_ylim(top=top * 2)
+                style: dict[str, Any] = {"color": shades[place], "marker": MARKERS[place % len(MARKERS)], "ls": ""}
+                for level, look in (("l2", {"label": f"head dim {size}"}), ("dram", {"markerfacecolor": "white"})):
+                    points = mine[mine["level"] == level]
+                    axis.plot(points["flop_per_byte"], points["tflops"], ms=4, **style, **look)
             axis.set_xlabel("FLOP a byte")
         axes[0].set_ylabel("TFLOP/s")
         _legend(figure, axes, columns=3)
     return Plot(
         "roofline",
         figure,
-        f"Ceilings measured on the {evidence.gpu['name']}, fp32 {top:.0f} TFLOP/s; time is device_warm. A mark is a "
-        "version at a shape. Filled: FLOP over all bytes that the "
-        "kernels ask for. Open: over the distinct sectors that each launch touches, the least it can move. Bytes are "
-        "32 B sectors counted by the emulator, not by hardware.",
-        "; ".join(
-            f"{row.version} at {row.hdim}: {row.tflops:.2f} TFLOP/s, {row.requested_flop_per_byte:.2f} FLOP a byte"
+        f"Ceilings measured on the {evidence.gpu['name']}, fp32 {top:.0f} TFLOP/s. Each version and shape is there "
+        "twice. Filled: over the bytes between L2 and the L1s, time device_warm. Open: over the bytes of DRAM, time "
+        f"device_cold. Bytes are from {roofline.sources(frame)}; FLOP are those of the two products."
+        if len(frame)
+        else f"Ceilings measured on the {evidence.gpu['name']}.",
+        "Dot plot of TFLOP/s by FLOP a byte, below two roofs. "
+        + "; ".join(
+            f"{level} at head dim {size}: {span(rows['flop_per_byte'])} FLOP a byte, {span(rows['tflops'])} TFLOP/s"
+            for (level, size), rows in frame.groupby(["level", "hdim"])
+        )
+        if len(frame)
+        else "Ceilings only.",
+        frame,
+    )
+
+
+def _draw_roofs(axis: Axes, tflops: float, slopes: Mapping[str, float], frame: pd.DataFrame) -> None:
+    """Bandwidths (GB/s, by their labels) as slopes up to the fp32 ceiling, on logarithmic axes that hold all points."""
+    low, bottom = (frame["flop_per_byte"].min() / 2, frame["tflops"].min() / 2) if len(frame) else (0.1, 0.1)
+    high = 2e3 * tflops / min(slopes.values())
+    for (label, gb_s), dashes in zip(slopes.items(), ("-", "--")):
+        ridge = 1e3 * tflops / gb_s
+        axis.plot([low, ridge, high], [low * gb_s / 1e3, tflops, tflops], color="0.3", ls=dashes, lw=1.2, label=label)
+    _log_ticks(axis, "x", 1, 1e4)
+    _log_ticks(axis, "y", 1, 1e4)
+    axis.set(xlim=(low, high), ylim=(bottom, 2 * tflops))
+
+
+def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline.RTX_4000_ADA) -> Plot:
+    """The published times below the roofline of their card's datasheet; `frame` is `roofline.published_points`."""
+    title = (
+        f"On the {sheet.name} the published times reach {span(frame['percent_of_roof'], 0)} % of what its datasheet "
+        "allows if every byte comes from DRAM once"
+    )
+    families = list(dict.fromkeys(frame["family"]))
+    with _canvas(title, height=4.4) as (figure, (axis,)):
+        _draw_roofs(axis, sheet.fp32_tflops, {f"datasheet: DRAM, {sheet.dram_gb_s:.0f} GB/s": sheet.dram_gb_s}, frame)
+        for place, family in enumerate(families):
+            mine = frame[frame["family"] == family]
+            style: dict[str, Any] = {"color": PALETTE[place], "marker": MARKERS[place], "ls": "", "ms": 5}
+            axis.plot(mine["flop_per_byte"], mine["tflops"], label=FAMILIES.get(family, family), **style)
+        axis.set(xlabel="FLOP a byte touched", ylabel="TFLOP/s, from the published time")
+        _legend(figure, [axis], columns=2)
+    return Plot(
+        "roofline-published",
+        figure,
+        f"The roof is the datasheet's, not measured ({sheet.source}). Bytes are the distinct 32 B sectors that the "
+        "kernels here touch, counted by the emulator. The published times have launches and host syncs in them.",
+        "Dot plot of published TFLOP/s by FLOP a byte, below the datasheet's roof. "
+        + "; ".join(
+            f"{family}: {span(rows['flop_per_byte'])} FLOP a byte, {span(rows['tflops'])} TFLOP/s"
+            for family, rows in frame.groupby("family", sort=False)
+        ),
+        frame,
+    )
+
+
+def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
+    """What a warp of every version's attention waits for at a head dim, as shares of its time."""
+    mine = profiles.attention(profiles.at(profiled, hdim))
+    mine = mine[~mine["version"].str.endswith(SUFFIX)]
+    frame = pd.DataFrame(
+        [
+            {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
+            for row in mine.to_dict("records")
+            for wait, share in profiles.waits(row).items()
+        ]
+    )
+    wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
+    idle = wide.drop(columns=profiles.ISSUES).idxmax(axis="columns").value_counts()
+    title = (
+        f"At head dim {hdim} warps wait most for {idle.index[0]}, in {idle.iloc[0]} of {len(wide)} versions; they "
+        f"issue, or could, in {span(wide[profiles.ISSUES], 0)} % of their time"
+    )
+    families = list(dict.fromkeys(frame["family"]))
+    sizes = [len(wide.loc[family]) for family in families]
+    with _canvas(title, rows=len(families), height=2.4 + 0.24 * len(wide), sharex=True, height_ratios=sizes) as (
+        figure,
+        axes,
+    ):
+        for axis, family in zip(axes, families):
+            bars = wide.loc[family]
+            left = pd.Series(0.0, index=bars.index)
+            for wait, style in WAITS.items():
+                axis.barh(range(len(bars)), bars[wait], 0.8, left=left, label=wait, edgecolor="white", lw=0.3, **style)
+                left += bars[wait]
+            axis.set_yticks(range(len(bars)), [short(version) for version in bars.index])
+            axis.set_ylim(len(bars) - 0.4, -0.6)
+            axis.set_xlim(0, 100)
+            axis.grid(visible=False)
+            axis.set_title(FAMILIES.get(family, family.capitalize()), loc="left")
+        axes[-1].set_xlabel("% of a warp's time")
+        _legend(figure, axes)
+    return Plot(
+        "warp-waits",
+        figure,
+        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {evidence.gpu['name']}, from hardware "
+        "counters, in groups; a warp that is ready while another issues counts as one that could.",
+        f"Stacked bars of what a warp waits for at head dim {hdim}, in percent. "
+        + "; ".join(
+            f"{version}: " + ", ".join(f"{name} {value:.0f}" for name, value in shares.items() if value >= 10)
+            for (_, version), shares in wide.iterrows()
+        ),
+        frame,
+    )
+
+
+def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
+    """What the hardware counts over what the emulator counts, a dot a launch (`compare_counters.compare`)."""
+    summary = agreement(compared)
+    close = [f"{name} in {100 * share:.0f} %" for name, share in trusted(summary).items()] or ["nothing"]
+    title = f"The emulator counts within 10 % of the hardware: {_listed(close)}{' of launches' * (len(close) > 1)}"
+    families = list(dict.fromkeys(compared["family"]))
+    with _canvas(title, height=1.9 + 0.42 * len(summary)) as (figure, (axis,)):
+        axis.axvspan(1 / 1.1, 1.1, color="0.9", zorder=0, label="within 10 %")
+        axis.axvline(1, color="0.2", lw=1, zorder=1)
+        for row, quantity in enumerate(summary["quantity"]):
+            mine = compared[compared["quantity"] == quantity].sort_values("ratio", kind="stable")
+            y = row + 0.6 * (pd.Series(range(len(mine)), index=mine.index) + 0.5) / len(mine) - 0.3
+            for place, family in enumerate(families):
+                chosen = mine["family"] == family
+                style: dict[str, Any] = {"color": PALETTE[place], "marker": MARKERS[place], "ls": "", "ms": 3}
+                label = FAMILIES.get(family, family)
+                axis.plot(mine[chosen]["ratio"].clip(*RATIOS), y[chosen], label=label, **style)
+        axis.set_yticks(range(len(summary)), [f"{row.quantity}  ({row.launches})" for row in summary.itertuples()])
+        axis.set_ylim(len(summary) - 0.5, -0.5)
+        axis.grid(visible=True, axis="y", color="0.93")
+        axis.set_xlim(RATIOS[0] / 1.1, RATIOS[1] * 1.1)
+        _log_ticks(axis, "x", *RATIOS, "×")
+        axis.set_xlabel("hardware over emulator")
+        _legend(figure, [axis], columns=3)
+    return Plot(
+        "counters-emulator",
+        figure,
+        f"A dot is a launch of a version at a published shape, sorted within its row; in brackets how many there are. "
+        f"Hardware: counters of the {evidence.gpu['name']}. Emulator: the same PTX, executed. Dots beyond "
+        f"{RATIOS[0]:g} and {RATIOS[1]:g} are drawn there.",
+        "Dot plot of hardware counts over emulator counts. "
+        + "; ".join(
+            f"{row.quantity}: median {row.median:.2f}, {row.low:.2f} to {row.high:.2f} in nine of ten launches"
+            for row in summary.itertuples()
+        ),
+        compared,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`"a, b and c"`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
+    """How often every version embeds each element, and its time over separate kernels that load four floats.
+
+    `frame` is `fusion.work`, which has a row a version.
+    """
+    frame = frame[~frame["version"].isin(("rope_separate", "sinusoidal_separate_float4"))]
+    scalar = frame[frame["version"] == "sinusoidal_separate_scalar"]["over_separate"]
+    frame = frame[~frame["version"].str.contains("_separate_") & (frame["version"] != "rope_v1a")]
+    of = frame.set_index("version")
+    fused, turned = of.loc["sinusoidal_v5"], of.loc["rope_v4"]
+    title = (
+        f"Sinusoidal V5 embeds an element {fused['embedded']:.0f} times and takes {fused['over_separate']:.2f}× as "
+        f"long as separate kernels ({fused['over_separate'] / scalar.iloc[0]:.2f}× for scalar ones); RoPE V4 embeds "
+        f"{turned['embedded']:.0f} times and takes {turned['over_separate']:.2f}×"
+    )
+    families = list(dict.fromkeys(frame["family"]))
+    sizes = [int((frame["family"] == family).sum()) for family in families]
+    builds = {"over_separate": "accurate functions", "over_separate_fast_math": "fast-math, where it differs"}
+    with _canvas(title, rows=2, height=6.4, sharex=True, height_ratios=sizes) as (figure, axes):
+        for axis, family in zip(axes, families):
+            mine = frame[frame["family"] == family].sort_values("embedded", kind="stable")
+            axis.axvline(1, color="0.2", lw=1, label="separate kernels, float4 loads")
+            if family == "sinusoidal":
+                axis.axvline(scalar.iloc[0], color="0.2", lw=1, ls="--", label="separate kernels, scalar loads")
+            for (column, label), face in zip(builds.items(), (PALETTE[0], "white")):
+                places = range(len(mine))
+                axis.plot(mine[column], places, ls="", marker="o", color=PALETTE[0], markerfacecolor=face, label=label)
+            _mark_wrong(axis, list(mine["over_separate"]), pd.Series(range(len(mine))), mine["status"])
+            names = [f"{short(row.version)}   {row.embedded:.3g}×" for row in mine.itertuples()]
+            axis.set_yticks(range(len(mine)), names)
+            axis.set_ylim(len(mine) - 0.5, -0.5)
+            axis.grid(visible=True, axis="y", color="0.93")
+            axis.set_title({"rope": "RoPE"}.get(family, family.capitalize()), loc="left")
+        drawn = frame[list(builds)].stack()
+        axes[-1].set_xlim(min(drawn.min(), 1) / 1.15, drawn.max() * 1.15)
+        _log_ticks(axes[-1], "x", 1, 10, "×")
+        axes[-1].set_xlabel("time over separate kernels with float4 loads")
+        _legend(figure, axes)
+    return Plot(
+        "fusion",
+        figure,
+        f"Head dim 2048, 4 heads of 64 queries, device_warm on the {evidence.gpu['name']}. Beside each name how often "
+        "the version embeds each element of Q and K, where once would do, counted by the emulator. Left of a line: "
+        "faster than those separate kernels. V6b and V7 rotate the published part of the dims, the other RoPE versions "
+        "all, and each is compared with separate kernels that rotate as many.",
+        "Dot plot. "
+        + "; ".join(
+            f"{row.version}: each element {row.embedded:.3g} times, {row.over_separate:.2f} times as long as separate"
             for row in frame.itertuples()
         )
-        or "Ceilings only.",
+        + f". Scalar separate kernels: {scalar.iloc[0]:.2f} times as long.",
+        frame,
+    )
+
+
+def cliff(published_shapes: Measured, held: Measured, version: str = "attention_online_fixed") -> Plot:
+    """The rate by head dim in the published shapes, which shrink with it, and with heads and queries held."""
+    rows, shares = [], []
+    for label, evidence in (("published shapes", published_shapes), ("4 heads of 64 queries", held)):
+        rates = {}
+        for problem in evidence.problems("attention"):
+            if taken := evidence.time(version, problem):
+                rates[problem.hdim] = problem.flops / evidence.medians(version, problem, "device_warm")
+                blocks, rate = problem.heads * problem.seq_q, problem.flops / taken.us / 1e6
+                rows.append((label, problem.hdim, problem.heads, problem.seq_q, blocks, rate))
+        shares.append(f"{100 * geometric_mean((rates[8192] / rates[4096]).to_numpy()).value:.0f} %")
+    names = ["series", "hdim", "heads", "seq", "blocks", "tflops"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame = frame[frame["hdim"] >= frame[frame["series"] == "published shapes"]["hdim"].min()]
+    title = (
+        f"At head dim 8192 the rate is {shares[0]} of that at 4096 in the published shapes, {shares[1]} with heads and "
+        "queries held"
+    )
+    with _canvas(title, height=4.2) as (figure, (axis,)):
+        for place, (label, mine) in enumerate(frame.groupby("series", sort=False)):
+            axis.plot(mine["hdim"], mine["tflops"], marker=MARKERS[place], color=PALETTE[place], lw=1, label=label)
+            if label == "published shapes":
+                for row in mine.itertuples():
+                    at, shift = (row.hdim, row.tflops), (-8, -9)
+                    axis.annotate(f"{row.blocks} blocks", at, shift, textcoords="offset points", fontsize=8, ha="right")
+        _log_ticks(axis, "y", frame["tflops"].min(), frame["tflops"].max())
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sorted(set(frame["hdim"])), [str(size) for size in sorted(set(frame["hdim"]))])
+        axis.set_xlim(frame["hdim"].min() / 2.6, frame["hdim"].max() * 1.3)
+        axis.set_ylim(frame["tflops"].min() / 2, frame["tflops"].max() * 1.3)
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_ylabel("TFLOP/s, on the device")
+        axis.set_xlabel("head dim")
+        _legend(figure, [axis])
+    return Plot(
+        "l2-cliff",
+        figure,
+        f"{short(version)}, device_warm on the {published_shapes.gpu['name']}. Beside the published shapes the blocks "
+        f"of a call, one a query of a head; {published_shapes.gpu['sms']} SMs share them.",
+        "Lines of TFLOP/s by head dim. "
+        + "; ".join(f"{row.series}, {row.hdim}: {row.tflops:.3f} ({row.blocks} blocks)" for row in frame.itertuples())
+        + ".",
         frame,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import sys
+import textwrap
 from typing import Any
 
 from IPython.display import HTML, Markdown, display
@@ -16,7 +18,7 @@ from kernels.version import Launch, Plan, Version
 from . import figures, published
 from .data import DataError, gpu_folder, read_table
 from .evidence import Measured, baseline_of
-from .figures import Plot, effect, span
+from .figures import Plot, beside, effect, span
 from .studies import STUDIES, studies
 from .tables import VERDICT_STYLE, Table, fastest, summary
 
@@ -77,6 +79,13 @@ def compared(
 ) -> str:
     """How a version compares with its baseline, or with another: `"ties"`, `"is 1.12–1.56× as fast"`."""
     return effect(_speedups(evidence, name, timer, partial, over))
+
+
+def against(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """`compared` up to the name of the other: `"ties with"`, `"is 1.12–1.56× as fast as"`."""
+    return beside(_speedups(evidence, name, timer, partial, over))
 
 
 def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:
@@ -163,12 +172,12 @@ def findings(evidence: Measured) -> str:
   hybrid {compared(evidence, "rope_v7", partial=True)}. With launches and host syncs timed, as the authors timed it,
   the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published
   {published_speedup(evidence, "rope_v7")}.
-- **Sinusoidal.** Full fusion {compared(evidence, "sinusoidal_v5")} as the write-up's separate kernels, which load one
+- **Sinusoidal.** Full fusion {against(evidence, "sinusoidal_v5")} the write-up's separate kernels, which load one
   float at a time (published: {published_speedup(evidence, "sinusoidal_v5")}), and
-  {compared(evidence, "sinusoidal_v5", over="sinusoidal_separate_float4")} as separate kernels that load four. The
-  hybrid {compared(evidence, "sinusoidal_hybrid_v1")} as those; how its loads are scheduled decides that, see the page
+  {against(evidence, "sinusoidal_v5", over="sinusoidal_separate_float4")} separate kernels that load four. The
+  hybrid {against(evidence, "sinusoidal_hybrid_v1")} those; how its loads are scheduled decides that, see the page
   on method.
-- **Attention.** The online kernel {compared(evidence, "attention_online")} as the baseline, and
+- **Attention.** The online kernel {against(evidence, "attention_online")} the baseline, and
   {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
   {compared(evidence, "attention_online_fixed")}."""
 
@@ -198,7 +207,7 @@ def stale_words(evidence: Measured) -> str:
 # ---------------------------------------------------------------- sources
 
 
-def _example(of: Version) -> Plan:
+def example(of: Version) -> Plan:
     """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
     studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
     return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
@@ -210,43 +219,43 @@ def _call(plan: Plan) -> str:
         if isinstance(step, Launch):
             buffers = ", ".join(arg for arg in step.args if isinstance(arg, str))
             size = f"grid {step.grid} block {step.block} shared {step.shared_bytes} B"
-            lines.append(f"launch {step.kernel.name}({buffers})  {size}")
+            built = " fast-math" if step.kernel.fast_math else ""
+            lines.append(f"launch {step.kernel.name}({buffers})  {size}{built}")
         else:
             lines.append("sync")
     return "\n".join(lines)
 
 
 def kernel_text(name: str) -> str:
-    """The kernels of a version, in the order of its launches, and the launches of one call."""
-    plan = _example(version(name))
+    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file."""
+    if version(name).is_peer:
+        return inspect.getsource(sys.modules[version(name).module])
+    plan = example(version(name))
     functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
-    return "\n\n".join([*(inspect.getsource(function).rstrip() for function in functions), _call(plan)]) + "\n"
+    sources = (textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions)
+    return "\n\n".join([*sources, _call(plan)]) + "\n"
 
 
-def _block(summary: str, language: str, text: str) -> None:
-    display(Markdown(f"<details><summary>{summary}</summary>\n\n```{language}\n{text}```\n\n</details>"))
-
-
-def kernel_source(name: str) -> None:
-    """The kernels of a version, folded."""
-    _block(f"Source of <code>{name}</code>: {version(name).title}", "python", kernel_text(name))
-
-
-def diff(name: str) -> None:
-    """What a version changes in its parent, folded. Raises: DataError when it has none."""
+def diff_text(name: str) -> str:
+    """What a version changes in its parent, as a unified diff. Raises: DataError when it has none."""
     parent = version(name).parent
     if parent is None:
         raise DataError(f"{name!r} has no parent to compare with")
     lines = difflib.unified_diff(
         kernel_text(parent).splitlines(keepends=True), kernel_text(name).splitlines(keepends=True), parent, name, n=2
     )
-    _block(f"What <code>{name}</code> changes in <code>{parent}</code>", "diff", "".join(lines))
+    return "".join(lines)
 
 
-def sources(family: str) -> None:
-    """For every own version of a family: what it changes in its parent, then the whole."""
-    for name, entry in VERSIONS.items():
-        if entry.family == family and not entry.is_peer:
-            if entry.parent:
-                diff(name)
-            kernel_source(name)
+def lines(name: str, first: str, last: str) -> None:
+    """Show the lines of a version's kernels from the one that begins with `first` to the next that begins with `last`.
+
+    Raises: DataError when there are no such lines.
+    """
+    text = kernel_text(name).splitlines()
+    begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
+    ends = [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
+    if not ends:
+        raise DataError(f"{name!r} has no lines from {first!r} to {last!r}")
+    shown = textwrap.dedent("\n".join(text[begins[0] : ends[0] + 1]))
+    display(Markdown(f"```python\n{shown}\n```"))

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem
 
-from . import claims, published
+from . import claims, profiles, published
 from .data import RESOURCES, STATUSES, gpu_folder, read_table
 from .evidence import Check, Measured, Ratio, Time, baseline_of, verdict
 from .studies import TIMERS
@@ -71,7 +71,13 @@ def hdim(problem: Problem) -> str:
 def name(version: str, stale: bool = False) -> str:
     title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
     mark = " <span class='status stale'>stale</span>" if stale else ""
-    return f"{code(version)}{mark}<small class='title'><br>{escape(title)}</small>"
+    return f"{link(version)}{mark}<small class='title'><br>{escape(title)}</small>"
+
+
+def link(version: str, text: str = "") -> str:
+    """An id that leads to the version's page, from a chapter as from another version's page."""
+    text = text or code(version)
+    return f"<a href='../versions/{version}.html'>{text}</a>" if version in VERSIONS else text
 
 
 def code(version: str) -> str:
@@ -183,8 +189,8 @@ def summary(evidence: Measured) -> Table:
         rows.append(
             (
                 f"{name(version.id, version.id in evidence.stale_versions())}<br>{small(f'over {code(base)}')}",
-                _range(said.values()),
-                *(_range(r.value for r in found[timer].values() if r) for timer in ("device_warm", SOURCE_TIMER)),
+                spread(said.values()),
+                *(spread(r.value for r in found[timer].values() if r) for timer in ("device_warm", SOURCE_TIMER)),
                 verdicts,
                 " ".join(f"<span class='status {outcome}'>{outcome}</span>" for outcome in outcomes),
             )
@@ -199,7 +205,8 @@ def summary(evidence: Measured) -> Table:
     )
 
 
-def _range(values: Iterable[float]) -> str:
+def spread(values: Iterable[float]) -> str:
+    """The least and the largest of some speedups."""
     values = list(values)
     if not values:
         return NOTHING
@@ -208,23 +215,111 @@ def _range(values: Iterable[float]) -> str:
 
 
 def points(frame: pd.DataFrame) -> Table:
-    """The points of the roofline."""
+    """The points of the roofline (`roofline.points`), a row a version and shape: L2 above, DRAM below."""
+    columns = {
+        "bytes": (1e6, 2),
+        "flop_per_byte": (1, 2),
+        "median_us": (1, 1),
+        "gb_s": (1, 0),
+        "percent_of_roof": (1, 1),
+    }
+    rows = []
+    for _, mine in frame.groupby(["version", "hdim", "rotary_dim"], sort=False):
+        levels = mine.set_index("level")
+        first = mine.iloc[0]
+        rotary = f" {small(f'R {first.rotary_dim}')}" if first.rotary_dim else ""
+        cells = [name(first.version, bool(mine["stale"].any())), f"{first.hdim}{rotary}"]
+        for column, (unit, digits) in columns.items():
+            both = [levels[column].get(level) for level in ("l2", "dram")]
+            l2, dram = (NOTHING if value is None else f"{value / unit:,.{digits}f}" for value in both)
+            cells.append(f"{l2}<br>{small(dram)}")
+        cells[2] += f"<br>{small('emulator')}" if "emulator" in set(mine["bytes_from"]) else ""
+        rows.append(tuple(cells))
+    header = ("version", "hdim", "MB", "FLOP/B", "µs", "GB/s", "% of roof")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:],
+        caption="Above: bytes between L2 and the L1s, time device_warm. Below, small: bytes of DRAM, caches flushed, "
+        "time device_cold. Bytes are those of hardware counters; where it says emulator, sectors that it counts, all "
+        "that are asked for and the distinct ones. The roof is the smaller of the fp32 ceiling and what the level's "
+        "bandwidth allows.",
+    )
+
+
+def bounds(evidence: Measured, profiled: pd.DataFrame, hdim: int) -> Table:
+    """How busy the units of the GPU are in the attention of every version at a head dim, and what holds it back."""
+    rows = []
+    for row in profiles.attention(profiles.at(profiled, hdim)).to_dict("records"):
+        percents = [row[column] for column in (*profiles.UNITS.values(), "warps_percent")]
+        rows.append(
+            (
+                name(row["version"], row["stale"]),
+                f"{row['duration_ns'] / 1e3:.1f}",
+                *(f"{value:.1f}" for value in percents),
+                str(profiles.blocks(row)),
+                escape(profiles.bound(row, evidence.gpu["sms"])),
+            )
+        )
+    header = ("version", "µs", "DRAM %", "L2 %", "L1 %", "issue %", "warps %", "blocks", "held back by")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:-1],
+        caption=f"The attention kernel at head dim {hdim}, and what holds it back. Per cent of peak: DRAM, L2, and the "
+        "path to L1 and shared memory, of the whole GPU; issue, of the schedulers that have warps. Warps: those "
+        "resident, of all that an SM holds.",
+    )
+
+
+def caches(profiled: pd.DataFrame, version: str) -> Table:
+    """What a version's attention moves at each level of memory, by head dim."""
+    rows = []
+    mine = profiles.attention(profiled[(profiled["version"] == version) & (profiled["study"] == "log")])
+    for row in mine.sort_values("problem", key=lambda problems: problems.map(lambda p: p.hdim)).to_dict("records"):
+        problem = row["problem"]
+        touched = 4 * problem.batch * problem.hdim * (problem.heads * problem.seq_q + problem.kv_heads * problem.seq_k)
+        moved = (2 * touched, row["dram_read_bytes_cold"], row["dram_read_bytes"], row["l2_to_l1_bytes"])
+        rows.append(
+            (
+                hdim(problem),
+                f"{problem.heads} × {problem.seq_q}",
+                *(f"{value / 1e6:.3f}" for value in moved),
+                f"{row['l2_to_l1_bytes'] / row['duration_ns']:,.0f}",
+                str(profiles.blocks(row)),
+            )
+        )
+    header = ("hdim", "heads × seq", "tensors", "flushed", "warm", "L2 to L1", "GB/s", "blocks")
+    return Table(
+        header,
+        rows,
+        numbers=header,
+        caption=f"{code(version)}, its attention kernel: MB of Q, K, V and out; MB read from DRAM with caches flushed "
+        "and warm; MB from L2 to the L1s, and GB/s.",
+    )
+
+
+def emulator_agreement(summary: pd.DataFrame) -> Table:
+    """How near the emulator's counts come to the hardware's (`compare_counters.agreement`)."""
     rows = [
         (
-            name(row.version, bool(row.stale)),
-            f"{row.hdim}" + (f" {small(f'R {row.rotary_dim}')}" if row.rotary_dim else ""),
-            f"{row.flop / 1e6:.1f}",
-            f"{row.requested_bytes / 1e6:.1f}",
-            f"{row.touched_bytes / 1e6:.2f}",
-            f"{row.median_us:.1f}",
-            f"{row.tflops:.3f}",
-            f"{row.requested_gb_s:,.0f}",
-            f"{row.percent_of_roof:.1f}",
+            f"{row.quantity}<br>{small(escape(row.why))}" if row.why else row.quantity,
+            str(row.launches),
+            f"{row.median:.2f}",
+            f"{row.low:.2f}–{row.high:.2f}",
+            f"{100 * row.near:.0f} %",
+            f"{100 * row.close:.0f} %",
         )
-        for row in frame.itertuples()
+        for row in summary.itertuples()
     ]
-    header = ("version", "hdim", "MFLOP", "MB asked for", "MB touched", "µs", "TFLOP/s", "GB/s asked for", "% of roof")
-    return Table(header, rows, numbers=header[1:], caption="Bytes from emulator sectors, time from device_warm.")
+    header = ("counted", "launches", "median", "5–95 %", "within 1 %", "within 10 %")
+    return Table(
+        header,
+        rows,
+        numbers=header[1:],
+        caption="The hardware's count over the emulator's: median over the launches, 5th to 95th percentile, and the "
+        "share of launches in which it is near 1.",
+    )
 
 
 def times(evidence: Measured, family: str, timer: str = SOURCE_TIMER) -> Table:
@@ -441,15 +536,19 @@ def ledger(evidence: Measured, letter: str) -> Table:
             continue
         mine = found[found["claim_id"] == claim.id].to_dict("records")
         places = "; ".join(", ".join(map(escape, place.values())) for place in claim.sources)
-        against = f"<br>{small('against ' + ', '.join(claim.contradicts))}" if claim.contradicts else ""
+        against = ", ".join(f"<a href='#{other}'>{other}</a>" for other in claim.contradicts)
+        named = sorted({row for test in claim.tests for row in claims.rows_of(test)})
+        numbers = ", ".join(f"<a href='published.html#{row}'>{row}</a>" for row in named)
+        about = [places, f"against {against}" if against else "", f"numbers {numbers}" if numbers else ""]
+        documents = escape("|".join(dict.fromkeys(place["document"] for place in claim.sources)), quote=True)
         listed = "".join(f"<li>{_test(row)}</li>" for row in mine)
         folded = f"<details><summary>{len(mine)} test{'s' * (len(mine) != 1)}</summary><ul>{listed}</ul></details>"
         word = mine[0]["verdict"] if mine else "cannot be decided"
         badge_of = f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>"
         rows.append(
             (
-                f"<a id='{claim.id}'></a>{claim.id}",
-                f"{escape(claim.claim)}<br>{small(places)}{against}",
+                f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>",
+                "<br>".join([escape(claim.claim), *(small(part) for part in about if part)]),
                 badge_of,
                 folded,
             )
@@ -463,6 +562,16 @@ VERDICT_STYLE = {
     "does not hold": "wrong",
     "cannot be decided": "unsupported",
 }
+
+
+def verdicts(found: Mapping[str, str], chosen: Iterable[claims.Claim]) -> Table:
+    """Some claims with their verdicts, each with a link to its place in the ledger."""
+    rows = []
+    for claim in chosen:
+        word = found.get(claim.id, claims.UNDECIDED)
+        place = f"<a href='../chapters/claims.html#{claim.id}'>{claim.id}</a>"
+        rows.append((place, escape(claim.claim), f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>"))
+    return Table(("claim", "what is claimed", "verdict"), rows)
 
 
 def _test(row: Mapping[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 import re
 import shutil
+from html import unescape
 from pathlib import Path
 
 import nbformat
 import papermill
 import pytest
 
-from analysis import build, data, figures, report
+from analysis import build, claims, data, figures, pages, published, report, tables
 from analysis.data import DataError
 from analysis.evidence import Measured
 from kernels import VERSIONS
@@ -41,7 +42,7 @@ def test_a_notebook_executes_from_its_own_folder_and_from_the_root(name: str, tm
         (injected,) = [c for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
         assert "remove-cell" in injected.metadata["tags"]
         page = "".join(o["data"].get("text/html", "") for c in cells for o in c.get("outputs", []) if "data" in o)
-        assert page.count("<figure") == 3 and page.count("<table") == 1 and "alt='Dot plot" in page
+        assert page.count("<figure") == 4 and page.count("<table") == 1 and "alt='Dot plot" in page
     else:
         papermill.execute_notebook(
             str(build.NOTEBOOKS / f"{name}.ipynb"), str(output), cwd=str(build.NOTEBOOKS), progress_bar=False
@@ -107,23 +108,89 @@ def test_every_version_has_a_source_listing(name: str) -> None:
     assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention(" in text
 
 
-def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr(report, "display", lambda what: shown.append(what.data))
-    report.diff("rope_v7")
-    assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in shown[0]
-    assert "\n-sync" in shown[0]
+def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer() -> None:
+    shown = report.diff_text("rope_v7")
+    assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in shown
+    assert "\n-sync" in shown
     with pytest.raises(DataError, match="'rope_separate' has no parent"):
-        report.diff("rope_separate")
+        report.diff_text("rope_separate")
 
 
-def test_outside_addresses_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "HTML", tmp_path)
-    page = tmp_path / "page.html"
-    page.write_text('<a href="https://example.org">a link may leave</a><script src="_static/x.js"></script>')
-    assert build.outside_addresses([page]) == []
-    page.write_text('<link href="https://example.org/x.css" rel="stylesheet"><img src="//example.org/x.png">')
-    assert len(build.outside_addresses([page])) == 2
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A book of two pages without a fault."""
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "x.js").write_text("")
+    (tmp_path / "_static" / "x.css").write_text("body { background: url(data:image/png;base64,AA) }")
+    (tmp_path / "_static" / "template.html").write_text('<a href="{{ pathto() }}">a template of the theme</a>')
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two words.html").write_text("<h1 id='here'>B</h1>")
+    (tmp_path / "a.html").write_text(
+        '<a href="https://example.org">a link may leave</a><script src="_static/x.js?v=1"></script>'
+        '<link href="_static/x.css" rel="stylesheet"><a href="b/two%20words.html#here">B</a>'
+        '<a href="#top" id="top">up</a>'
+    )
+    return tmp_path
+
+
+def test_a_site_without_faults_has_none(site: Path) -> None:
+    assert pages.faults(site) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('<link rel="stylesheet" href="https://example.org/x.css">', "loads https://example.org/x.css"),
+        ('<img src="//example.org/x.png">', "loads //example.org/x.png"),
+        ('<script src="http://example.org/x.js"></script>', "loads http://example.org/x.js"),
+        ('<a href="c.html">C</a>', "c.html is not there"),
+        ('<a href="../b.html">B</a>', "../b.html is not there"),
+        ('<img src="_static/x.png">', "_static/x.png is not there"),
+        ('<a href="b/two words.html#there">B</a>', "b/two words.html#there has no such anchor"),
+        ('<a href="#nowhere">here</a>', "#nowhere has no such anchor"),
+        ("x" * (pages.LARGEST + 1), "without its images; the most is 1,500,000 B"),
+    ],
+)
+def test_a_fault_of_a_page_is_named(site: Path, text: str, says: str) -> None:
+    (site / "a.html").write_text(text)
+    (found,) = pages.faults(site)
+    assert found.startswith("a.html") and says in found
+
+
+def test_a_style_sheet_may_not_ask_the_network_either(site: Path) -> None:
+    (site / "_static" / "x.css").write_text("@import 'https://example.org/y.css'; a { background: url(//b.org/z.png) }")
+    assert len(pages.faults(site)) == 2
+
+
+def test_images_in_a_page_do_not_weigh(site: Path) -> None:
+    (site / "a.html").write_text(f"<img src='data:image/svg+xml;base64,{'A' * pages.LARGEST}' alt='a figure'>")
+    assert pages.faults(site) == []
+
+
+def test_what_the_theme_gets_wrong_is_mended(site: Path) -> None:
+    page = site / "a.html"
+    page.write_text(
+        '<script>const THEBE_JS_URL = "https://example.org"; const x = 1</script><p>kept</p>'
+        '<script async="async" src="_static/sphinx-thebe.js?v=1"></script>'
+        '<button class="btn search-button-field x" title="Search" aria-label="Search">Search Ctrl+K</button>'
+        '<i class="theme-switch fa-solid" data-mode="light" title="Light"></i>'
+        '<a href="#t" id="t">Every version</a><details><summary><span class="toctree-toggle"></span></summary>'
+        '<div role="list" class="citation-list">'
+    )
+    pages.mend(site)
+    text = page.read_text()
+    assert "thebe" not in text.lower() and "<p>kept</p>" in text
+    assert 'title="Search"' in text and 'aria-label="Search' not in text and "Light" not in text
+    assert "<summary aria-label='Every version: pages'>" in text and "role=" not in text
+
+
+def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
+    ledger = "".join(tables.ledger(Measured.load(GPU), letter)._repr_html_() for letter in "ABCDE")
+    anchors = re.findall(r"<a id='([A-E]-\d\d)' href='#\1' data-documents='([^']+)'>", ledger)
+    assert [name for name, _ in anchors] == [claim.id for claim in claims.load()]
+    for name, documents in anchors:
+        assert set(map(unescape, documents.split("|"))) <= set(published.DOCUMENTS), name
+    assert set(re.findall(r"href='#([^']+)'", ledger)) <= {name for name, _ in anchors}
 
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
