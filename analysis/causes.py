@@ -361,7 +361,7 @@ def host_syncs(version: str) -> float:
         ),
         "one_sync": Item(
             "V7 over separate kernels with one host sync as it has, launches and syncs timed",
-            speed("rope_v7", "rope_separate_one_sync", study="ablation", rotary="partial", timer="launched"),
+            speed("rope_v7", "rope_separate_one_sync", study="host", rotary="partial", timer="launched"),
         ),
         "query": Item(
             "V7 over a V7 with its query in global memory",

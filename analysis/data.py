@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
@@ -251,7 +252,7 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = []
+    rows: list[list[Any]] = []
     try:
         header = next(reader, [])
         expected = [column.name for column in columns]
@@ -262,24 +263,26 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
             if name not in expected:
                 raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(expected)}")
         by_name = {column.name: column for column in columns}
+        parsers = [functools.cache(functools.partial(_parse, column=by_name[name])) for name in header]  # cells recur
         for cells in reader:
             if len(cells) != len(header):
                 raise DataError(f"{path}, line {reader.line_num}: {len(cells)} cells where {len(header)} are due")
-            row = {}
-            for name, cell in zip(header, cells, strict=True):
-                try:
-                    row[name] = _parse(cell, by_name[name])
-                except (ValueError, KeyError):
-                    kind = by_name[name].kind
-                    raise DataError(
-                        f"{path}, line {reader.line_num}, column {name!r}: {cell!r} where {kind} is due"
-                    ) from None
+            row: list[Any] = []
+            try:
+                for parse, cell in zip(parsers, cells, strict=True):
+                    row.append(parse(cell))
+            except (ValueError, KeyError):
+                name = header[len(row)]
+                raise DataError(
+                    f"{path}, line {reader.line_num}, column {name!r}: {cells[len(row)]!r} where "
+                    f"{by_name[name].kind} is due"
+                ) from None
             rows.append(row)
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from None
     if text and not text.endswith("\n"):
         raise DataError(f"{path}, line {reader.line_num}: the last line has no end; the file is truncated")
-    return pd.DataFrame(rows, columns=[column.name for column in columns])
+    return pd.DataFrame(rows, columns=header)[expected]
 
 
 def _format(value: Any) -> str:

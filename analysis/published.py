@@ -82,6 +82,8 @@ def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
     if not frame.empty:
         return _state(frame, frame["value"].where(frame["unit"] != "x_slower", 1 / frame["value"]))
     ours, theirs = rows(version, problem, "time_ms"), rows(baseline, problem, "time_ms")
+    if ours.empty or theirs.empty:
+        return None
     pairs = ours.merge(theirs, on=["source_document"], suffixes=("", "_baseline"))
     return _state(pairs, pairs["value_baseline"] / pairs["value"])
 

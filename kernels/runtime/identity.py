@@ -97,12 +97,16 @@ def _reach(start: Definition) -> Iterator[tuple[Definition, ast.AST | None]]:
 
 
 @functools.cache
+def _code(module: str, name: str) -> str:
+    """A definition's syntax tree without prose, as text."""
+    return _canonical(_WithoutProse().visit(ast.parse(ast.unparse(_definitions(module)[0][name]))))
+
+
+@functools.cache
 def _digest(module: str, name: str) -> str:
     digest = hashlib.sha256()
     for (where, what), node in sorted(_reach((module, name)), key=lambda item: item[0]):
-        text = ""
-        if node is not None:
-            text = _canonical(_WithoutProse().visit(ast.parse(ast.unparse(node))))
+        text = "" if node is None else _code(where, what)
         digest.update(f"{where}.{what}\n{text}\n".encode())
     return digest.hexdigest()
 
