@@ -37,7 +37,9 @@ from .evidence import TIE
 from .facts import Facts
 
 TOLERANCE = 5e-2  # what the source's programs compare with; noted at row N395 of data/published.csv
-ADA_L2_MIB = 48.0  # of AD104, the chip of the RTX 4000 Ada, in NVIDIA's white paper on the Ada architecture
+ADA_L2_MIB = (
+    48.0  # of the whole AD104, the chip of the RTX 4000 Ada, which may have less of it (NVIDIA on the Ada architecture)
+)
 NEAR = 0.05  # how near two numbers are that mean the same
 
 SHAPES = (512, 2048, 4096, 8192)
@@ -104,7 +106,7 @@ def baseline(found: Findings) -> str:
         "kv": Item(
             "K and V of the one head", lambda f, d: 2 * 4 * f.size("attention_online", "seq_k", d) * d / 2**20, "MiB"
         ),
-        "ada": Item("L2 of the RTX 4000 Ada, by NVIDIA's white paper", lambda f, d: ADA_L2_MIB, "MiB"),
+        "ada": Item("L2 of the RTX 4000 Ada's chip, whole", lambda f, d: ADA_L2_MIB, "MiB"),
         "l2": Item("L2 of this GPU", lambda f, d: f.gpu("l2_bytes") / 2**20, "MiB"),
         "fall": Item(
             "rate, of that at 4096, in the published shapes",

@@ -16,12 +16,11 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 
 from . import published
-from .counters import STALLS
+from .counters import STALL, STALLS
 from .data import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from .evidence import Check, Measured, today
 from .studies import STUDIES
 
-STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
     r"|barrier|mma|control|other)|event\.(rotation|sin|cos|sincos|pow)|warp_inst|barriers"

@@ -15,7 +15,7 @@ from kernels import VERSIONS, Problem
 from . import claims, published, tables
 from .data import COUNTS, DataError, gpu_folder, problem_of, read_table
 from .evidence import Check, Measured, Ratio, Time, baseline_of, geometric_mean, verdict
-from .figures import effect
+from .figures import beside
 from .report import rightness
 from .roofline import SECTOR_BYTES
 from .tables import NOTHING, SOURCE_TIMER, VERDICT_STYLE, Table, small
@@ -35,9 +35,6 @@ WORK = (
     ("shared.wavefronts", "cycles of shared memory, M", 1e6),
     ("barriers", "barriers", 1.0),
 )
-
-
-GOES_ON = {"as fast": "as", "as long": "as", "ties": "with", "the speed": "of"}  # how an effect names the other
 
 
 # ---------------------------------------------------------------- a step of the log
@@ -66,8 +63,7 @@ def _beside(evidence: Measured, name: str, other: str) -> str:
     for problems in (evidence.shapes(name).values(), evidence.problems(VERSIONS[name].family)):
         ratios = [found.value for problem in problems if (found := evidence.ratio(other, name, problem))]
         if ratios:
-            said = effect(ratios)
-            return f"{said} {next(word for end, word in GOES_ON.items() if said.endswith(end))} {tables.code(other)}"
+            return f"{beside(ratios)} {tables.code(other)}"
     return ""
 
 

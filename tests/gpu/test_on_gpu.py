@@ -70,15 +70,15 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         racing = any(hazard.kind == "race" and hazard.place == "scores" for hazard in plan.hazards)
         if plan.unspecified:
             out = np.where(np.isnan(emulated), np.nan, out)
-        elif racing:
-            continue  # which of the racing accesses comes first is the card's choice
         else:
             verdict = case.judge(result)
+            if racing and plan.expected == "ok" and verdict.status == "wrong":
+                continue  # the race shows, as it may
             near = slack > 0 and verdict.nan_share == 0 and verdict.max_abs_err <= case.allowed_abs_err + slack
             assert verdict.status == plan.expected or (plan.expected == "ok" and near), verdict
         assert np.array_equal(np.isnan(out), np.isnan(emulated))
         if racing:
-            continue
+            continue  # which of the racing stores lasts is the card's choice
         if plan.expected == "wrong" and not slack:
             assert not differences(version, problem, case, out)
         # Each is within the allowance of the same values.
