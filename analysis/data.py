@@ -288,7 +288,7 @@ def _format(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return str(int(value)) if value.is_integer() else f"{value:.6g}"  # a count read and written again stays exact
     return str(value)
 
 

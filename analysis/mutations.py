@@ -492,7 +492,7 @@ def drawn(seed: int = SEED) -> Iterator[Mutant]:
     Code that versions share is broken once. Fast-math twins have no code of their own.
     """
     rng, drawn_before = random.Random(seed), set()
-    left = {version.id: list(mutants(version.id)) for version in OWN if not version.id.endswith(SUFFIX)}
+    left = {version.id: list(mutants(version.id)) for version in OWN if not version.ablation and not version.id.endswith(SUFFIX)}
     while left:
         for name in rng.sample(sorted(left), len(left)):
             mutant = left[name].pop(rng.randrange(len(left[name])))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
+from kernels.check import OWN, problems, supports
 
 TIMERS = ("device_warm", "device_cold", "launched")
 
@@ -17,12 +18,21 @@ class Study:
     problems: tuple[Problem, ...]
     timers: tuple[str, ...]
 
+    versions: Callable[[], Iterable[Version]] = lambda: (v for v in VERSIONS.values() if not v.ablation)
+
     def pairs(self) -> Iterator[tuple[Version, Problem]]:
-        """Every version with every problem of its family, in the order of the log."""
-        for version in VERSIONS.values():
+        """Every version of the study with every problem of its family, in the order of the log."""
+        for version in self.versions():
             for problem in self.problems:
                 if problem.family == version.family:
                     yield version, problem
+
+
+def _ablations() -> list[Version]:
+    """Every ablation, and what it is compared with: its parent and that one's baseline, and a few neighbours."""
+    chosen = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
+    chosen |= {"rope_v4", "rope_v6a"}
+    return [v for v in VERSIONS.values() if v.id in chosen]
 
 
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
@@ -54,6 +64,20 @@ def _fp16() -> Iterator[Problem]:
             yield Problem("fp16", 2, 16, seq_q=seq, hdim=128, dtype="float16", causal=causal)
 
 
+def _ablation() -> Iterator[Problem]:
+    yield from (problem for problem in _log() if problem.hdim <= max(LOG_SHAPES))
+    for causal in (False, True):
+        yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
+
+
+def _host() -> Iterator[Problem]:
+    yield from (problem for problem in _log() if problem.family == "rope")
+
+
+def _host_versions() -> list[Version]:
+    return [VERSIONS[name] for name in ("rope_separate", "rope_separate_one_sync", "rope_v7")]
+
+
 WARM = ("device_warm",)
 STUDIES = {
     study.name: study
@@ -62,11 +86,13 @@ STUDIES = {
         Study("controlled", "Only the head dim varies", tuple(_at([2**n for n in range(7, 15)], 1, 4, 64)), WARM),
         Study("filled", "Enough heads to fill the card", tuple(_at([128, 512, 2048], 8, 16, 64)), WARM),
         Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
+        Study("host", "What a synchronisation of the host costs", tuple(_host()), ("launched",), _host_versions),
+        Study("ablation", "One thing changed", tuple(_ablation()), WARM, _ablations),
     )
 }
 
 
-PUBLISHED = "log,fp16"  # the studies that hold every shape of the documents
+PUBLISHED = "log,fp16,ablation"  # the studies that hold every shape of the documents
 
 
 def study(name: str) -> Study:
@@ -82,6 +108,11 @@ def studies(names: str) -> list[Study]:
 
 
 def own_pairs(names: str) -> list[tuple[str, Problem]]:
-    """The log's versions with the problems of some studies, each pair once. Raises: ValueError with the known names."""
-    chosen = ((version, problem) for each in studies(names) for version, problem in each.pairs())
-    return list(dict.fromkeys((version.id, problem) for version, problem in chosen if not version.is_peer))
+    """The log's versions with the problems of some studies, each pair once; with a small one where they take none.
+
+    Raises: ValueError with the known names.
+    """
+    chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
+    fitting = {version.id for version, problem in chosen if supports(version, problem)}
+    small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in OWN if version.id not in fitting and not version.ablation]
+    return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))

@@ -260,8 +260,9 @@ def checks(evidence: Measured, family: str) -> Table:
         return "<br>".join(lines)
 
     def reasons(version: str) -> str:
-        found = [evidence.check(version, problem) for problem in evidence.shapes(version).values()]
-        return "<br>".join(dict.fromkeys(escape(check.reason) for check in found if check and check.reason))
+        found = [evidence.check(version, problem) for problem in evidence.problems(family)]
+        said = [check.reason for check in found if check and check.reason and check.status != "unsupported"]
+        return "<br>".join(dict.fromkeys(map(escape, said)))
 
     return _by_hdim(
         evidence,

@@ -19,31 +19,41 @@ import torch
 
 from . import VERSIONS
 from .defects import model_of, total_weight
+from .fast_math import SUFFIX
 from .reference import Trial, trial
 from .runtime.emulator import Finding, run
 from .version import Kernel, Plan, Problem, Unsupported, Version
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
-# (batch, heads, seq, hdim): one key; several batches or heads; one warp of keys or two, one tile or up to three, more
-# keys than a block has threads; fewer dims than a warp has lanes, more than a block has threads, more than 8 times.
+# (batch, heads, seq, hdim): one key; several batches or heads; one warp of keys or two, one tile or up to three;
+# fewer dims than a warp has lanes, more than a block has threads, more than 8 times as many.
 SHAPES = [
     (1, 2, 1, 64),
     (2, 1, 7, 36),
     (1, 1, 33, 96),
-    (1, 2, 64, 128),
+    (1, 2, 64, 80),
     (1, 1, 65, 332),
     (1, 1, 16, 32),
     (1, 1, 64, 16),
     (1, 1, 130, 24),
-    (1, 1, 257, 12),
     (1, 1, 2, 2052),
 ]
+# More keys than a block has threads, where a block has them all at once.
+ALL_KEYS_SHAPES = [(1, 1, 257, 12)]
+ALL_KEYS = {
+    "attention_atomics",
+    "attention_baseline",
+    "attention_atomics_float4",
+    "attention_two_pass_float4",
+    "attention_tensor_core_v2",
+}
+TWINS = ("_227k", SUFFIX)  # how the names of versions end that have another one's kernels
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
 
 
 def problems(version: Version) -> list[Problem]:
-    """The small, odd problems that `version` takes, on which it is tried."""
+    """The small, odd problems that `version` takes, on which it is tried; of a twin or an ablation, every third one."""
     if version.family == "fp16":
         candidates = [
             Problem("fp16", batch, heads, seq_q=seq, hdim=hdim, dtype="float16", causal=causal)
@@ -52,10 +62,12 @@ def problems(version: Version) -> list[Problem]:
     else:
         candidates = [
             Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
-            for batch, heads, seq, hdim in SHAPES
+            for batch, heads, seq, hdim in SHAPES + (ALL_KEYS_SHAPES if version.id in ALL_KEYS else [])
             for rotary_dim in ((hdim, hdim // 8 * 4) if version.family == "rope" else (0,))
         ]
-    return [problem for problem in candidates if supports(version, problem)]
+    taken = [problem for problem in candidates if supports(version, problem)]
+    fewer = version.ablation or version.id.endswith(TWINS)
+    return taken[::3] if fewer and version.family != "fp16" else taken
 
 
 def supports(version: Version, problem: Problem) -> bool:

@@ -3,7 +3,8 @@
 A version whose plan says "wrong" has a model here. It takes the problem and q, k and v, and gives what the version
 gives: NaN where that is NaN. Every model is linear in v with weights of 0 or more, so on a v of ones it gives the sum
 of each output's weights (`total_weight`): 1 where a softmax is right, and as often the fp32 error of a right one as
-it is off where it is wrong.
+it is off where it is wrong. (Two ablations differ: one has negative weights, which only makes the allowance smaller,
+one ignores v.)
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ def scaled_scores(problem: Problem, q: np.ndarray, k: np.ndarray) -> np.ndarray:
     return q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) * problem.softmax_scale
 
 
-def rotated(x: np.ndarray, position: np.ndarray, rotary_dim: int) -> np.ndarray:
-    """x with its first `rotary_dim` dims turned by `position`, which is broadcast against x's leading axes."""
-    pair = np.arange(rotary_dim // 2)
+def rotated(x: np.ndarray, position: np.ndarray, rotary_dim: int, pairs: int | None = None) -> np.ndarray:
+    """x with its first `rotary_dim` dims turned by `position`, which is broadcast against x's leading axes.
+
+    The frequencies are those of the first `pairs`, again and again; by default every pair has its own.
+    """
+    pair = np.arange(rotary_dim // 2) % (pairs or rotary_dim)
     angle = position[..., None] * FREQUENCY_BASE ** (-2.0 * pair / rotary_dim)
     turned = x.astype(np.float64)
     even, odd = x[..., 0:rotary_dim:2], x[..., 1:rotary_dim:2]
@@ -152,11 +156,65 @@ def rope_v7(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np
     return softmax(scaled_scores(problem, q, k)) @ v
 
 
-def fp16_phase4(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """The rows whose first maximum comes from memory that nobody wrote are NaN, as that memory is in the emulator."""
-    out = softmax(scaled_scores(problem, q, k)) @ v
-    out[..., np.isin(np.arange(problem.seq_q) % 32, (1, 2, 3)), :] = np.nan
+def rope_v1c_no_tables(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    position = np.arange(problem.seq_k)
+    q, k = rotated(q, position, problem.rotary_dim), rotated(k, position, problem.rotary_dim, pairs=2)
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
+def rope_v7_fused_k(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    q = rotated(q, token_positions(problem), problem.rotary_dim)
+    k = rotated(k, np.arange(problem.seq_k), problem.rotary_dim)
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
+def rotated_queries(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Of a version that leaves K as it is."""
+    return softmax(scaled_scores(problem, rotated(q, np.arange(problem.seq_q), problem.rotary_dim), k)) @ v
+
+
+def embedded(problem: Problem, x: np.ndarray, pair: np.ndarray) -> np.ndarray:
+    """x plus the sine and cosine, at its position, of the pairs `pair`: one for every pair of its dims."""
+    angle = np.arange(problem.seq_k)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / problem.hdim)
+    return x + np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(problem.seq_k, problem.hdim)
+
+
+def first_pair_embedded(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Of a version that adds the first pair's sine and cosine to every pair."""
+    q, k = (embedded(problem, x, np.zeros(problem.hdim // 2)) for x in (q, k))
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
+def keys_embedded(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Of a version that leaves Q as it is."""
+    return softmax(scaled_scores(problem, q, embedded(problem, k, np.arange(problem.hdim // 2)))) @ v
+
+
+def fp16_phase4(
+    problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray, block_rows: int = 32, first_row: int = 1
+) -> np.ndarray:
+    """Rows `first_row` to 3 of a block take their maximum from memory that nobody wrote: NaN, as in the emulator."""
+    scores = scaled_scores(problem, q, k)
+    if problem.causal:
+        scores[..., np.triu(np.ones((problem.seq_q, problem.seq_k), dtype=bool), 1)] = -math.inf
+    out = softmax(scores) @ v
+    out[..., np.isin(np.arange(problem.seq_q) % block_rows, range(first_row, 4)), :] = np.nan
     return out
+
+
+def mean_of_values(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Of a version whose scores are all the same."""
+    return softmax(0.0 * scaled_scores(problem, q, k)) @ v
+
+
+def scores_as_weights(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The mean of all values, each times its score, which may be negative."""
+    return scaled_scores(problem, q, k) @ v / problem.seq_k
+
+
+def sums_of_weights(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Phase 4's for values of 1."""
+    return fp16_phase4(problem, q, k, np.ones_like(v))
 
 
 MODELS: dict[str, Model] = {
@@ -166,14 +224,33 @@ MODELS: dict[str, Model] = {
     "attention_tensor_core_v1": attention_tensor_core_v1,
     "attention_tensor_core_v1_227k": attention_tensor_core_v1,
     "attention_tensor_core_v2": attention_tensor_core_v2,
+    "attention_tensor_core_v2_one_query": attention_tensor_core_v2,
     "attention_multi_query": partial(added_tiles, 45_000),
     "attention_multi_query_227k": partial(added_tiles, OPT_IN_SHARED_LIMIT - 640),  # scores and reduction
     "attention_async_double_buffer": attention_online,
     "attention_async_double_buffer_227k": attention_online,
+    "attention_async_sliced": attention_online,
+    "sinusoidal_v1_registers": first_pair_embedded,
+    "sinusoidal_hybrid_v1_no_embedding": keys_embedded,
     "rope_separate": rope_separate,
     "rope_v1a": rope_v1a,
     "rope_v7": rope_v7,
+    "rope_v1c_no_tables": rope_v1c_no_tables,
+    "rope_v2_no_rotation": rotated_queries,
+    "rope_v3_no_rotation": rotated_queries,
+    "rope_v6b_no_rotation": rotated_queries,
+    "rope_separate_one_sync": rope_separate,
+    "rope_v7_global_query": rope_v7,
+    "rope_v7_fused_k": rope_v7_fused_k,
     "fp16_phase4": fp16_phase4,
+    "fp16_phase4_causal": fp16_phase4,
+    "fp16_phase4_no_scores": mean_of_values,
+    "fp16_phase4_no_softmax": scores_as_weights,
+    "fp16_phase4_no_values": sums_of_weights,
+    "fp16_phase4_scalar_loads": fp16_phase4,
+    "fp16_phase4_padded": fp16_phase4,
+    "fp16_phase4_64x64": partial(fp16_phase4, block_rows=64, first_row=2),
+    "fp16_phase4_64x32": partial(fp16_phase4, block_rows=64, first_row=2),
 }
 
 

@@ -112,6 +112,7 @@ class Kernel:
 
     `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
     `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler.
+    `architecture` is the one target, such as "sm_90a", whose own instructions it uses; None where any target will do.
     """
 
     function: Callable[..., None]
@@ -119,6 +120,7 @@ class Kernel:
     max_threads: int | None = None
     fast_math: bool = False
     min_blocks: int | None = None
+    architecture: str | None = None
 
     @property
     def name(self) -> str:
@@ -263,6 +265,7 @@ class Version:
     baseline: str | None
     iterations: int
     plan: Callable[[Problem], Plan]
+    ablation: bool = False
 
     @property
     def module(self) -> str:
@@ -289,11 +292,13 @@ def register(
     parent: str | None = None,
     baseline: str | None = None,
     iterations: int = 20,
+    ablation: bool = False,
 ) -> Callable[[Callable[[Problem], Plan]], Callable[[Problem], Plan]]:
     """Register the decorated planner as the version that bears its name.
 
     `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
-    `iterations` is the length of the timing loop of the source's harness.
+    `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
+    its parent with one thing changed.
 
     Raises:
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
@@ -309,7 +314,7 @@ def register(
                     f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
                 )
         VERSIONS[name] = Version(
-            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan
+            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation
         )
         return plan
 

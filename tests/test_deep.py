@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.studies import study
 from kernels import Plan, Problem, Version
-from kernels.check import OWN, Fault, faults, problems, supports
-from kernels.fast_math import SUFFIX
+from kernels.check import OWN, TWINS, Fault, faults, problems, supports
 from kernels.reference import trial
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
@@ -88,7 +87,7 @@ def races(plan: Plan, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
 # Versions that go over the dims in slices need more than one of them.
 SLICED = {"rope_v6a": 264, "rope_v6b": 264}
 # A version with another limit, or built otherwise, has the barriers of the one that it is made of.
-BARRIERS = [chosen for chosen in OWN if not chosen.id.endswith(("_227k", SUFFIX))]
+BARRIERS = [chosen for chosen in OWN if not chosen.ablation and not chosen.id.endswith(TWINS)]
 
 
 def two_tiles(chosen: Version) -> Problem:

@@ -62,6 +62,33 @@ def mma_m16n8k8_tf32(typingctx, a, b, c):
 
 
 @intrinsic
+def mma_m16n8k16_f16(typingctx, a, b, c):
+    """a b + c of one warp on its tensor cores, for a 16 x 16, b 16 x 8 and c 16 x 8; all 32 lanes must call it.
+
+    Lane l holds, with g = l // 4 and m = l % 4, the elements (row, column)
+    a: (g, 2m), (g + 8, 2m), (g, 2m + 8), (g + 8, 2m + 8);  b: (2m, g), (2m + 8, g);
+    c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
+    c is a tuple of float32. Those of a and b are uint32, each the bits of two halves: the element named, in the low
+    ones, and the next, in a of the same row and in b of the same column.
+    """
+    four, pairs = types.UniTuple(types.float32, 4), types.UniTuple(types.uint32, 4)
+    signature = four(pairs, types.UniTuple(types.uint32, 2), four)
+
+    def codegen(context, builder, signature, args):
+        result = _asm(
+            builder,
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
+            ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4),
+            ir.LiteralStructType([_FLOAT] * 4),
+            [value for arg in args for value in cgutils.unpack_tuple(builder, arg)],
+        )
+        return context.make_tuple(builder, four, [builder.extract_value(result, i) for i in range(4)])
+
+    return signature, codegen
+
+
+@intrinsic
 def cp_async4(typingctx, shared, index, array, offset):
     """Begin to copy `array[offset : offset + 4]` in global memory to `shared[index : index + 4]`.
 

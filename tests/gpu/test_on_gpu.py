@@ -76,7 +76,7 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         assert np.array_equal(np.isnan(out), np.isnan(emulated))
         if any(hazard.kind == "race" and hazard.place == "scores" for hazard in plan.hazards):
             continue  # which of the racing stores lasts is the card's choice
-        if plan.expected == "wrong":
+        if plan.expected == "wrong" and not slack:
             assert not differences(version, problem, case, out)
         # Each is within the allowance of the same values.
         difference = np.abs(out.astype(np.float64) - emulated.astype(np.float64))

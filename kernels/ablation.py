@@ -1,0 +1,84 @@
+"""Versions with one thing changed: a version's source with a few of its lines replaced, and nothing else.
+
+    ablate("rope_v2", "rope_v2_no_rotation", title="V2 without rotation", change="takes K as it is", edits=[(old, new)])
+
+What is replaced is the whole difference, so what is measured is what it costs. An ablation that cannot be told in a
+few lines is a file of its own in `kernels/ablations/`, registered with `ablation=True`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import linecache
+import sys
+import textwrap
+import types
+from collections.abc import Sequence
+
+from .version import VERSIONS
+
+Edit = tuple[str, str]  # lines as they stand, in any one indentation, and what replaces them
+
+
+def replaced(source: str, old: str, new: str) -> str:
+    """`source` with the one block of lines `old` replaced by `new`, in the block's own indentation.
+
+    Raises: ValueError when `old` is there not exactly once.
+    """
+    lines, wanted = source.splitlines(), textwrap.dedent(old).strip("\n").splitlines()
+    found = []
+    for start, line in enumerate(lines[: len(lines) - len(wanted) + 1]):
+        indent = line[: len(line) - len(line.lstrip())]
+        if lines[start : start + len(wanted)] == [textwrap.indent(text, indent) for text in wanted]:
+            found.append((start, indent))
+    if len(found) != 1:
+        raise ValueError(f"these lines are there {len(found)} times instead of once:\n{old}")
+    start, indent = found[0]
+    lines[start : start + len(wanted)] = textwrap.indent(textwrap.dedent(new).strip("\n"), indent).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _renamed(source: str, parent: str, name: str, title: str, change: str) -> str:
+    """The source of a version as that of its ablation: docstring, registration and name of the planner."""
+    tree, lines = ast.parse(source), source.splitlines()
+    planners = [
+        node for node in tree.body
+        if isinstance(node, ast.FunctionDef) and any("register" in ast.unparse(d) for d in node.decorator_list)
+    ]  # fmt: skip
+    if [node.name for node in planners] != [parent]:
+        raise ValueError(f"the file of {parent!r} registers {', '.join(node.name for node in planners)}")
+    planner, docstring, version = planners[0], tree.body[0], VERSIONS[parent]
+    arguments = {
+        "family": version.family, "title": title, "parent": parent, "baseline": version.baseline,
+        "source": version.source, "change": change, "iterations": version.iterations, "ablation": True,
+    }  # fmt: skip
+    registration = ["@register(", *(f"    {key}={value!r}," for key, value in arguments.items()), ")"]
+    lines[planner.decorator_list[0].lineno - 1 : planner.lineno] = [
+        *registration, lines[planner.lineno - 1].replace(parent, name, 1),
+    ]  # fmt: skip
+    lines[: docstring.end_lineno or 0] = [f'"""{title}.', "", f"Change from {parent}: {change}.", '"""']
+    return "\n".join(lines) + "\n"
+
+
+def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[Edit]) -> None:
+    """Register `name`: the version `parent` with some lines of its file replaced.
+
+    The file is a module beside the parent's, so that its imports hold and its source can be read like any other's.
+
+    Raises: ValueError when an edit does not fit the file.
+    """
+    home = VERSIONS[parent].module
+    source = inspect.getsource(importlib.import_module(home))
+    for old, new in edits:
+        try:
+            source = replaced(source, old, new)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    source = _renamed(source, parent, name, title, change)
+    module = types.ModuleType(f"{home.rpartition('.')[0]}.{name}")
+    module.__file__ = f"<{module.__name__}>"
+    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
+    sys.modules[module.__name__] = module
+    exec(compile(source, module.__file__, "exec"), module.__dict__)

@@ -1,0 +1,233 @@
+"""Attention versions with one thing changed."""
+
+from __future__ import annotations
+
+from ..ablation import ablate
+
+ablate(
+    "attention_online_fixed",
+    "attention_online_scalar",
+    title="Online softmax with scalar loads",
+    change="four scalar loads in place of each float4 load of Q and K",
+    edits=[
+        ("from ..device.vector import advance, ld4\n", "from ..device.vector import advance, make_float4\n"),
+        (
+            """
+            a = ld4(q_row, dim)
+            b = ld4(k_row, dim)
+            """,
+            """
+            a = make_float4(q_row[dim], q_row[dim + uint32(1)], q_row[dim + uint32(2)], q_row[dim + uint32(3)])
+            b = make_float4(k_row[dim], k_row[dim + uint32(1)], k_row[dim + uint32(2)], k_row[dim + uint32(3)])
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "attention_online_fixed",
+    "attention_online_shared_query",
+    title="Online softmax with the query row in shared memory",
+    change="the query row is copied to shared memory once a block and read from there",
+    edits=[
+        ("from ..device.vector import advance, ld4\n", "from ..device.vector import advance, ld4, st4\n"),
+        ("    BLOCK_K,\n", "    BLOCK_K,\n    EXTRA,\n"),
+        ("    require_log_problem,\n", "    require_log_problem,\n    require_shared,\n"),
+        (
+            """
+            row_max = NEGATIVE_INFINITY
+            row_sum = float32(0.0)
+            tile_start = uint32(0)
+            """,
+            """
+
+            dim = uint32(4) * tid
+            while dim < hdim:
+                st4(shared, EXTRA + dim, ld4(q_row, dim))
+                dim = uint32(dim + uint32(4) * THREADS)
+            cuda.syncthreads()
+
+            row_max = NEGATIVE_INFINITY
+            row_sum = float32(0.0)
+            tile_start = uint32(0)
+            """,
+        ),
+        ("a = ld4(q_row, dim)\n", "a = ld4(shared, EXTRA + dim)\n"),
+        ("shared=online_layout(),\n", "shared=online_layout(query=problem.hdim),\n"),
+        (
+            'require_log_problem(problem, "attention")\n',
+            """
+            require_log_problem(problem, "attention")
+            require_shared(online_layout(query=problem.hdim), problem)
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "attention_two_pass_float4",
+    "attention_two_pass_all_warps",
+    title="Two passes, all warps at the scores",
+    change="as many threads a key as the block has for its keys, in different warps, each for a part of the dims",
+    edits=[
+        (
+            "def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):\n",
+            "def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale, threads_per_key):\n",
+        ),
+        (
+            """
+            row_max = NEGATIVE_INFINITY
+            key = tid
+            while key < seq_k:
+                k_row = advance(k_head, key * hdim)
+                score = float32(0.0)
+                dim = uint32(0)
+                while dim + uint32(4 * DOT_UNROLL) <= hdim:
+            """,
+            """
+            partial = reduction + uint32(32)
+            keys = THREADS // threads_per_key
+            part = tid // keys
+            part_dims = (hdim // uint32(4) + threads_per_key - uint32(1)) // threads_per_key * uint32(4)
+            last_dim = uint32(min((part + uint32(1)) * part_dims, hdim))
+            row_max = NEGATIVE_INFINITY
+            first_key = uint32(0)
+            while first_key < seq_k:
+                key = uint32(first_key + tid % keys)
+                k_row = advance(k_head, key * hdim)
+                score = float32(0.0)
+                dim = uint32(part * part_dims) if key < seq_k else last_dim
+                while dim + uint32(4 * DOT_UNROLL) <= last_dim:
+            """,
+        ),
+        ("while dim < hdim:\n    a = ld4(q_row, dim)\n", "while dim < last_dim:\n    a = ld4(q_row, dim)\n"),
+        (
+            """
+            score *= softmax_scale
+            shared[key] = score
+            row_max = max(row_max, score)
+            key += THREADS
+            """,
+            """
+            shared[partial + tid] = score
+            cuda.syncthreads()
+            if part == 0 and key < seq_k:
+                other = tid + keys
+                while other < THREADS:
+                    score += shared[partial + other]
+                    other += keys
+                score *= softmax_scale
+                shared[key] = score
+                row_max = max(row_max, score)
+            first_key += keys
+            """,
+        ),
+        (
+            """
+            layout = SharedLayout(scores=problem.seq_k, reduction=32)
+            require_shared(layout, problem)
+            kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+            """,
+            """
+            layout = SharedLayout(scores=problem.seq_k, reduction=32, partial=THREADS)
+            require_shared(layout, problem)
+            kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT, UINT))
+            threads_per_key = 1
+            while 2 * threads_per_key * problem.seq_k <= THREADS:
+                threads_per_key *= 2
+            """,
+        ),
+        (
+            """
+            args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+            """,
+            """
+            args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale,
+                  threads_per_key),
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "attention_tensor_core_v2",
+    "attention_tensor_core_v2_float_tiles",
+    title="Tensor cores V2 with float32 tiles",
+    change="tiles of Q and K in float32; nothing is converted",
+    edits=[
+        ("from ..device.asm import load_half2, store_half\n", ""),
+        ("from ..device.vector import advance\n", "from ..device.vector import advance, ld4\n"),
+        (
+            """
+            KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
+            SCORES = (KEY_HALVES + int(BLOCK_K) * SLICE) // 2
+            """,
+            """
+            KEYS = QUERIES * SLICE
+            SCORES = KEYS + int(BLOCK_K) * SLICE
+            """,
+        ),
+        (
+            """
+            store_half(shared, i, q_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+            """,
+            """
+            shared[i] = q_tile[i // uint32(SLICE) * hdim + slice_start + dim]
+            """,
+        ),
+        (
+            """
+            store_half(shared, uint32(KEY_HALVES) + i, k_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+            """,
+            """
+            shared[uint32(KEYS) + i] = k_tile[i // uint32(SLICE) * hdim + slice_start + dim]
+            """,
+        ),
+        ("k_row = uint32(KEY_HALVES) + tid * uint32(SLICE)\n", "k_row = uint32(KEYS) + tid * uint32(SLICE)\n"),
+        (
+            """
+            q0, q1 = load_half2(shared, q_row + dim)
+            q2, q3 = load_half2(shared, q_row + dim + uint32(2))
+            k0, k1 = load_half2(shared, k_row + dim)
+            k2, k3 = load_half2(shared, k_row + dim + uint32(2))
+            score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
+            """,
+            """
+            a = ld4(shared, q_row + dim)
+            b = ld4(shared, k_row + dim)
+            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            """,
+        ),
+        (
+            """
+            queries=QUERIES * SLICE // 2,
+            keys=int(BLOCK_K) * SLICE // 2,
+            """,
+            """
+            queries=QUERIES * SLICE,
+            keys=int(BLOCK_K) * SLICE,
+            """,
+        ),
+        (
+            '"""Plan float32 attention without a mask; wrong, by float16, for more than one key. '
+            'Raises: Unsupported."""\n',
+            '"""Plan float32 attention without a mask. Raises: Unsupported."""\n',
+        ),
+        ("wrong = problem.seq_k > 1\n", ""),
+        (
+            """
+            expected="wrong" if wrong else "ok",
+            defect="Q and K rounded to float16" if wrong else "",
+            """,
+            "",
+        ),
+    ],
+)
+
+ablate(
+    "attention_tensor_core_v2",
+    "attention_tensor_core_v2_one_query",
+    title="Tensor cores V2 with one query a block",
+    change="one query a block, so 16 times as many blocks, each with tiles of its own",
+    edits=[("QUERIES = 16\n", "QUERIES = 1\n")],
+)

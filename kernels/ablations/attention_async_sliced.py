@@ -1,0 +1,226 @@
+"""Asynchronous copies with double buffering, in slices of dims: two buffers fit.
+
+Change from attention_async_double_buffer: a buffer holds one slice of a tile, 32 dims of its keys or 256 dims of 8 of
+its values, and the next slice is copied while one is worked on. The scores of a tile grow slice by slice in registers;
+then come the slices of its values. So the two buffers take the same 20 KB at every head dim, and only the query row,
+which lies in shared memory as a whole, still grows with it. The copies are doubled and the reductions share nothing, as
+before.
+
+Source: Final Summary, "cp.async + Double Buffering", which says that it cannot fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    THREADS,
+    UINT,
+    UNSHARED_DEFECT,
+    attention_buffers,
+    require,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+BUFFERS = 2
+PADDING = 8
+OUTPUTS = 16  # dims of the output that a thread can hold
+DOT_UNROLL = 4
+KEY_DIMS = 32  # of a slice of K, of all keys of a tile
+VALUE_DIMS = int(THREADS)  # of a slice of V, and how many of its keys
+VALUE_KEYS = 8
+KEY_STRIDE = KEY_DIMS + PADDING
+VALUE_STRIDE = VALUE_DIMS + PADDING
+SLICE = max(int(BLOCK_K) * KEY_STRIDE, VALUE_KEYS * VALUE_STRIDE)  # floats of a buffer
+
+
+@cuda.jit(device=True)
+def begin_copy(shared, at, source, rows, width, hdim, stride):
+    """Begin to copy `width` dims of some rows of `source` to shared rows of `stride` floats, from `at` on."""
+    i = uint32(cuda.threadIdx.x)
+    while i < rows * width:
+        row = i // width
+        dim = i % width
+        if dim % uint32(4) == 0:
+            cp_async4(shared, at + row * stride + dim, source, row * hdim + dim)
+        else:
+            shared[at + row * stride + dim] = source[row * hdim + dim]
+        i = uint32(i + THREADS)
+    cp_async_commit()
+
+
+@cuda.jit(device=True)
+def begin_slice(shared, at, k_head, v_head, seq_k, hdim, tile_start, index):
+    """Begin to copy slice `index` of a tile: of its keys, its values, then of the next tile's keys, if there is one."""
+    tile = uint32(min(BLOCK_K, seq_k - tile_start))
+    key_slices = (hdim + uint32(KEY_DIMS - 1)) // uint32(KEY_DIMS)
+    panels = (hdim + uint32(VALUE_DIMS - 1)) // uint32(VALUE_DIMS)
+    steps = (tile + uint32(VALUE_KEYS - 1)) // uint32(VALUE_KEYS)
+    if index == key_slices + panels * steps:
+        tile_start = uint32(tile_start + BLOCK_K)
+        if tile_start >= seq_k:
+            return
+        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        index = uint32(0)
+    if index < key_slices:
+        dim = uint32(index * uint32(KEY_DIMS))
+        width = uint32(min(uint32(KEY_DIMS), hdim - dim))
+        begin_copy(shared, at, advance(k_head, tile_start * hdim + dim), tile, width, hdim, uint32(KEY_STRIDE))
+    else:
+        key = uint32((index - key_slices) % steps * uint32(VALUE_KEYS))
+        dim = uint32((index - key_slices) // steps * uint32(VALUE_DIMS))
+        rows = uint32(min(uint32(VALUE_KEYS), tile - key))
+        width = uint32(min(uint32(VALUE_DIMS), hdim - dim))
+        source = advance(v_head, (tile_start + key) * hdim + dim)
+        begin_copy(shared, at, source, rows, width, hdim, uint32(VALUE_STRIDE))
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    at = uint32(hdim + uint32(PADDING))
+    other = uint32(at + uint32(SLICE))
+    scores = other + uint32(SLICE)
+    reduction = scores + BLOCK_K
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+    key_slices = uint32((hdim + uint32(KEY_DIMS - 1)) // uint32(KEY_DIMS))
+    panels = uint32((hdim + uint32(VALUE_DIMS - 1)) // uint32(VALUE_DIMS))
+
+    dim = tid
+    while dim < hdim:
+        shared[dim] = q_row[dim]
+        dim += THREADS
+    acc = cuda.local.array(OUTPUTS, float32)
+    for r in range(OUTPUTS):
+        acc[r] = float32(0.0)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    begin_slice(shared, at, k_head, v_head, seq_k, hdim, uint32(0), uint32(0))
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        steps = uint32((tile + uint32(VALUE_KEYS - 1)) // uint32(VALUE_KEYS))
+        score = float32(0.0)
+        index = uint32(0)
+        while index < key_slices:
+            cp_async_wait_all()
+            cuda.syncthreads()
+            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, uint32(index + uint32(1)))
+            if tid < tile:
+                q_slice = index * uint32(KEY_DIMS)
+                k_row = at + tid * uint32(KEY_STRIDE)
+                width = uint32(min(uint32(KEY_DIMS), hdim - q_slice))
+                dim = uint32(0)
+                while dim + uint32(4 * DOT_UNROLL) <= width:
+                    for step in range(DOT_UNROLL):
+                        a = ld4(shared, q_slice + dim + uint32(4 * step))
+                        b = ld4(shared, k_row + dim + uint32(4 * step))
+                        score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                    dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+                while dim < width:
+                    a = ld4(shared, q_slice + dim)
+                    b = ld4(shared, k_row + dim)
+                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                    dim = uint32(dim + uint32(4))
+            at, other = other, at
+            index = uint32(index + uint32(1))
+        if tid < tile:
+            shared[scores + tid] = score * softmax_scale
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[scores + key])
+            key += THREADS
+        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[scores + key] - new_max)
+            shared[scores + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+
+        for r in range(OUTPUTS):
+            acc[r] *= correction
+        while index < key_slices + panels * steps:
+            cp_async_wait_all()
+            cuda.syncthreads()
+            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, uint32(index + uint32(1)))
+            panel = (index - key_slices) // steps
+            first_key = (index - key_slices) % steps * uint32(VALUE_KEYS)
+            if panel * uint32(VALUE_DIMS) + tid < hdim:
+                total = float32(0.0)
+                rows = uint32(min(uint32(VALUE_KEYS), tile - first_key))
+                key = uint32(0)
+                while key < rows:
+                    total += shared[scores + first_key + key] * shared[at + key * uint32(VALUE_STRIDE) + tid]
+                    key += uint32(1)
+                for r in range(OUTPUTS):
+                    if r == panel:
+                        acc[r] += total
+            at, other = other, at
+            index = uint32(index + uint32(1))
+        row_max = new_max
+        tile_start += BLOCK_K
+
+    for r in range(OUTPUTS):
+        dim = tid + uint32(r) * THREADS
+        if dim < hdim:
+            out_row[dim] = acc[r] / row_sum
+
+
+@register(
+    family="attention",
+    title="cp.async, double buffering, sliced",
+    parent="attention_async_double_buffer",
+    baseline="attention_baseline",
+    source='Final Summary, "cp.async + Double Buffering"',
+    change="buffers of 32 dims of 64 keys, or 256 dims of 8 values, in place of whole tiles",
+    iterations=50,
+    ablation=True,
+)
+def attention_async_sliced(problem: Problem) -> Plan:
+    """Plan float32 attention without a mask, up to 4096 dims; wrong unless one warp holds all. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    covered = OUTPUTS * int(THREADS)
+    require(problem.hdim <= covered, f"hdim is {problem.hdim}; a block's registers hold {covered} dims of the output")
+    layout = SharedLayout(query=problem.hdim + PADDING, slices=BUFFERS * SLICE, scores=BLOCK_K, reduction=32)
+    require_shared(layout, problem)
+    wrong = problem.seq_k > 32 or problem.hdim > 32
+    why = "three threads copy again, with plain stores, what the fourth's cp.async copies"
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (
+            Launch(
+                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                grid=(problem.seq_q, problem.batch * problem.heads),
+                block=(THREADS,),
+                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+                shared=layout,
+            ),
+            SYNC,
+        ),
+        expected="wrong" if wrong else "ok",
+        defect=UNSHARED_DEFECT if wrong else "",
+        hazards=(Hazard("race", "attention", "slices", why),),
+    )

@@ -1,0 +1,215 @@
+"""Two passes, both products on tensor cores.
+
+Change from attention_two_pass_float4: `mma.sync` multiplies. A warp takes the same 32 keys, then the same 32 dims of
+the output, as 16 rows of A twice; the query, then the keys' weights, are in every column of B, so that 7 of 8 results
+are copies. A float32 is split into two TF32 numbers, and of their four products all but the smallest are summed, so the
+result is right; sums over dims and keys are made outside of the mma, which truncates.
+
+A lane holds a quarter of the dims of each of its rows, and reads as many float4 of K from as many sectors as in the
+parent: only the arithmetic differs. With one query a block, each element of K and V is used once on tensor cores, too.
+
+Source: Final Summary, "Alternative Implementations", with what its section on tensor cores says does not help.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import mma_m16n8k8_tf32
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.tensor import split
+from ..device.vector import advance, ld4, make_float4
+from ..log import (
+    FLOAT,
+    FLOATS,
+    THREADS,
+    UINT,
+    attention_buffers,
+    reduction_race,
+    require,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+ROWS = 16  # of A
+OUT_UNROLL = 16  # keys, as in the parent
+OWN_KEYS = OUT_UNROLL // 4  # of them that a lane holds
+ZERO = float32(0.0)
+
+
+@cuda.jit(device=True)
+def multiply_add(upper, lower, a, b):
+    """A lane's sums for the rows g and g + 8 of A, plus the products of these rows with the column that B repeats."""
+    a0, a0_low = split(a[0])
+    a1, a1_low = split(a[1])
+    a2, a2_low = split(a[2])
+    a3, a3_low = split(a[3])
+    b0, b0_low = split(b[0])
+    b1, b1_low = split(b[1])
+    products = mma_m16n8k8_tf32((a0_low, a1_low, a2_low, a3_low), (b0, b1), (ZERO, ZERO, ZERO, ZERO))
+    products = mma_m16n8k8_tf32((a0, a1, a2, a3), (b0_low, b1_low), products)
+    products = mma_m16n8k8_tf32((a0, a1, a2, a3), (b0, b1), products)
+    return upper + products[0], lower + products[2]
+
+
+@cuda.jit(device=True)
+def own(values, member):
+    """Of the sums that four lanes share, the one that this lane stores."""
+    value = values[0]
+    for r in range(1, len(values)):
+        if member == r:
+            value = values[r]
+    return value
+
+
+@functools.cache
+def make_kernel(tiles: int) -> Any:
+    """The kernel whose warps take `tiles` times 16 keys at a time."""
+    rows, keys = 2 * tiles, ROWS * tiles  # of a lane, and of a warp
+    row_floats = 4 * rows
+
+    @cuda.jit(device=True)
+    def add_products(scores, held, q_row, k_head, first_key, last_key, hdim, dim, there):
+        """Add to a lane's scores the products of four dims, 16 over the lanes of a row; where none is there, 0."""
+        a = make_float4(ZERO, ZERO, ZERO, ZERO)
+        if there:
+            a = ld4(q_row, dim)
+        for r in range(rows):
+            b = make_float4(ZERO, ZERO, ZERO, ZERO)
+            if there:
+                b = ld4(advance(k_head, min(first_key + uint32(8 * r), last_key) * hdim), dim)
+            held[4 * r], held[4 * r + 1], held[4 * r + 2], held[4 * r + 3] = b.x, b.y, b.z, b.w
+        for r in range(0, rows, 2):
+            x0, y0, z0, w0 = held[4 * r], held[4 * r + 1], held[4 * r + 2], held[4 * r + 3]
+            x1, y1, z1, w1 = held[4 * r + 4], held[4 * r + 5], held[4 * r + 6], held[4 * r + 7]
+            upper, lower = multiply_add(scores[r], scores[r + 1], (x0, x1, y0, y1), (a.x, a.y))
+            scores[r], scores[r + 1] = multiply_add(upper, lower, (z0, z1, w0, w1), (a.z, a.w))
+
+    def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+        shared = cuda.shared.array(0, float32, 16)
+        reduction = seq_k
+        tid = uint32(cuda.threadIdx.x)
+        warp_id = tid // uint32(32)
+        group = tid % uint32(32) // uint32(4)
+        member = tid % uint32(4)
+        row = uint32(cuda.blockIdx.x)
+        q_row = advance(q, row * hdim)
+        out_row = advance(out, row * hdim)
+        k_head = advance(k, row // seq_q * seq_k * hdim)
+        v_head = advance(v, row // seq_q * seq_k * hdim)
+        last_key = seq_k - uint32(1)
+        scores = cuda.local.array(rows, float32)
+        held = cuda.local.array(row_floats, float32)
+
+        quarter = uint32(hdim // uint32(16) * uint32(4))
+        row_max = NEGATIVE_INFINITY
+        first_key = uint32(warp_id * uint32(keys))
+        while first_key < seq_k:
+            for r in range(rows):
+                scores[r] = ZERO
+            step = uint32(0)
+            while step < quarter:
+                dim = uint32(member * quarter + step)
+                add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, True)
+                step = uint32(step + uint32(4))
+            if hdim % uint32(16) != 0:
+                dim = uint32(uint32(4) * (quarter + member))
+                add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, dim < hdim)
+            key = first_key + group + uint32(8) * member
+            if member < rows and key < seq_k:
+                score = own(scores, member) * softmax_scale
+                shared[key] = score
+                row_max = max(row_max, score)
+            first_key += uint32(THREADS // uint32(32) * uint32(keys))
+        row_max = block_max_unshared(row_max, shared, reduction)
+        if tid == 0:
+            shared[reduction] = row_max
+        cuda.syncthreads()
+        row_max = shared[reduction]
+
+        row_sum = float32(0.0)
+        key = tid
+        while key < seq_k:
+            p = math.exp(shared[key] - row_max)
+            shared[key] = p
+            row_sum += p
+            key += THREADS
+        row_sum = block_sum_unshared(row_sum, shared, reduction)
+        if tid == 0:
+            shared[reduction] = row_sum
+        cuda.syncthreads()
+        row_sum = shared[reduction]
+
+        key = tid
+        while key < seq_k:
+            shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
+            key += THREADS
+        cuda.syncthreads()
+
+        last_dim = hdim - uint32(1)
+        acc = cuda.local.array(4, float32)
+        values = cuda.local.array(OUT_UNROLL, float32)
+        weights = cuda.local.array(OWN_KEYS, float32)
+        first_dim = uint32(warp_id * uint32(32))
+        while first_dim < hdim:
+            for r in range(4):
+                acc[r] = ZERO
+            key = uint32(0)
+            while key < seq_k:
+                for i in range(OWN_KEYS):
+                    own_key = uint32(key + uint32(4 * i) + member)
+                    v_row = advance(v_head, min(own_key, last_key) * hdim)
+                    weights[i] = shared[min(own_key, last_key)] if own_key < seq_k else ZERO
+                    for r in range(4):
+                        values[4 * i + r] = v_row[min(first_dim + group + uint32(8 * r), last_dim)]
+                for i in range(0, OWN_KEYS, 2):
+                    for r in range(0, 4, 2):
+                        at = 4 * i + r
+                        a = (values[at], values[at + 1], values[at + 4], values[at + 5])
+                        acc[r], acc[r + 1] = multiply_add(acc[r], acc[r + 1], a, (weights[i], weights[i + 1]))
+                key = uint32(key + uint32(OUT_UNROLL))
+            dim = first_dim + group + uint32(8) * member
+            if dim < hdim:
+                out_row[dim] = own(acc, member)
+            first_dim += THREADS
+
+    return attention
+
+
+@register(
+    family="attention",
+    title="Two passes, float4, on tensor cores",
+    parent="attention_two_pass_float4",
+    baseline="attention_baseline",
+    source='Final Summary, "Alternative Implementations", and "Tensor Cores"',
+    change="both products by mma of TF32, each float in two parts",
+    ablation=True,
+)
+def attention_two_pass_mma(problem: Problem) -> Plan:
+    """Plan float32 attention of two keys or more, without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "attention")
+    require(
+        problem.seq_k > 1,
+        "seq_k is 1; this version takes 2 or more: one key's output is exact, two TF32 numbers are not",
+    )
+    layout = SharedLayout(scores=problem.seq_k, reduction=32)
+    require_shared(layout, problem)
+    kernel = Kernel(make_kernel(1 if problem.seq_k <= ROWS else 2), (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    launch = Launch(
+        kernel,
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(
+        problem,
+        attention_buffers(problem),
+        (launch, SYNC),
+        hazards=(reduction_race("attention"),),
+    )

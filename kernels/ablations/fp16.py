@@ -1,0 +1,461 @@
+"""Half-precision versions with one thing changed."""
+
+from __future__ import annotations
+
+from ..ablation import ablate
+
+# Lines of Phase 4 that several replace.
+SHAPES = "from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem"
+PLAN = '"""Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.'
+DEFECT = """
+defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+"""
+RACE = """
+    Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row"),
+"""
+NOT_WRITTEN = """
+    Hazard("uninitialised", "attention", "scores", "in the first tile, that maximum is of what ran on the SM before"),
+"""
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_causal",
+    title="Phase 4 with a causal mask",
+    change="the mask of Phase 6, a test of every score; no tile is skipped",
+    edits=[
+        (SHAPES, SHAPES.replace("HDIM, ", "HDIM, MASKED, ")),
+        (
+            "first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M",
+            """
+            block_start = uint32(cuda.blockIdx.x) * BLOCK_M
+            first_row = head * seq + block_start
+            """,
+        ),
+        (
+            "shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale",
+            """
+            score *= softmax_scale
+            if tile_start + key > block_start + tid:
+                score = MASKED
+            shared[SCORES + tid * BLOCK_K + key] = score
+            """,
+        ),
+        (PLAN, PLAN.replace("float16 attention without a mask", "causal float16 attention")),
+        ("require_fp16_problem(problem, causal=False)", "require_fp16_problem(problem, causal=True)"),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_no_scores",
+    title="Phase 4 without Q times K",
+    change="every score is 0; Q and K still come to shared memory",
+    edits=[
+        (
+            """
+            score = float32(0.0)
+            dim = uint32(0)
+            while dim < HDIM:
+                for step in range(UNROLL):
+                    a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
+                    score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
+                dim += uint32(UNROLL)
+            shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+            """,
+            "shared[SCORES + tid * BLOCK_K + key] = float32(0.0)",
+        ),
+        (NOT_WRITTEN, ""),
+        (DEFECT, 'defect="the mean of all values",'),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_no_softmax",
+    title="Phase 4 without the softmax",
+    change="scores are the weights of values: no maximum, exponential, sum or rescaling; the barriers stay",
+    edits=[
+        (
+            """
+            row_max = cuda.local.array(ROWS_PER_WARP, float32)
+            row_sum = cuda.local.array(ROWS_PER_WARP, float32)
+            """,
+            "",
+        ),
+        (
+            """
+            row_max[i] = NEGATIVE_INFINITY
+            row_sum[i] = float32(0.0)
+            """,
+            "",
+        ),
+        (
+            """
+            tile_max = NEGATIVE_INFINITY
+            key = lane_id
+            while key < BLOCK_K:
+                tile_max = max(tile_max, shared[scores + key])
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
+            if lane_id == 0:
+                shared[WARP_MAX + warp_id] = tile_max
+            cuda.syncthreads()
+
+            new_max = max(row_max[i], shared[WARP_MAX + warp_id])
+            correction = math.exp(row_max[i] - new_max)
+            dim = lane_id
+            while dim < HDIM:
+                shared[ACCUMULATOR + row * HDIM + dim] *= correction
+                dim += WARP
+            tile_sum = float32(0.0)
+            key = lane_id
+            while key < BLOCK_K:
+                tile_sum += math.exp(shared[scores + key] - new_max)
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
+            if lane_id == 0:
+                shared[WARP_SUM + warp_id] = tile_sum
+            cuda.syncthreads()
+
+            row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
+            row_max[i] = new_max
+            """,
+            """
+            cuda.syncthreads()
+            cuda.syncthreads()
+            """,
+        ),
+        ("p = math.exp(shared[scores + key + uint32(step)] - new_max)", "p = shared[scores + key + uint32(step)]"),
+        (
+            "out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])",
+            "out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / float32(seq))",
+        ),
+        (f"HAZARDS = ({RACE.rstrip()}{NOT_WRITTEN})\n\n\n@register(", "@register("),
+        (PLAN, PLAN.partition(";")[0].replace("a mask", "a mask or a softmax") + "."),
+        (DEFECT, 'defect="the mean of all values, each times its score",'),
+        ("hazards=HAZARDS,", ""),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_no_values",
+    title="Phase 4 without the product with V",
+    change="adds up the exponentials alone, again for every dim; V still comes to shared memory",
+    edits=[
+        ("acc += p * half2float(halves[VALUE + (key + uint32(step)) * HDIM + dim])", "acc += p"),
+        (DEFECT, 'defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",'),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_scalar_loads",
+    title="Phase 4 with loads of one half at a time",
+    change="a warp loads a row of K or V as it does one of Q, two halves a lane",
+    edits=[
+        (
+            """
+            dim = lane_id * VECTOR
+            if dim < HDIM:
+                st4(halves, KEY + key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+                st4(halves, VALUE + key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+            """,
+            """
+            dim = lane_id
+            while dim < HDIM:
+                halves[KEY + key * HDIM + dim] = k_tile[key * HDIM + dim]
+                halves[VALUE + key * HDIM + dim] = v_tile[key * HDIM + dim]
+                dim += WARP
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_padded",
+    title="Phase 4 with padded rows",
+    change="longer rows of queries and scores in shared memory, by the least that leaves every load as wide as it was",
+    edits=[
+        (
+            "PV_UNROLL = 16",
+            """
+            PV_UNROLL = 16
+            QUERY_ROW = HDIM + np.uint32(4)  # 64-bit loads of a column: no conflict
+            SCORE_PADDING = np.uint32(4)  # 32-bit stores of a column: 4 to a bank; 128-bit loads of a row
+            """,
+        ),
+        ("query=BLOCK_M * HDIM // 2,", "query=BLOCK_M * QUERY_ROW // 2,"),
+        ("scores=BLOCK_M * BLOCK_K,", "scores=BLOCK_M * (BLOCK_K + SCORE_PADDING),"),
+        (
+            "halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]",
+            "halves[QUERY + row * QUERY_ROW + dim] = q_block[row * HDIM + dim]",
+        ),
+        (
+            "a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])",
+            "a = half2float(halves[QUERY + tid * QUERY_ROW + dim + uint32(step)])",
+        ),
+        (
+            "shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale",
+            "shared[SCORES + tid * (BLOCK_K + SCORE_PADDING) + key] = score * softmax_scale",
+        ),
+        (
+            "scores = SCORES + row * BLOCK_K",
+            "scores = SCORES + row * BLOCK_K + row * SCORE_PADDING  # one product would keep P times V a loop",
+        ),
+    ],
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_all_threads",
+    title="Phase 4 with all threads at the scores",
+    change="every warp computes a score of each of the 32 rows, then the fourth after it",
+    edits=[
+        (
+            """
+            if tid < BLOCK_M:
+                key = uint32(0)
+                while key < BLOCK_K:
+                    score = float32(0.0)
+                    dim = uint32(0)
+                    while dim < HDIM:
+                        for step in range(UNROLL):
+                            a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
+                            score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
+                        dim += uint32(UNROLL)
+                    shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+                    key += uint32(1)
+            """,
+            """
+            key = warp_id
+            while key < BLOCK_K:
+                score = float32(0.0)
+                dim = uint32(0)
+                while dim < HDIM:
+                    for step in range(UNROLL):
+                        a = half2float(halves[QUERY + lane_id * HDIM + dim + uint32(step)])
+                        score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
+                    dim += uint32(UNROLL)
+                shared[SCORES + lane_id * BLOCK_K + key] = score * softmax_scale
+                key += WARPS
+            """,
+        ),
+        (PLAN, PLAN.partition(";")[0] + "."),
+        (f'expected="wrong",{DEFECT}', ""),
+    ],
+)
+
+FULL_BLOCK = [
+    (SHAPES, SHAPES.replace("BLOCK_M, ", "")),
+    (
+        """
+        WARPS = np.uint32(4)
+        ROWS_PER_WARP = 8
+        """,
+        """
+        BLOCK_M = np.uint32(64)
+        WARPS = np.uint32(4)
+        ROWS_PER_WARP = 16
+        """,
+    ),
+    (DEFECT, DEFECT.replace("rows 1 to 3 of every 32", "rows 2 and 3 of every 64")),
+]
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_64x64",
+    title="Phase 4 with 64 query rows a block",
+    change="two warps at the scores, 16 rows a warp; more shared memory than a launch of the log could get",
+    edits=FULL_BLOCK,
+)
+
+ablate(
+    "fp16_phase4",
+    "fp16_phase4_64x32",
+    title="Phase 4 with 64 query rows a block and tiles of 32 keys",
+    change="two warps at the scores, 16 rows a warp, one key a lane in the softmax",
+    edits=[
+        *FULL_BLOCK,
+        ("from ..log import BLOCK_K, FLOAT, UINT", "from ..log import FLOAT, UINT"),
+        ("BLOCK_M = np.uint32(64)", "BLOCK_M = np.uint32(64)\nBLOCK_K = np.uint32(32)"),
+    ],
+)
+
+ablate(
+    "fp16_phase6_iter1",
+    "fp16_phase6_iter1_own_row",
+    title="Phase 6, iteration 1, with nothing but a thread's own row",
+    change="a thread keeps one maximum, one sum and 64 outputs; outputs stay in local memory, as loops index them",
+    edits=[
+        (
+            """
+            # One element for every row of the block, and one for every row and dim; only a thread's own row is used.
+            per_row = local_array(types.float32, int(BLOCK_M))
+            per_output = local_array(types.float32, int(BLOCK_M * HDIM))
+            """,
+            "per_output = local_array(types.float32, int(HDIM))",
+        ),
+        (
+            """
+            row_max = per_row()
+            row_sum = per_row()
+            """,
+            """
+            row_max = NEGATIVE_INFINITY
+            row_sum = float32(0.0)
+            """,
+        ),
+        (
+            """
+            row_max[row] = NEGATIVE_INFINITY
+            row_sum[row] = float32(0.0)
+            """,
+            "",
+        ),
+        ("accumulator[row * HDIM + dim] = float32(0.0)", "accumulator[dim] = float32(0.0)"),
+        ("new_max = row_max[row]", "new_max = row_max"),
+        ("correction = math.exp(row_max[row] - new_max)", "correction = math.exp(row_max - new_max)"),
+        ("accumulator[row * HDIM + dim] *= correction", "accumulator[dim] *= correction"),
+        (
+            """
+            row_sum[row] = correction * row_sum[row] + tile_sum
+            row_max[row] = new_max
+            """,
+            """
+            row_sum = correction * row_sum + tile_sum
+            row_max = new_max
+            """,
+        ),
+        ("accumulator[row * HDIM + dim] += acc", "accumulator[dim] += acc"),
+        (
+            """
+            i = row * HDIM + dim
+            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
+            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
+            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
+            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
+            st4(out_block, i, make_float4(a, b, c, d))
+            """,
+            """
+            a = floats2half2(accumulator[dim] / row_sum, accumulator[dim + 1] / row_sum)
+            b = floats2half2(accumulator[dim + 2] / row_sum, accumulator[dim + 3] / row_sum)
+            c = floats2half2(accumulator[dim + 4] / row_sum, accumulator[dim + 5] / row_sum)
+            d = floats2half2(accumulator[dim + 6] / row_sum, accumulator[dim + 7] / row_sum)
+            st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+            """,
+        ),
+    ],
+)
+
+
+def load_by_32_threads(tile: str) -> tuple[str, str]:
+    """Phase 6's load of a tile of `tile`, k or v: by 64 threads a row each, and by 32 two rows each."""
+    by_64 = f"""
+    if row < BLOCK_K:
+        {tile}_row = advance({tile}_head, (tile_start + row) * HDIM)
+        dim = uint32(0)
+        while dim < HDIM:
+            st4(halves, KEY_VALUE + row * HDIM + dim, ld4({tile}_row, dim))
+            dim += VECTOR
+    """
+    by_32 = f"""
+    key = row
+    while key < BLOCK_K:
+        {tile}_row = advance({tile}_head, (tile_start + key) * HDIM)
+        dim = uint32(0)
+        while dim < HDIM:
+            st4(halves, KEY_VALUE + key * HDIM + dim, ld4({tile}_row, dim))
+            dim += VECTOR
+        key += BLOCK_M
+    """
+    return by_64, by_32
+
+
+ablate(
+    "fp16_phase6_iter2",
+    "fp16_phase6_iter2_32_threads",
+    title="Phase 6, iteration 2, with 32 threads a block",
+    change="the 32 threads that compute are alone, and load two rows of a tile each; built with the same bounds",
+    edits=[load_by_32_threads("k"), load_by_32_threads("v"), ("block=(THREADS,),", "block=(BLOCK_M,),")],
+)
+
+ablate(
+    "fp16_phase6_iter2",
+    "fp16_phase6_iter2_padded",
+    title="Phase 6, iteration 2, with padded rows",
+    change="longer rows in shared memory, by the least that leaves every load as wide as it was",
+    edits=[
+        (
+            "LAYOUT = SharedLayout(",
+            """
+            QUERY_ROW = HDIM + np.uint32(4)  # 64-bit loads of a column: no conflict
+            KEY_VALUE_ROW = HDIM + VECTOR  # 128-bit stores of a column: no conflict
+            SCORE_ROW = BLOCK_K + np.uint32(4)  # 128-bit loads and stores of a column: no conflict; 32-bit: 4 to a bank
+            ACCUMULATOR_ROW = HDIM + np.uint32(4)
+
+            LAYOUT = SharedLayout(
+            """,
+        ),
+        (
+            """
+            query=BLOCK_M * HDIM // 2,
+            key_value=BLOCK_K * HDIM // 2,
+            scores=BLOCK_M * BLOCK_K,
+            accumulator=BLOCK_M * HDIM,
+            """,
+            """
+            query=BLOCK_M * QUERY_ROW // 2,
+            key_value=BLOCK_K * KEY_VALUE_ROW // 2,
+            scores=BLOCK_M * SCORE_ROW,
+            accumulator=BLOCK_M * ACCUMULATOR_ROW,
+            """,
+        ),
+        (
+            """
+            scores = SCORES + row * BLOCK_K
+            accumulator = ACCUMULATOR + row * HDIM
+            """,
+            """
+            scores = SCORES + row * SCORE_ROW
+            accumulator = ACCUMULATOR + row * ACCUMULATOR_ROW
+            """,
+        ),
+        (
+            "st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))",
+            """
+            loaded = ld4(q_block, row * HDIM + dim)
+            word = (QUERY + row * QUERY_ROW + dim) // uint32(2)  # on 8 bytes, not on 16
+            shared[word] = loaded.x
+            shared[word + 1] = loaded.y
+            shared[word + 2] = loaded.z
+            shared[word + 3] = loaded.w
+            """,
+        ),
+        (
+            "st4(halves, KEY_VALUE + row * HDIM + dim, ld4(k_row, dim))",
+            "st4(halves, KEY_VALUE + row * KEY_VALUE_ROW + dim, ld4(k_row, dim))",
+        ),
+        (
+            """
+            a = half2float(halves[QUERY + row * HDIM + dim + uint32(step)])
+            score += a * half2float(halves[KEY_VALUE + key * HDIM + dim + uint32(step)])
+            """,
+            """
+            a = half2float(halves[QUERY + row * QUERY_ROW + dim + uint32(step)])
+            score += a * half2float(halves[KEY_VALUE + key * KEY_VALUE_ROW + dim + uint32(step)])
+            """,
+        ),
+        (
+            "st4(halves, KEY_VALUE + row * HDIM + dim, ld4(v_row, dim))",
+            "st4(halves, KEY_VALUE + row * KEY_VALUE_ROW + dim, ld4(v_row, dim))",
+        ),
+        (
+            "acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])",
+            "acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * KEY_VALUE_ROW + dim])",
+        ),
+    ],
+)

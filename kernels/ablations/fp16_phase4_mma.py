@@ -1,0 +1,242 @@
+"""FP16 Phase 4 with both products on tensor cores.
+
+Change from fp16_phase4: warp 0, which computes all scores, does so with `mma`, 16 rows, 8 keys and 16 dims
+at a time. A tensor core takes weights as halves and 16 rows at once: so the exponentials that the softmax
+adds up are kept in shared memory, rounded to halves, and the product with V follows the loop over a warp's
+rows, where each warp takes half of the rows and half of the dims. Tiles, grid, block and barriers are the
+same, down to the missing one; so are the rows in shared memory, without padding.
+
+With the missing barrier, which warp is first at the scores decides: warp 0 is hardly slower now than the
+others, and its scores are mostly there. A half holds numbers up to 65,504, so a stale maximum that Phase 4
+would forgive makes a weight infinite where it lies 11 below the row's own.
+
+Source: Phase 6 Status Report, "What Would Actually Help", tensor cores.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint16, uint32
+
+from ..device.asm import mma_m16n8k16_f16
+from ..device.half import HALVES, float2half
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
+from ..device.vector import advance, ld4, st4
+from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+from ..log import BLOCK_K, FLOAT, UINT
+from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+WARPS = np.uint32(4)
+ROWS_PER_WARP = 8
+M, N = np.uint32(16), np.uint32(8)  # rows and columns that an mma gives
+PAIRS = np.uint32(32)  # in a row of 64 halves
+
+LAYOUT = SharedLayout(
+    query=BLOCK_M * HDIM // 2,
+    key=BLOCK_K * HDIM // 2,
+    value=BLOCK_K * HDIM // 2,
+    scores=BLOCK_M * BLOCK_K,
+    accumulator=BLOCK_M * HDIM,
+    warp_max=WARPS,
+    warp_sum=WARPS,
+    weights=BLOCK_M * BLOCK_K // 2,
+)
+# Offsets in halves, then in pairs of them, then in floats.
+QUERY = np.uint32(2 * LAYOUT["query"])
+KEY = np.uint32(2 * LAYOUT["key"])
+VALUE = np.uint32(2 * LAYOUT["value"])
+WEIGHTS = np.uint32(2 * LAYOUT["weights"])
+QUERY_PAIRS = np.uint32(LAYOUT["query"])
+KEY_PAIRS = np.uint32(LAYOUT["key"])
+WEIGHT_PAIRS = np.uint32(LAYOUT["weights"])
+SCORES = np.uint32(LAYOUT["scores"])
+ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
+WARP_MAX = np.uint32(LAYOUT["warp_max"])
+WARP_SUM = np.uint32(LAYOUT["warp_sum"])
+
+
+@cuda.jit(device=True)
+def rows_fragment(pairs, start, step):
+    """A of `mma_m16n8k16_f16`: columns 16 * step and on of the 16 rows of 64 halves that start at pair `start`."""
+    lane_id = uint32(cuda.threadIdx.x) % WARP
+    upper = start + lane_id // uint32(4) * PAIRS + lane_id % uint32(4) + uint32(8 * step)
+    lower = upper + uint32(8) * PAIRS
+    return pairs[upper], pairs[lower], pairs[upper + uint32(4)], pairs[lower + uint32(4)]
+
+
+@cuda.jit(device=True)
+def keys_fragment(pairs, start, step):
+    """B: dims 16 * step and on of the 8 keys that start at pair `start`, a key a column."""
+    lane_id = uint32(cuda.threadIdx.x) % WARP
+    first = start + lane_id // uint32(4) * PAIRS + lane_id % uint32(4) + uint32(8 * step)
+    return pairs[first], pairs[first + uint32(4)]
+
+
+@cuda.jit(device=True)
+def values_fragment(halves, start, step):
+    """B: dims `start` and the next 7 of the values of the keys 16 * step and on, a key a row."""
+    lane_id = uint32(cuda.threadIdx.x) % WARP
+    first = start + (lane_id % uint32(4) * uint32(2) + uint32(16 * step)) * HDIM + lane_id // uint32(4)
+    ninth = first + uint32(8) * HDIM
+    return (
+        uint32(halves[first]) | uint32(halves[first + HDIM]) << uint32(16),
+        uint32(halves[ninth]) | uint32(halves[ninth + HDIM]) << uint32(16),
+    )
+
+
+def attention(q, k, v, out, seq, softmax_scale):
+    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
+    halves = cuda.shared.array(0, uint16, 16)
+    pairs = cuda.shared.array(0, uint32)
+    row_max = cuda.local.array(ROWS_PER_WARP, float32)
+    row_sum = cuda.local.array(ROWS_PER_WARP, float32)
+    nothing = (float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // WARP
+    lane_id = tid % WARP
+    group = lane_id // uint32(4)
+    member = lane_id % uint32(4)
+    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
+    first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M
+    q_block = advance(q, first_row * HDIM)
+    out_block = advance(out, first_row * HDIM)
+    k_head = advance(k, head * seq * HDIM)
+    v_head = advance(v, head * seq * HDIM)
+
+    for i in range(ROWS_PER_WARP):
+        row = warp_id + uint32(i) * WARPS
+        dim = lane_id
+        while dim < HDIM:
+            halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
+            shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
+            dim += WARP
+        row_max[i] = NEGATIVE_INFINITY
+        row_sum[i] = float32(0.0)
+
+    tile_start = uint32(0)
+    while tile_start < seq:
+        k_tile = advance(k_head, tile_start * HDIM)
+        v_tile = advance(v_head, tile_start * HDIM)
+        key = warp_id
+        while key < BLOCK_K:
+            dim = lane_id * VECTOR
+            if dim < HDIM:
+                st4(halves, KEY + key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+                st4(halves, VALUE + key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+            key += WARPS
+        cuda.syncthreads()
+
+        if warp_id == 0:
+            row = uint32(0)
+            while row < BLOCK_M:
+                q0 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 0)
+                q1 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 1)
+                q2 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 2)
+                q3 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 3)
+                key = uint32(0)
+                while key < BLOCK_K:
+                    score = mma_m16n8k16_f16(q0, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 0), nothing)
+                    score = mma_m16n8k16_f16(q1, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 1), score)
+                    score = mma_m16n8k16_f16(q2, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 2), score)
+                    score = mma_m16n8k16_f16(q3, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 3), score)
+                    upper = SCORES + (row + group) * BLOCK_K + key + uint32(2) * member
+                    lower = upper + uint32(8) * BLOCK_K
+                    shared[upper] = score[0] * softmax_scale
+                    shared[upper + uint32(1)] = score[1] * softmax_scale
+                    shared[lower] = score[2] * softmax_scale
+                    shared[lower + uint32(1)] = score[3] * softmax_scale
+                    key += N
+                row += M
+
+        for i in range(ROWS_PER_WARP):
+            row = warp_id + uint32(i) * WARPS
+            scores = SCORES + row * BLOCK_K
+            tile_max = NEGATIVE_INFINITY
+            key = lane_id
+            while key < BLOCK_K:
+                tile_max = max(tile_max, shared[scores + key])
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
+            if lane_id == 0:
+                shared[WARP_MAX + warp_id] = tile_max
+            cuda.syncthreads()
+
+            new_max = max(row_max[i], shared[WARP_MAX + warp_id])
+            correction = math.exp(row_max[i] - new_max)
+            dim = lane_id
+            while dim < HDIM:
+                shared[ACCUMULATOR + row * HDIM + dim] *= correction
+                dim += WARP
+            tile_sum = float32(0.0)
+            key = lane_id
+            while key < BLOCK_K:
+                p = math.exp(shared[scores + key] - new_max)
+                halves[WEIGHTS + row * BLOCK_K + key] = float2half(p)
+                tile_sum += p
+                key += WARP
+            for offset in (16, 8, 4, 2, 1):
+                tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
+            if lane_id == 0:
+                shared[WARP_SUM + warp_id] = tile_sum
+            cuda.syncthreads()
+
+            row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
+            row_max[i] = new_max
+
+        row = warp_id % uint32(2) * M
+        p0 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 0)
+        p1 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 1)
+        p2 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 2)
+        p3 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 3)
+        dim = warp_id // uint32(2) * WARP
+        last_dim = dim + WARP
+        while dim < last_dim:
+            acc = mma_m16n8k16_f16(p0, values_fragment(halves, VALUE + dim, 0), nothing)
+            acc = mma_m16n8k16_f16(p1, values_fragment(halves, VALUE + dim, 1), acc)
+            acc = mma_m16n8k16_f16(p2, values_fragment(halves, VALUE + dim, 2), acc)
+            acc = mma_m16n8k16_f16(p3, values_fragment(halves, VALUE + dim, 3), acc)
+            upper = ACCUMULATOR + (row + group) * HDIM + dim + uint32(2) * member
+            lower = upper + uint32(8) * HDIM
+            shared[upper] += acc[0]
+            shared[upper + uint32(1)] += acc[1]
+            shared[lower] += acc[2]
+            shared[lower + uint32(1)] += acc[3]
+            dim += N
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    for i in range(ROWS_PER_WARP):
+        row = warp_id + uint32(i) * WARPS
+        dim = lane_id
+        while dim < HDIM:
+            out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
+            dim += WARP
+
+
+RACE = Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row")
+
+
+@register(
+    family="fp16",
+    title="Phase 4 with both products on tensor cores",
+    parent="fp16_phase4",
+    baseline="fp16_minimal",
+    source='Phase 6 Status Report, "What Would Actually Help"',
+    change="scores by mma of warp 0; weights rounded to halves, their product with V by mma of all warps",
+    iterations=100,
+    ablation=True,
+)
+def fp16_phase4_mma(problem: Problem) -> Plan:
+    """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""
+    require_fp16_problem(problem, causal=False)
+    launch = Launch(
+        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), fast_math=True),
+        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        block=(WARPS * WARP,),
+        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
+        shared=LAYOUT,
+    )
+    return Plan(problem, fp16_buffers(problem), (launch, SYNC), hazards=(RACE,))

@@ -1,0 +1,490 @@
+"""RoPE versions with one thing changed."""
+
+from __future__ import annotations
+
+from ..ablation import Edit, ablate
+
+
+def wrong(why: str, when: str) -> Edit:
+    """Declares in the plan of one launch that its result is wrong `when`, and why."""
+    plan = "(launch, SYNC),"
+    return plan, f'{plan}\nexpected="wrong" if {when} else "ok",\ndefect="{why}" if {when} else "",'
+
+
+ablate(
+    "rope_v1c",
+    "rope_v1c_no_tables",
+    title="V1 without table loads in the loop",
+    change="cos and sin of a key's first two pairs stay in registers and turn all its pairs; every rotation stays",
+    edits=[
+        (
+            "table_row = (tile_start + key) * hdim\n",
+            """
+            c = ld4(cos, (tile_start + key) * hdim)
+            s = ld4(sin, (tile_start + key) * hdim)
+            """,
+        ),
+        (
+            """
+            c = ld4(cos, table_row + dim)
+            s = ld4(sin, table_row + dim)
+            """,
+            "",
+        ),
+        wrong("every pair of K turns as the first or the second does", "problem.seq_k > 1 and problem.hdim > 4"),
+    ],
+)
+
+ablate(
+    "rope_v2",
+    "rope_v2_no_rotation",
+    title="V2 without rotating K",
+    change="takes K as it is: no power, sine or rotation in the loop over keys",
+    edits=[
+        (
+            """
+            exponent = float32(uint32(dim)) / float32(hdim)
+            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            sin, cos = fast_sincos(position * inv_freq)
+            x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+            score += shared[EXTRA + dim] * x
+            score += shared[EXTRA + dim + uint32(1)] * y
+            """,
+            """
+            score += shared[EXTRA + dim] * k_row[dim]
+            score += shared[EXTRA + dim + uint32(1)] * k_row[dim + uint32(1)]
+            """,
+        ),
+        ("position = float32(tile_start + key)\n", ""),
+        wrong("K is not rotated", "problem.seq_k > 1"),
+    ],
+)
+
+ablate(
+    "rope_v2",
+    "rope_v2_float4",
+    title="V2 with float4 loads",
+    change="float4 loads of Q and K, two pairs at a time",
+    edits=[
+        (
+            "from ..device.vector import advance\n",
+            "from ..device.vector import advance, ld4, make_float4, st4\n",
+        ),
+        (
+            """
+            dim = uint32(2) * tid
+            while dim < hdim:
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(float32(query) * inv_freq)
+                x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
+                shared[EXTRA + dim] = x
+                shared[EXTRA + dim + uint32(1)] = y
+                dim += uint32(2) * THREADS
+            """,
+            """
+            dim = uint32(4) * tid
+            while dim < hdim:
+                x = ld4(q_row, dim)
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(float32(query) * inv_freq)
+                q0, q1 = rotate(x.x, x.y, cos, sin)
+                exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(float32(query) * inv_freq)
+                q2, q3 = rotate(x.z, x.w, cos, sin)
+                st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
+                dim += uint32(4) * THREADS
+            """,
+        ),
+        (
+            """
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(position * inv_freq)
+                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+                score += shared[EXTRA + dim] * x
+                score += shared[EXTRA + dim + uint32(1)] * y
+                dim += uint32(2)
+            """,
+            """
+                a = ld4(shared, EXTRA + dim)
+                b = ld4(k_row, dim)
+                exponent = float32(uint32(dim)) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(position * inv_freq)
+                k0, k1 = rotate(b.x, b.y, cos, sin)
+                exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
+                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                sin, cos = fast_sincos(position * inv_freq)
+                k2, k3 = rotate(b.z, b.w, cos, sin)
+                score += a.x * k0
+                score += a.y * k1
+                score += a.z * k2
+                score += a.w * k3
+                dim += uint32(4)
+            """,
+        ),
+        ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope")\n'),
+    ],
+)
+
+ablate(
+    "rope_v3",
+    "rope_v3_no_rotation",
+    title="V3 without rotating K",
+    change="takes K as it is: no power, sine or rotation in the loop over keys",
+    edits=[
+        (
+            """
+            exponent = float32(uint32(dim)) / float32(hdim)
+            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            sin, cos = fast_sincos(position * inv_freq)
+            x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+            """,
+            """
+            x = k_row[dim]
+            y = k_row[dim + uint32(1)]
+            """,
+        ),
+        ("position = float32(tile_start + key)\n", ""),
+        wrong("K is not rotated", "problem.seq_k > 1"),
+    ],
+)
+
+ablate(
+    "rope_v3",
+    "rope_v3_cached_frequencies",
+    title="V3 with cached frequencies",
+    change="the inverse frequencies are computed once a block, into shared memory; threads and barriers as before",
+    edits=[
+        (
+            "row = uint32(0)\nwhile row < uint32(QUERIES):\n",
+            """
+            inv_freq = EXTRA + uint32(QUERIES) * hdim
+            pair = tid  # whose frequency the same thread needs for Q: no barrier before
+            while pair < hdim // uint32(2):
+                exponent = float32(uint32(2) * pair) / float32(hdim)
+                shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
+                pair += THREADS
+            row = uint32(0)
+            while row < uint32(QUERIES):
+            """,
+        ),
+        (
+            """
+            exponent = float32(uint32(dim)) / float32(hdim)
+            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            sin, cos = fast_sincos(float32(first + row) * inv_freq)
+            """,
+            "sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // uint32(2)])\n",
+        ),
+        (
+            """
+            exponent = float32(uint32(dim)) / float32(hdim)
+            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            sin, cos = fast_sincos(position * inv_freq)
+            """,
+            "sin, cos = fast_sincos(position * shared[inv_freq + dim // uint32(2)])\n",
+        ),
+        (
+            "layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)\n",
+            """
+            layout = SharedLayout(
+                scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim, inv_freq=problem.hdim // 2
+            )
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "rope_v5",
+    "rope_v5_all_threads",
+    title="V5 with all threads at the scores",
+    change="all 256 threads share a tile's dot products, 16 to 64 to a key; tiles and barriers as before",
+    edits=[
+        (
+            "from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum\n",
+            "from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum\n",
+        ),
+        ("keys = scores + block_k\n", "keys = scores + uint32(WARPS) * block_k\n"),
+        (
+            """
+            key = tid
+            while key < tile:
+                k_row = keys + key * hdim
+                score = float32(0.0)
+                position = float32(tile_start + key)
+                pair = uint32(0)
+                while pair < hdim // uint32(2):
+                    dim = uint32(2) * pair
+                    s, c = fast_sincos(position * shared[inv_freq + pair])
+                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
+                    score += shared[EXTRA + dim] * x
+                    score += shared[EXTRA + dim + uint32(1)] * y
+                    pair += uint32(1)
+                shared[scores + key] = score * softmax_scale
+                key += THREADS
+            """,
+            """
+            key = tid % block_k
+            score = float32(0.0)
+            if key < tile:
+                k_row = keys + key * hdim
+                position = float32(tile_start + key)
+                pair = tid // block_k
+                while pair < hdim // uint32(2):
+                    dim = uint32(2) * pair
+                    s, c = fast_sincos(position * shared[inv_freq + pair])
+                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
+                    score += shared[EXTRA + dim] * x
+                    score += shared[EXTRA + dim + uint32(1)] * y
+                    pair += THREADS // block_k
+            lanes = uint32(16)
+            while lanes >= block_k:
+                score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
+                lanes //= uint32(2)
+            if tid % uint32(32) < block_k:
+                shared[scores + tid // uint32(32) * block_k + key] = score
+            """,
+        ),
+        (
+            "tile_max = max(tile_max, shared[scores + key])\n",
+            """
+            score = float32(0.0)
+            warp = uint32(0)
+            while warp < uint32(WARPS):
+                score += shared[scores + warp * block_k + key]
+                warp += uint32(1)
+            shared[scores + key] = score * softmax_scale
+            tile_max = max(tile_max, shared[scores + key])
+            """,
+        ),
+        ("scores=block_k,\n", "scores=WARPS * block_k,\n"),
+    ],
+)
+
+ablate(
+    "rope_v6b",
+    "rope_v6b_no_rotation",
+    title="V6 without rotating K",
+    change="takes K as it is at any rotary_dim: no test, sine or rotation in the loop over keys",
+    edits=[
+        (
+            """
+            if slice_start + dim < rotary_dim:
+                s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+                x, y = rotate(x, y, c, s)
+            """,
+            "",
+        ),
+        ("position = float32(tile_start + key)\ninv_freq_slice = inv_freq + slice_start // uint32(2)\n", ""),
+        wrong("K is not rotated", "problem.seq_k > 1"),
+    ],
+)
+
+ablate(
+    "rope_v6b",
+    "rope_v6b_all_threads",
+    title="V6 with all threads at the scores",
+    change="all 256 threads share a tile's dot products: lane by lane the same keys, and so the same bank conflicts; "
+    "four pairs in turn to each warp",
+    edits=[
+        ("REDUCTION = SCORES + BLOCK_K\n", "REDUCTION = SCORES + THREADS\n"),
+        (
+            """
+            key = tid
+            while key < tile:
+                shared[SCORES + key] = float32(0.0)
+                key += THREADS
+            """,
+            "shared[SCORES + tid] = float32(0.0)\n",
+        ),
+        (
+            """
+            key = tid
+            while key < tile:
+                k_row = KEYS + key * TILE_DIM
+            """,
+            """
+            key = tid % BLOCK_K
+            if key < tile:
+                k_row = KEYS + key * TILE_DIM
+            """,
+        ),
+        (
+            """
+            pair = uint32(0)
+            while pair < width // uint32(2):
+                dim = uint32(2) * pair
+                x = shared[k_row + dim]
+                y = shared[k_row + dim + uint32(1)]
+                if slice_start + dim < rotary_dim:
+                    s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+                    x, y = rotate(x, y, c, s)
+                score += shared[EXTRA + slice_start + dim] * x
+                score += shared[EXTRA + slice_start + dim + uint32(1)] * y
+                pair += uint32(1)
+            """,
+            """
+            first = uint32(4) * (tid // BLOCK_K)
+            while first < width // uint32(2):
+                for i in range(4):
+                    pair = first + uint32(i)
+                    dim = uint32(2) * pair
+                    x = shared[k_row + dim]
+                    y = shared[k_row + dim + uint32(1)]
+                    if slice_start + dim < rotary_dim:
+                        s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+                        x, y = rotate(x, y, c, s)
+                    score += shared[EXTRA + slice_start + dim] * x
+                    score += shared[EXTRA + slice_start + dim + uint32(1)] * y
+                first += uint32(4) * (THREADS // BLOCK_K)
+            """,
+        ),
+        (
+            "shared[SCORES + key] += score\nkey += THREADS\n",
+            "shared[SCORES + tid] += score\n",
+        ),
+        (
+            "shared[SCORES + key] *= softmax_scale\nkey += THREADS\n",
+            """
+            score = float32(0.0)
+            part = key
+            while part < THREADS:
+                score += shared[SCORES + part]
+                part += BLOCK_K
+            shared[SCORES + key] = score * softmax_scale
+            key += THREADS
+            """,
+        ),
+        ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope", multiple=8)\n'),
+        ("scores=BLOCK_K,\n", "scores=THREADS,\n"),
+    ],
+)
+
+ablate(
+    "rope_v6b",
+    "rope_v6b_padded",
+    title="V6 without bank conflicts",
+    change="a tile's rows lie 260 floats apart: the same 128-bit loads, free of bank conflicts",
+    edits=[
+        (
+            "EXTRA = KEYS + BLOCK_K * TILE_DIM\n",
+            "ROW = TILE_DIM + np.uint32(4)\nEXTRA = KEYS + BLOCK_K * ROW\n",
+        ),
+        (
+            "shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]\n",
+            "shared[KEYS + key * ROW + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]\n",
+        ),
+        ("k_row = KEYS + key * TILE_DIM\n", "k_row = KEYS + key * ROW\n"),
+        ("keys=BLOCK_K * TILE_DIM,\n", "keys=BLOCK_K * ROW,\n"),
+    ],
+)
+
+ablate(
+    "rope_separate",
+    "rope_separate_one_sync",
+    title="Separate, one sync",
+    change="no host sync between the rotations and the attention, as in V7",
+    edits=[('launch_rotate(problem, "k", "k_rotated"),\nSYNC,\n', 'launch_rotate(problem, "k", "k_rotated"),\n')],
+)
+
+ablate(
+    "rope_v7",
+    "rope_v7_global_query",
+    title="V7 with its query in global memory",
+    change="writes its rotated query to global memory, as the separate path does, and reads it from there",
+    edits=[
+        (
+            "def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):\n",
+            "def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):\n",
+        ),
+        (
+            "q_row = advance(q, (head * seq_q + query) * hdim)\n",
+            """
+            q_row = advance(q, (head * seq_q + query) * hdim)
+            rotated_row = advance(q_rotated, (head * seq_q + query) * hdim)
+            """,
+        ),
+        ("inv_freq = EXTRA + hdim\n", "inv_freq = EXTRA\n"),
+        (
+            "shared[EXTRA + dim] = x\nshared[EXTRA + dim + uint32(1)] = y\n",
+            "rotated_row[dim] = x\nrotated_row[dim + uint32(1)] = y\n",
+        ),
+        ("a = ld4(shared, EXTRA + dim)\n", "a = ld4(rotated_row, dim)\n"),
+        (
+            "layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)\n",
+            "layout = online_layout(inv_freq=problem.rotary_dim // 2)\n",
+        ),
+        (
+            "Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),\n",
+            "Kernel(attention, (FLOATS,) * 5 + (UINT,) * 4 + (FLOAT,)),\n",
+        ),
+        ('"v",\n"out",\n', '"v",\n"q_rotated",\n"out",\n'),
+        (
+            "attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),\n",
+            """
+            attention_buffers(
+                problem,
+                q_rotated=Buffer(problem.q_shape),
+                k_rotated=Buffer(problem.kv_shape),
+                **padded_tables(problem),
+            ),
+            """,
+        ),
+    ],
+)
+
+ablate(
+    "rope_v7",
+    "rope_v7_fused_k",
+    title="V7 the other way round",
+    change="Q rotated before by its own kernel, K inside, again for every query",
+    edits=[
+        (
+            """
+            x = q_row[dim]
+            y = q_row[dim + uint32(1)]
+            if dim < rotary_dim:
+                sin, cos = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
+                x, y = rotate(x, y, cos, sin)
+            shared[EXTRA + dim] = x
+            shared[EXTRA + dim + uint32(1)] = y
+            """,
+            """
+            shared[EXTRA + dim] = q_row[dim]
+            shared[EXTRA + dim + uint32(1)] = q_row[dim + uint32(1)]
+            """,
+        ),
+        ("score = float32(0.0)\n", "score = float32(0.0)\nposition = float32(tile_start + key)\n"),
+        (
+            """
+            b = ld4(k_row, dim)
+            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            """,
+            """
+            b = ld4(k_row, dim)
+            k0, k1, k2, k3 = b.x, b.y, b.z, b.w
+            if dim < rotary_dim:
+                pair = inv_freq + dim // uint32(2)
+                sin, cos = fast_sincos(position * shared[pair])
+                k0, k1 = rotate(k0, k1, cos, sin)
+                sin, cos = fast_sincos(position * shared[pair + uint32(1)])
+                k2, k3 = rotate(k2, k3, cos, sin)
+            score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
+            """,
+        ),
+        ('"q",\n"k_rotated",\n', '"q_rotated",\n"k",\n'),
+        (
+            "attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),\n",
+            "attention_buffers(problem, q_rotated=Buffer(problem.q_shape), **padded_tables(problem)),\n",
+        ),
+        (
+            '(launch_rotate(problem, "k", "k_rotated"), attend, SYNC),\n',
+            '(launch_rotate(problem, "q", "q_rotated"), attend, SYNC),\n',
+        ),
+    ],
+)

@@ -1,0 +1,232 @@
+"""RoPE V3 with 64 queries a block: every key is rotated once for all of them, in slices of 32 dims.
+
+Change from rope_v3: 64 queries a block instead of four, and all that a block reads serves them all. A slice of
+its queries and of a tile of keys is rotated into shared memory and gives every thread its part of 16 of the 4,096
+scores; a warp normalises the rows of 8 queries; a slice of V gives every thread 16 of 64 x 64 outputs. V3's one
+thread a key and one query after the other would leave most of a block this size idle.
+
+Source: none; the log holds that 64 queries a block would need 512 KB of shared memory (V3, item 14).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda, float32, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance, ld4, make_float4, st4
+from ..log import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    FREQUENCY_BASE,
+    THREADS,
+    UINT,
+    attention_buffers,
+    require_full_rotation,
+    require_log_problem,
+    require_shared,
+)
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+QUERIES = np.uint32(64)
+SLICE = np.uint32(32)  # dims of Q and K
+SIDE = np.uint32(16)  # threads to either side of 64 queries x 64 keys or dims, 4 x 4 to each
+WIDTH = np.uint32(4) * SIDE  # dims of V
+WARPS = np.uint32(8)
+ROW = SLICE + np.uint32(4)  # so that the rows that a warp reads start in different banks
+SCORE_ROW = BLOCK_K + np.uint32(4)
+QUERY = np.uint32(0)
+KEYS = QUERY + QUERIES * ROW
+VALUES = np.uint32(0)  # when the scores are done
+SCORES = KEYS + BLOCK_K * ROW
+CORRECTION = SCORES + QUERIES * SCORE_ROW
+ROW_SUM = CORRECTION + QUERIES
+
+
+@cuda.jit(device=True)
+def zeros():
+    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+
+
+@cuda.jit(device=True)
+def add_scaled(acc, start, p, b):
+    """Add p b to the four elements of acc from `start` on."""
+    acc[start] += p * b.x
+    acc[start + 1] += p * b.y
+    acc[start + 2] += p * b.z
+    acc[start + 3] += p * b.w
+
+
+@cuda.jit(device=True)
+def rotate_slice(shared, place, x, first, rows, slice_start, hdim):
+    """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros beyond."""
+    tid = uint32(cuda.threadIdx.x)
+    dim = uint32(4) * (tid % (SLICE // uint32(4)))
+    freq0 = powf(float32(FREQUENCY_BASE), -(float32(uint32(slice_start + dim)) / float32(hdim)))
+    freq1 = powf(float32(FREQUENCY_BASE), -(float32(uint32(slice_start + dim + uint32(2))) / float32(hdim)))
+    row = tid // (SLICE // uint32(4))
+    while row < BLOCK_K:
+        turned = zeros()
+        if row < rows and slice_start + dim < hdim:
+            pairs = ld4(x, row * hdim + slice_start + dim)
+            position = float32(uint32(first + row))
+            sin, cos = fast_sincos(position * freq0)
+            x0, x1 = rotate(pairs.x, pairs.y, cos, sin)
+            sin, cos = fast_sincos(position * freq1)
+            x2, x3 = rotate(pairs.z, pairs.w, cos, sin)
+            turned = make_float4(x0, x1, x2, x3)
+        st4(shared, place + row * ROW + dim, turned)
+        row += THREADS // (SLICE // uint32(4))
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    warp_id = tid // uint32(32)
+    lane_id = tid % uint32(32)
+    across = tid % SIDE
+    down = tid // SIDE
+    first = QUERIES * uint32(cuda.blockIdx.x)
+    queries = min(QUERIES, seq_q - first)
+    head = uint32(cuda.blockIdx.y)
+    q_rows = advance(q, (head * seq_q + first) * hdim)
+    out_rows = advance(out, (head * seq_q + first) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+
+    row_max = cuda.local.array(8, float32)  # of query warp_id + 8 i
+    row_sum = cuda.local.array(8, float32)
+    for i in range(8):
+        row_max[i] = NEGATIVE_INFINITY
+        row_sum[i] = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        k_rows = advance(k_head, tile_start * hdim)
+        v_rows = advance(v_head, tile_start * hdim)
+
+        score = cuda.local.array(16, float32)  # of query down + 16 i and key across + 16 j
+        for i in range(16):
+            score[i] = float32(0.0)
+        slice_start = uint32(0)
+        while slice_start < hdim:
+            rotate_slice(shared, QUERY, q_rows, first, queries, slice_start, hdim)
+            rotate_slice(shared, KEYS, k_rows, tile_start, tile, slice_start, hdim)
+            cuda.syncthreads()
+            dim = uint32(0)
+            while dim < SLICE:
+                for i in range(4):
+                    a = ld4(shared, QUERY + (down + SIDE * uint32(i)) * ROW + dim)
+                    for j in range(4):
+                        b = ld4(shared, KEYS + (across + SIDE * uint32(j)) * ROW + dim)
+                        score[4 * i + j] += a.x * b.x
+                        score[4 * i + j] += a.y * b.y
+                        score[4 * i + j] += a.z * b.z
+                        score[4 * i + j] += a.w * b.w
+                dim += uint32(4)
+            cuda.syncthreads()
+            slice_start += SLICE
+        for i in range(4):
+            for j in range(4):
+                key = across + SIDE * uint32(j)
+                value = NEGATIVE_INFINITY
+                if key < tile:
+                    value = score[4 * i + j] * softmax_scale
+                shared[SCORES + (down + SIDE * uint32(i)) * SCORE_ROW + key] = value
+        cuda.syncthreads()
+
+        for i in range(8):
+            row = warp_id + WARPS * uint32(i)
+            scores = SCORES + row * SCORE_ROW + lane_id
+            new_max = max(row_max[i], warp_max(max(shared[scores], shared[scores + uint32(32)])))
+            correction = math.exp(row_max[i] - new_max)
+            p0 = math.exp(shared[scores] - new_max)
+            p1 = math.exp(shared[scores + uint32(32)] - new_max)
+            shared[scores] = p0
+            shared[scores + uint32(32)] = p1
+            row_sum[i] = correction * row_sum[i] + warp_sum(p0 + p1)
+            row_max[i] = new_max
+            if lane_id == 0:
+                shared[CORRECTION + row] = correction
+                shared[ROW_SUM + row] = row_sum[i]
+
+        last = tile_start + BLOCK_K >= seq_k
+        slice_start = uint32(0)
+        while slice_start < hdim:
+            dim = slice_start + uint32(4) * across
+            key = down
+            while key < BLOCK_K:
+                value = zeros()
+                if key < tile and dim < hdim:
+                    value = ld4(v_rows, key * hdim + dim)
+                st4(shared, VALUES + key * WIDTH + uint32(4) * across, value)
+                key += SIDE
+            cuda.syncthreads()
+            acc = cuda.local.array(16, float32)  # of query down + 16 i and dim + j
+            for i in range(16):
+                acc[i] = float32(0.0)
+            if tile_start > 0 and dim < hdim:
+                for i in range(4):
+                    row = down + SIDE * uint32(i)
+                    if row < queries:
+                        add_scaled(acc, 4 * i, shared[CORRECTION + row], ld4(out_rows, row * hdim + dim))
+            key = uint32(0)
+            while key < BLOCK_K:
+                values = VALUES + key * WIDTH + uint32(4) * across
+                b0 = ld4(shared, values)
+                b1 = ld4(shared, values + WIDTH)
+                b2 = ld4(shared, values + uint32(2) * WIDTH)
+                b3 = ld4(shared, values + uint32(3) * WIDTH)
+                for i in range(4):
+                    p = ld4(shared, SCORES + (down + SIDE * uint32(i)) * SCORE_ROW + key)
+                    add_scaled(acc, 4 * i, p.x, b0)
+                    add_scaled(acc, 4 * i, p.y, b1)
+                    add_scaled(acc, 4 * i, p.z, b2)
+                    add_scaled(acc, 4 * i, p.w, b3)
+                key += uint32(4)
+            for i in range(4):
+                row = down + SIDE * uint32(i)
+                divisor = float32(1.0)
+                if last:
+                    divisor = shared[ROW_SUM + row]
+                if row < queries and dim < hdim:
+                    a0, a1, a2, a3 = acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]
+                    result = make_float4(a0 / divisor, a1 / divisor, a2 / divisor, a3 / divisor)
+                    st4(out_rows, row * hdim + dim, result)
+            cuda.syncthreads()
+            slice_start += WIDTH
+        tile_start += BLOCK_K
+
+
+@register(
+    family="rope",
+    title="V3 with 64 queries a block",
+    parent="rope_v3",
+    baseline="rope_separate",
+    source="RoPE Fusion Implementation Log, V3 item 14",
+    change="64 queries a block share each rotated key, in slices of 32 dims that fit shared memory",
+    ablation=True,
+)
+def rope_v3_64_queries(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
+    require_log_problem(problem, "rope")
+    require_full_rotation(problem)
+    layout = SharedLayout(
+        slices=QUERIES * ROW + BLOCK_K * ROW,
+        scores=QUERIES * SCORE_ROW,
+        correction=QUERIES,
+        row_sum=QUERIES,
+    )
+    require_shared(layout, problem)
+    launch = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
+        block=(THREADS,),
+        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
+        shared=layout,
+    )
+    return Plan(problem, attention_buffers(problem), (launch, SYNC))
