@@ -37,6 +37,17 @@ def cluster_arrive(typingctx):
 
 
 @intrinsic
+def cluster_start(typingctx):
+    """Arrive at the cluster's barrier without a fence: behind `cluster_wait`, all its blocks have begun."""
+
+    def codegen(context, builder, signature, args):
+        _asm(builder, "barrier.cluster.arrive.relaxed.aligned;", "~{memory}", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def cluster_wait(typingctx):
     """Wait until all threads of the cluster have arrived at its barrier; it is also a barrier of the block."""
 

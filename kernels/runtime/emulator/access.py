@@ -214,29 +214,36 @@ class MemoryUnit:
         return offsets, base + offsets
 
     def _count_wavefronts(self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
+        """A wide access goes in phases of 128 bytes; two neighbours that together use no bank twice go at once.
+
+        So the counters of the H200 have it.
+        """
         unit = max(width, 4)
         banks = 128 // unit
         words = offsets // unit
         if lanes is None:
             requests = row.size // 32
-            phases = words.reshape(-1, banks)
-            if (phases.max(axis=1) - phases.min(axis=1) < banks).all():
-                self.counts["shared.requests"] += requests
-                self.counts["shared.wavefronts"] += len(phases)
-                return
         else:
             sparse = np.full(row.size, -1, I64)
             sparse[lanes] = words
             words = sparse
             requests = int(np.count_nonzero((words >= 0).reshape(-1, 32).any(axis=1)))
-            phases = words.reshape(-1, banks)
+        waves = self._conflicts(words.reshape(-1, banks), banks)
+        if unit > 4:
+            both = self._conflicts(words.reshape(-1, 2 * banks), banks)
+            waves = np.where(both <= 1, both, waves.reshape(-1, 2).sum(axis=1))
+        self.counts["shared.requests"] += requests
+        self.counts["shared.wavefronts"] += int(waves.sum())
+
+    @staticmethod
+    def _conflicts(phases: np.ndarray, banks: int) -> np.ndarray:
+        """How many different words a phase, a row of word numbers, wants of its busiest bank; -1 is no word."""
         keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
         distinct = keyed >= 0
         distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]
         phase, lane = np.nonzero(distinct)
-        per_bank = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=phases.size).reshape(-1, banks)
-        self.counts["shared.requests"] += requests
-        self.counts["shared.wavefronts"] += int(per_bank.max(axis=1).sum())
+        busy = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=len(phases) * banks)
+        return busy.reshape(-1, banks).max(axis=1)
 
     def _granules(self, positions: np.ndarray, threads: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         granules = positions >> self.granule_shift
@@ -288,6 +295,19 @@ class MemoryUnit:
         racing = row.shared.shadow.read(granules, owners)
         if racing is not None and weight:
             self._report_shared(row, granules, owners, racing)
+
+    def load_for_products(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
+        """uint8[accesses, width] of shared memory, read for `lanes` by the asynchronous proxy; not counted."""
+        offsets, positions = self._shared(row, lanes, addresses, width, False, count=False)
+        threads = row.threads[lanes]
+        self._check_shared_read(row, offsets, positions, threads, width, 1)
+        granules, owners = self._granules(positions, threads, width)
+        writers = row.shared.shadow.writer[granules]
+        hit = self.order.unfenced(writers, owners)
+        if hit.any():
+            places = (granules[hit] << self.granule_shift) % row.shared.stride
+            self._found_each("unfenced", "shared", places, owners[hit], writers[hit])
+        return row.shared.data.reshape(-1, width)[positions // width]
 
     def _report_shared(self, row: Row, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
         hit = racing != 0
