@@ -18,7 +18,9 @@ class Study:
     problems: tuple[Problem, ...]
     timers: tuple[str, ...]
 
-    versions: Callable[[], Iterable[Version]] = lambda: (v for v in VERSIONS.values() if not v.ablation)
+    versions: Callable[[], Iterable[Version]] = lambda: (
+        v for v in VERSIONS.values() if not v.ablation and not v.beyond
+    )
 
     def pairs(self) -> Iterator[tuple[Version, Problem]]:
         """Every version of the study with every problem of its family, in the order of the log."""

@@ -112,6 +112,7 @@ class Kernel:
 
     `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
     `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler.
+    `architecture` is the one target, such as "sm_90a", whose own instructions it uses; None where any target will do.
     """
 
     function: Callable[..., None]
@@ -119,6 +120,7 @@ class Kernel:
     max_threads: int | None = None
     fast_math: bool = False
     min_blocks: int | None = None
+    architecture: str | None = None
 
     @property
     def name(self) -> str:
@@ -264,6 +266,7 @@ class Version:
     iterations: int
     plan: Callable[[Problem], Plan]
     ablation: bool = False
+    beyond: bool = False
 
     @property
     def module(self) -> str:
@@ -291,12 +294,13 @@ def register(
     baseline: str | None = None,
     iterations: int = 20,
     ablation: bool = False,
+    beyond: bool = False,
 ) -> Callable[[Callable[[Problem], Plan]], Callable[[Problem], Plan]]:
     """Register the decorated planner as the version that bears its name.
 
     `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
     `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
-    its parent with one thing changed.
+    its parent with one thing changed. What goes `beyond` the documents is measured in studies of its own.
 
     Raises:
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
@@ -312,7 +316,7 @@ def register(
                     f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
                 )
         VERSIONS[name] = Version(
-            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation
+            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond
         )
         return plan
 

@@ -204,7 +204,8 @@ def test_special_registers_and_blocks() -> None:
         "add.frob.f32 %f0, %f1, %f2;",
         "mov.u32 %r0, %clock;",
         "add.f32 %f0, %f1, %nothing;",
-        "wgmma.fence.sync.aligned;",
+        "setmaxnreg.inc.sync.aligned.u32 240;",
+        "wgmma.mma_async.sync.aligned.m64n12k8.f32.tf32.tf32 {%f0}, %w0, %w1, %p0, 1, 1;",
     ],
 )
 def test_unknown_instruction_names_itself(body: str) -> None:

@@ -1,4 +1,4 @@
-"""128-bit loads and stores: one instruction moves four consecutive float32.
+"""64-bit and 128-bit loads and stores: one instruction moves two or four consecutive float32.
 
 Numba turns a struct of four floats into four scalar accesses, so these are plain LLVM vector loads
 and stores. The pointer or array decides the address space: the same `ld4` gives `ld.global.v4.f32`
@@ -19,6 +19,8 @@ make_float4 = cuda.float32x4
 _VECTOR = ir.VectorType(ir.FloatType(), 4)
 _ALIGNMENT = 16
 _FIELDS = "xyzw"
+_PAIR = ir.VectorType(ir.FloatType(), 2)
+_PAIR_ALIGNMENT = 8
 
 
 def _element_pointer(context, builder, array_type, array, index_type, index):
@@ -76,6 +78,38 @@ def st4(typingctx, array, index, value):
         for lane, name in enumerate(_FIELDS):
             vector = builder.insert_element(vector, getattr(fields, name), ir.Constant(ir.IntType(32), lane))
         builder.store(vector, pointer, align=_ALIGNMENT)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def ld2(typingctx, array, index):
+    """Load `array[index : index + 2]` as a tuple; as `ld4`, on an 8-byte boundary."""
+    pair = types.UniTuple(types.float32, 2)
+    signature = pair(array, index)
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        loaded = builder.load(builder.bitcast(pointer, _PAIR.as_pointer(pointer.type.addrspace)), align=_PAIR_ALIGNMENT)
+        values = [builder.extract_element(loaded, ir.Constant(ir.IntType(32), lane)) for lane in range(2)]
+        return context.make_tuple(builder, pair, values)
+
+    return signature, codegen
+
+
+@intrinsic
+def st2(typingctx, array, index, x, y):
+    """Store two float32 to `array[index : index + 2]`; same conditions as `ld2`."""
+    signature = types.void(array, index, types.float32, types.float32)
+
+    def codegen(context, builder, signature, args):
+        pointer = _element_pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        vector = ir.Constant(_PAIR, ir.Undefined)
+        for lane in range(2):
+            vector = builder.insert_element(vector, args[2 + lane], ir.Constant(ir.IntType(32), lane))
+        pointer = builder.bitcast(pointer, _PAIR.as_pointer(pointer.type.addrspace))
+        builder.store(vector, pointer, align=_PAIR_ALIGNMENT)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -49,6 +49,7 @@ LIMITS = {
     (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
 }
+ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
 STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
 REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
 SHARED_UNIT = 128
@@ -77,6 +78,18 @@ def capability(target: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def architecture_target(architecture: str | None, target: str, name: str) -> str:
+    """`target`, or the architecture that `name` is bound to where both have one compute capability.
+
+    Raises: CompileError for a target that lacks the architecture's own instructions.
+    """
+    if architecture is None or target == architecture:
+        return target
+    if capability(target) != capability(architecture):
+        raise CompileError(f"{name} uses instructions of {architecture} alone; {target} has none of them")
+    return architecture
+
+
 @contextlib.contextmanager
 def _pretend_device(cc: tuple[int, int]) -> Iterator[None]:
     """Numba asks the current device which target a device function is for; answer without a driver."""
@@ -102,7 +115,11 @@ def _cached(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
 
 
 def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
-    """PTX of `kernel` for `target`, from the cache when the same code was compiled before."""
+    """PTX of `kernel` for `target`, from the cache when the same code was compiled before.
+
+    Raises: CompileError where the kernel is bound to another architecture.
+    """
+    target = architecture_target(kernel.architecture, target, kernel.name)
     identity = kernel_identity(kernel)
     key = hashlib.sha256(f"{identity} {target} {numba_cuda.__version__}".encode()).hexdigest()
     return _compile_once(kernel, target, key)
@@ -121,7 +138,7 @@ def _numba_ptx(kernel: Kernel, target: str) -> str:
             kernel.signature,
             device=False,
             abi="numba",
-            cc=cc,
+            cc=(*cc, "a") if target.endswith("a") else cc,
             output="ptx",
             fastmath=kernel.fast_math,
             launch_bounds=kernel.launch_bounds,
@@ -139,6 +156,8 @@ def entry_name(ptx: str) -> str:
 
 def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) and the assembler's log for PTX text. Raises: CompileError with the log."""
+    bound = ARCHITECTURE.search(ptx)
+    target = architecture_target(bound and bound[1], target, "the PTX")
     options = [f"-arch={target}", "-verbose", "-Xptxas=-v"]
     handle = nvjitlink.create(len(options), options)
     try:

@@ -296,6 +296,19 @@ class MemoryUnit:
         if racing is not None and weight:
             self._report_shared(row, granules, owners, racing)
 
+    def load_for_products(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
+        """uint8[accesses, width] of shared memory, read for `lanes` by the asynchronous proxy; not counted."""
+        offsets, positions = self._shared(row, lanes, addresses, width, False, count=False)
+        threads = row.threads[lanes]
+        self._check_shared_read(row, offsets, positions, threads, width, 1)
+        granules, owners = self._granules(positions, threads, width)
+        writers = row.shared.shadow.writer[granules]
+        hit = self.order.unfenced(writers, owners)
+        if hit.any():
+            places = (granules[hit] << self.granule_shift) % row.shared.stride
+            self._found_each("unfenced", "shared", places, owners[hit], writers[hit])
+        return row.shared.data.reshape(-1, width)[positions // width]
+
     def _report_shared(self, row: Row, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
         hit = racing != 0
         if hit.any():

@@ -205,6 +205,8 @@ def _counter(d: Decoding) -> str:
         return "cp_async" if "shared" in d.flags else "other"
     if head in ("shfl", "mma", "cvt"):
         return head
+    if head == "wgmma":
+        return "wgmma" if "mma_async" in d.flags else "other"
     if head in ("bar", "barrier"):
         return "barrier"
     if head in ("bra", "ret", "exit"):

@@ -40,6 +40,7 @@ class Row:
     def __init__(self, batch: Batch, index: int, views: list, live: np.ndarray) -> None:
         self.unit = batch.unit
         self.index = index
+        self.warps = batch.launch.warps
         self.views = views
         self.size = len(live)
         self.live = live

@@ -46,6 +46,7 @@ class Order:
         self.warp_sync = np.zeros(codes << bits_for(warps), I64)
         self.block_sync = np.zeros(codes, I64)
         self.cluster_sync = np.zeros(codes >> self.rank_bits, I64)
+        self.proxy_fence: np.ndarray | None = None
         self.now = 1
         self.trace = array("i", [-1, -1])  # instruction index of each stamp
 
@@ -72,6 +73,24 @@ class Order:
     def sync_clusters(self, clusters: np.ndarray) -> None:
         self.cluster_sync[clusters] = self.now << 32
         self.sync_blocks((clusters[:, None] << self.rank_bits | np.arange(1 << self.rank_bits)).ravel())
+
+    def fence_proxy(self, threads: np.ndarray) -> None:
+        """From here on the asynchronous proxy sees what these threads wrote, and what a barrier let them know of."""
+        if self.proxy_fence is None:
+            self.proxy_fence = np.zeros((4, len(self.block_sync) << self.block_shift), I64)
+        self.proxy_fence[0, threads] = self.now << 32
+        self.proxy_fence[1, threads] = self.warp_sync[threads >> 5]
+        self.proxy_fence[2, threads] = self.block_sync[threads >> self.block_shift]
+        self.proxy_fence[3, threads] = self.cluster_sync[threads >> self.cluster_shift]
+
+    def unfenced(self, writers: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """Which writes neither their thread, after them, nor the reading one, behind a barrier, has fenced."""
+        if self.proxy_fence is None:
+            return writers != 0
+        other = writers & THREAD
+        apart = other ^ threads
+        unit = sum((apart >> shift != 0).astype(int) for shift in (0, 5, self.block_shift))
+        return (writers != 0) & (writers >= self.proxy_fence[0, other]) & (writers >= self.proxy_fence[unit, threads])
 
     def unordered(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
         """Which earlier accesses no barrier separates from an access by `threads` now."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import scalar, transfers, warps  # noqa: F401  (they register their opcodes)
+from . import scalar, transfers, warpgroups, warps  # noqa: F401  (they register their opcodes)
 from .decoding import Instruction, decode
 from .ptx import WIDTHS, Source, Statement, numpy_type, parse_number, parse_source
 from .report import UnknownInstruction

@@ -200,9 +200,8 @@ def _getctarank(d: Decoding) -> Step | None:
 
 
 @opcode(
-    "membar fence prefetch prefetchu discard nanosleep griddepcontrol",
-    f"{SPACES} cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init wait"
-    " launch_dependents",
+    "membar prefetch prefetchu discard nanosleep griddepcontrol",
+    f"{SPACES} cta gl sys wait launch_dependents",
 )
 def _nothing(d: Decoding) -> Step | None:
     """Fences do not order accesses of different threads by themselves: the shadow goes by barriers alone."""

@@ -1,0 +1,27 @@
+"""Attention on the V8 core: no embedding.
+
+Change from attention_online_fixed: the core of kernels/v8.py in place of one thread a key.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from ..log import attention_buffers
+from ..v8 import attend, require_problem
+from ..version import Plan, Problem, register
+
+
+@register(
+    family="attention",
+    title="Head dim over a cluster",
+    parent="attention_online_fixed",
+    baseline="attention_online_fixed",
+    source="beyond the documents",
+    change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
+    beyond=True,
+)
+def attention_v8(problem: Problem) -> Plan:
+    """Plan float32 attention on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "attention")
+    return Plan(problem, attention_buffers(problem), (attend(problem),))

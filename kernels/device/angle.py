@@ -1,0 +1,43 @@
+"""sin and cos of one angle together, accurate to 2 units in the last place up to about 100,000 radians.
+
+libdevice's accurate sincosf carries a path for larger angles, in local memory and double precision. Positions times
+frequencies never get there, so this is the path that is left: subtract the nearest multiple of pi / 2, kept in three
+parts so that the difference is exact, and evaluate both series on what remains.
+"""
+
+from __future__ import annotations
+
+from numba import cuda, float32, int32
+from numba.cuda import libdevice
+
+from .mark import mark
+
+_sincos = mark("sincos")
+TWO_OVER_PI = 0.636619772
+HALF_PI = (1.57079601, 3.13916473e-07, 5.39030253e-15)
+ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then stands in the last bits
+
+
+@cuda.jit(device=True)
+def sincos(angle):
+    """(sin, cos) of an angle in radians, float32."""
+    _sincos()
+    rounded = libdevice.fmaf(angle, float32(TWO_OVER_PI), float32(ROUND))
+    quadrant = libdevice.float_as_int(rounded)
+    turns = rounded - float32(ROUND)
+    x = libdevice.fmaf(turns, float32(-HALF_PI[0]), angle)
+    x = libdevice.fmaf(turns, float32(-HALF_PI[1]), x)
+    x = libdevice.fmaf(turns, float32(-HALF_PI[2]), x)
+    square = x * x
+    sin = libdevice.fmaf(float32(-1.95152959e-4), square, float32(8.33216087e-3))
+    sin = libdevice.fmaf(sin, square, float32(-1.66666546e-1))
+    sin = libdevice.fmaf(sin * square, x, x)
+    cos = libdevice.fmaf(float32(2.44331571e-5), square, float32(-1.38873163e-3))
+    cos = libdevice.fmaf(cos, square, float32(4.16666456e-2))
+    cos = libdevice.fmaf(cos, square, float32(-0.5))
+    cos = libdevice.fmaf(cos, square, float32(1.0))
+    if quadrant & int32(1):
+        sin, cos = cos, -sin
+    if quadrant & int32(2):
+        sin, cos = -sin, -cos
+    return sin, cos

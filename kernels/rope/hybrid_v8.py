@@ -1,0 +1,36 @@
+"""RoPE hybrid on the V8 core: a launch rotates K, attention rotates Q.
+
+Change from rope_v8: K is rotated by a kernel before, as in rope_v7, and not by every tile of queries.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..log import attention_buffers
+from ..v8 import attend, require_problem
+from ..version import Buffer, Plan, Problem, register
+from .separate_v8 import launch_rotation
+from .v8 import ROPE, inverse_frequencies
+
+ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
+
+
+@register(
+    family="rope",
+    title="Hybrid, attention over a cluster",
+    parent="rope_v8",
+    baseline="rope_separate_v8",
+    source="beyond the documents",
+    change="K is rotated by a launch of its own; Q inside; the core is the same",
+    beyond=True,
+)
+def rope_hybrid_v8(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "rope")
+    inv_freq = inverse_frequencies(problem.rotary_dim)
+    buffers = attention_buffers(problem, inv_freq=inv_freq, k_turned=Buffer(problem.kv_shape))
+    attention = attend(problem, ROPE_OF_QUERIES, "inv_freq", problem.rotary_dim, k="k_turned")
+    return Plan(problem, buffers, (launch_rotation(problem, "k"), attention))

@@ -1,0 +1,78 @@
+"""RoPE separate on the V8 core: a launch that rotates Q and K, then attention that embeds nothing.
+
+Change from rope_v8: Q and K are rotated by a kernel before, through global memory; the core is the same.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from numba import cuda, float32, int32, types, uint32
+
+from ..device.angle import sincos
+from ..device.trig import rotate
+from ..device.vector import advance, ld2, ld4, make_float4, st4
+from ..log import FLOATS, THREADS, UINT, attention_buffers
+from ..v8 import attend, require_problem
+from ..version import Buffer, Kernel, Launch, Plan, Problem, register
+from .v8 import inverse_frequencies
+
+INT = types.int32
+
+
+def rotate_rows(x, inv_freq, turned, rows, seq, hdim, rotary_dim, offset):
+    """Rotate the first `rotary_dim` dims of rows `[heads, seq, hdim]`, copy the others; 4 dims a thread."""
+    quad = uint32(uint32(cuda.blockIdx.x) * THREADS + uint32(cuda.threadIdx.x))
+    quads = hdim // uint32(4)
+    row = quad // quads
+    dim = uint32(quad % quads * uint32(4))
+    if row < rows:
+        value = ld4(advance(x, row * hdim), dim)
+        if dim < rotary_dim:
+            position = float32(offset + int32(row % seq))
+            first, second = ld2(inv_freq, dim // uint32(2))
+            sin0, cos0 = sincos(position * first)
+            sin1, cos1 = sincos(position * second)
+            x0, x1 = rotate(value.x, value.y, cos0, sin0)
+            x2, x3 = rotate(value.z, value.w, cos1, sin1)
+            value = make_float4(x0, x1, x2, x3)
+        st4(advance(turned, row * hdim), dim, value)
+
+
+def launch_rotation(problem: Problem, name: str) -> Launch:
+    """Rotate q or k into the buffer `<name>_turned`."""
+    heads, seq = (problem.heads, problem.seq_q) if name == "q" else (problem.kv_heads, problem.seq_k)
+    rows = problem.batch * heads * seq
+    return Launch(
+        Kernel(rotate_rows, (FLOATS,) * 3 + (UINT,) * 4 + (INT,)),
+        grid=(-(-rows * problem.hdim // (4 * int(THREADS))),),
+        block=(THREADS,),
+        args=(
+            name,
+            "inv_freq",
+            f"{name}_turned",
+            rows,
+            seq,
+            problem.hdim,
+            problem.rotary_dim,
+            problem.q_offset if name == "q" else 0,
+        ),
+    )
+
+
+@register(
+    family="rope",
+    title="Separate, then attention over a cluster",
+    parent="rope_v8",
+    baseline="rope_v8",
+    source="beyond the documents",
+    change="Q and K are rotated by launches of their own, through global memory; the core is the same",
+    beyond=True,
+)
+def rope_separate_v8(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "rope")
+    turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim), **turned)
+    rotations = tuple(launch_rotation(problem, name) for name in "qk")
+    return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned")))

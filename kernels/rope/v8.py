@@ -1,0 +1,63 @@
+"""RoPE V8: full fusion on a core that spreads the head dim over a thread-block cluster.
+
+Change from rope_v7: one launch; K is rotated in shared memory, once a tile of queries and not once a query, each
+block's part of its dims; and the core of kernels/v8.py in place of one thread a key.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import cuda, float32
+
+from ..device.angle import sincos
+from ..device.trig import rotate
+from ..device.vector import ld2, make_float4
+from ..log import FREQUENCY_BASE, attention_buffers
+from ..v8 import Embedding, attend, require_problem
+from ..version import Buffer, Plan, Problem, register
+
+
+@cuda.jit(device=True)
+def frequencies_of(inv_freq, dim):
+    return ld2(inv_freq, dim // 2)
+
+
+@cuda.jit(device=True)
+def turns(inv_freq, position, dim, first, second, hdim):
+    sin0, cos0 = sincos(float32(position) * first)
+    sin1, cos1 = sincos(float32(position) * second)
+    return cos0, sin0, cos1, sin1
+
+
+@cuda.jit(device=True)
+def turned(x, cos0, sin0, cos1, sin1):
+    x0, x1 = rotate(x.x, x.y, cos0, sin0)
+    x2, x3 = rotate(x.z, x.w, cos1, sin1)
+    return make_float4(x0, x1, x2, x3)
+
+
+ROPE = Embedding("rope", frequencies_of, turns, turned)
+
+
+def inverse_frequencies(rotary_dim: int) -> Buffer:
+    """float32[rotary_dim / 2]: radians that a pair turns from one position to the next."""
+    pairs = rotary_dim // 2
+    return Buffer((pairs,), init=lambda: (FREQUENCY_BASE ** (-np.arange(pairs) / pairs)).astype(np.float32))
+
+
+@register(
+    family="rope",
+    title="Full fusion over a cluster",
+    parent="rope_v7",
+    baseline="rope_separate",
+    source="beyond the documents",
+    change="one launch; a cluster shares the head dim, K is rotated once a query tile; TF32 tensor cores",
+    beyond=True,
+)
+def rope_v8(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "rope")
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim))
+    return Plan(problem, buffers, (attend(problem, ROPE, "inv_freq", problem.rotary_dim),))

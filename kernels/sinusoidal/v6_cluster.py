@@ -1,0 +1,49 @@
+"""Sinusoidal V6: full fusion on a core that spreads the head dim over a thread-block cluster.
+
+Change from sinusoidal_v5: one launch; K is embedded in shared memory, once a tile of queries and not once a query,
+from frequencies and not from powers; and the core of kernels/v8.py in place of one thread a key.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from numba import cuda, float32
+
+from ..device.angle import sincos
+from ..device.vector import make_float4
+from ..log import attention_buffers
+from ..rope.v8 import frequencies_of, inverse_frequencies
+from ..v8 import Embedding, attend, require_problem
+from ..version import Plan, Problem, register
+
+
+@cuda.jit(device=True)
+def waves(inv_freq, position, dim, first, second, hdim):
+    sin0, cos0 = sincos(float32(position) * first)
+    sin1, cos1 = sincos(float32(position) * second)
+    return sin0, cos0, sin1, cos1
+
+
+@cuda.jit(device=True)
+def added(x, sin0, cos0, sin1, cos1):
+    return make_float4(x.x + sin0, x.y + cos0, x.z + sin1, x.w + cos1)
+
+
+SINUSOIDAL = Embedding("sinusoidal", frequencies_of, waves, added)
+
+
+@register(
+    family="sinusoidal",
+    title="Full fusion over a cluster",
+    parent="sinusoidal_v5",
+    baseline="sinusoidal_separate_float4",
+    source="beyond the documents",
+    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
+    beyond=True,
+)
+def sinusoidal_v6(problem: Problem) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "sinusoidal")
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.hdim))
+    return Plan(problem, buffers, (attend(problem, SINUSOIDAL, "inv_freq", problem.hdim),))

@@ -1,0 +1,36 @@
+"""What an embedding does inside the V8 cores, and which problems they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..log import require
+from ..version import Problem
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What happens to rows of Q and K before they are multiplied, by device functions.
+
+    begin(table, dim) -> (a, b): what all positions share, for dims `dim` .. + 3
+    prepare(table, position, dim, a, b, hdim) -> (s, t, u, v): what one position adds to that
+    embed(x, s, t, u, v) -> Float4: the embedded dims
+    """
+
+    name: str
+    begin: Any
+    prepare: Any
+    embed: Any
+    query: bool = True
+    keys: bool = True
+
+
+def require_problem(problem: Problem, family: str) -> None:
+    """Raises: Unsupported unless it is a float32 problem of that family, with dims and positions that fit."""
+    require(problem.family == family, f"family is {problem.family}; this version takes {family}")
+    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this version takes float32")
+    require(problem.hdim % 4 == 0, f"hdim is {problem.hdim}; it must be a multiple of 4")
+    require(problem.rotary_dim % 4 == 0, f"rotary_dim is {problem.rotary_dim}; it must be a multiple of 4")
+    require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
+    require(problem.cache == "none", f"cache is {problem.cache}; this version takes none")

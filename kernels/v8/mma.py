@@ -1,0 +1,588 @@
+"""The V8 core: attention over a thread-block cluster that shares the head dim, with a place for an embedding.
+
+The blocks of a cluster take one tile of queries of one head and a slice of the head dim each. A block copies its slice
+of Q and K to shared memory and embeds it there, multiplies the slices, and sends its part of the scores to the block
+that owns the row; owners sum the parts, do the softmax and send the weights to all; each block then multiplies them
+with its slice of V. Nothing is read twice by a cluster, nothing is embedded twice, and no score or embedded value goes
+through global memory. Copies run behind the arithmetic.
+
+Both products run on the tensor cores in three TF32 products: each float is split into a TF32 and the rest, and only
+rest times rest is left out. Tensor cores truncate where they add, so the sums of the large products are taken from
+them every 16 terms and added in float32.
+
+Slices are interleaved: rank r takes dims 32 (r + cluster i) .. + 31 for all i, so that a partial rotation is work for
+as many blocks as possible.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda, float32, int32, types, uint32
+
+from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one, mma_m16n8k8_tf32
+from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store, cluster_store2, cluster_wait
+from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.tensor import split
+from ..device.vector import advance, ld2, ld4, make_float4, st4
+from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require_shared
+from ..version import Kernel, Launch, Problem, SharedLayout
+from .embedding import Embedding
+
+GROUP = 32  # dims that stay together: a line of 128 bytes
+STEP = 16  # dims or keys that two mma take
+COPIERS = GROUP // 4  # threads that copy one row of a group
+MAX_CLUSTER = 16
+INT = types.int32
+SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
+SMS = 132  # of the H200, which the shapes are chosen for
+ALONE = 7  # clusters of 16 that it holds, one a GPC
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: a cluster's blocks, and how a block's warps share its score tile.
+
+    `across` warps take different keys, `depth` warps different dims of the same scores.
+    """
+
+    cluster: int
+    queries: int
+    keys: int
+    width: int
+    across: int
+    depth: int
+    blocks: int = 1  # that share an SM
+
+    @property
+    def down(self) -> int:
+        return self.queries // 16
+
+    @property
+    def warps(self) -> int:
+        return self.down * self.across * self.depth
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def rows(self) -> int:
+        """Rows of the score tile that a block owns."""
+        return -(-self.queries // self.cluster)
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Shared memory of a block; rows are padded so that the lanes of a fragment hit different banks."""
+        return SharedLayout(
+            query=self.queries * (self.width + 16),
+            keys=self.keys * (self.width + 16),
+            values=self.keys * (self.width + 4),
+            parts=self.cluster * self.depth * self.rows * self.keys,
+            weights=self.queries * (self.keys + 8),
+            rescale=2 * self.queries,
+            running=2 * self.rows,
+        )
+
+
+def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+    cluster, queries, keys, width, threads = shape.cluster, shape.queries, shape.keys, shape.width, shape.threads
+    layout, rows, down, across, depth = shape.layout, shape.rows, shape.down, shape.across, shape.depth
+    query_at, keys_at, values_at = (uint32(layout[name]) for name in ("query", "keys", "values"))
+    parts_at, weights_at, rescale_at = (uint32(layout[name]) for name in ("parts", "weights", "rescale"))
+    running_at = uint32(layout["running"])
+    stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
+    columns = keys // 8 // across  # mma tiles of a warp along the keys
+    warps = shape.warps
+    per_lane = max(keys // 32, 1)
+    groups = width // GROUP
+    passes = threads // COPIERS  # rows that one pass copies
+    abreast = warps // down  # warps along the dims of the output
+    panels = -(-groups // abreast)  # groups of dims that a warp multiplies
+    parts = cluster * depth
+    span = GROUP * cluster  # from one group of a slice to the next
+    unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
+    outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
+    query_turns, key_turns = -(-queries // passes), -(-keys // passes)
+    query_floats, key_floats = 4 * query_turns, 4 * key_turns
+    embeds_query = embedding is not None and embedding.query
+    embeds_keys = embedding is not None and embedding.keys
+    embeds = embeds_query or embeds_keys
+    begin: Any = embedding and embedding.begin
+    prepare: Any = embedding and embedding.prepare
+    embed: Any = embedding and embedding.embed
+
+    def copier(place, row_stride, tile):
+        """A function that begins to copy a slice of a tile's rows to `place`."""
+        turns = -(-tile // passes)
+
+        @cuda.jit(device=True)
+        def copy(shared, source, count, first_dim, hdim):
+            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
+            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+            for i in range(turns):
+                row = uint32(first_row + uint32(i * passes))
+                if tile % passes == 0 or row < uint32(tile):
+                    to = uint32(place + row * row_stride + lane)
+                    row_start = advance(source, uint32(row * hdim + first_dim + lane))
+                    for group in range(groups):
+                        there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
+                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+
+        return copy
+
+    def embedder(place, tile):
+        """Two functions: one computes what a thread's rows of a tile need, the other embeds them where they lie."""
+        turns = -(-tile // passes)
+
+        @cuda.jit(device=True)
+        def compute(values, table, first_position, dim, a, b, hdim):
+            for i in range(turns):
+                row = int32(uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes)))
+                s, t, u, v = prepare(table, first_position + row, dim, a, b, hdim)
+                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
+
+        @cuda.jit(device=True)
+        def apply(shared, values, column):
+            for i in range(turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                if tile % passes == 0 or row < uint32(tile):
+                    at = uint32(place + row * stride + column)
+                    x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+                    st4(shared, at, x)
+
+        return compute, apply
+
+    copy_query, copy_keys = copier(query_at, stride, queries), copier(keys_at, stride, keys)
+    copy_values = copier(values_at, v_stride, keys)
+    compute_query, apply_query = embedder(query_at, queries)
+    compute_keys, apply_keys = embedder(keys_at, keys)
+
+    def multiplier(count):
+        """A function that adds the products of one A fragment with `count` B fragments to as many C fragments."""
+
+        @cuda.jit(device=True)
+        def multiply(c, a, b, at):
+            for j in range(count):
+                old = (c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3])
+                d = mma_m16n8k8_tf32(a, (b[4 * j + at], b[4 * j + at + 1]), old)
+                c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3] = d
+
+        return multiply
+
+    times_keys, times_values = multiplier(columns), multiplier(4)
+
+    @cuda.jit(device=True)
+    def score(shared, low, high, top, left, dim, lane_row, member):
+        """Add the products of 16 dims to a warp's scores: the large ones to `high`, the others to `low`."""
+        at = uint32(query_at + (top + lane_row) * stride + dim + uint32(4) * member)
+        upper = ld4(shared, at)
+        lower = ld4(shared, at + uint32(8) * stride)
+        bh = cuda.local.array(fragment, float32)
+        bl = cuda.local.array(fragment, float32)
+        large = cuda.local.array(fragment, float32)
+        for j in range(columns):
+            at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
+            x = ld4(shared, at)
+            bh[4 * j], bl[4 * j] = split(x.x)
+            bh[4 * j + 1], bl[4 * j + 1] = split(x.y)
+            bh[4 * j + 2], bl[4 * j + 2] = split(x.z)
+            bh[4 * j + 3], bl[4 * j + 3] = split(x.w)
+        ux, uxl = split(upper.x)
+        uy, uyl = split(upper.y)
+        uz, uzl = split(upper.z)
+        uw, uwl = split(upper.w)
+        lx, lxl = split(lower.x)
+        ly, lyl = split(lower.y)
+        lz, lzl = split(lower.z)
+        lw, lwl = split(lower.w)
+        for i in range(fragment):
+            large[i] = float32(0.0)
+        times_keys(large, (ux, lx, uy, ly), bh, 0)
+        times_keys(low, (uxl, lxl, uyl, lyl), bh, 0)
+        times_keys(large, (uz, lz, uw, lw), bh, 2)
+        times_keys(low, (uzl, lzl, uwl, lwl), bh, 2)
+        times_keys(low, (ux, lx, uy, ly), bl, 0)
+        times_keys(low, (uz, lz, uw, lw), bl, 2)
+        for i in range(fragment):
+            high[i] += large[i]
+
+    @cuda.jit(device=True)
+    def weigh_step(shared, acc, p, group, top, key, lane_row, member):
+        """Add weights times values of 16 keys to the `p`-th panel of this warp's output."""
+        at = uint32(values_at + (key + uint32(2) * member) * v_stride)
+        at = uint32(at + group * uint32(GROUP) + uint32(4) * lane_row)
+        v0 = ld4(shared, at)
+        v1 = ld4(shared, at + v_stride)
+        v2 = ld4(shared, at + uint32(8) * v_stride)
+        v3 = ld4(shared, at + uint32(9) * v_stride)
+        at = uint32(weights_at + (top + lane_row) * w_stride + key + uint32(2) * member)
+        ux, uy = ld2(shared, at)
+        lx, ly = ld2(shared, at + uint32(8) * w_stride)
+        uz, uw = ld2(shared, at + uint32(8))
+        lz, lw = ld2(shared, at + uint32(8) * w_stride + uint32(8))
+        b = cuda.local.array(16, float32)
+        bl = cuda.local.array(16, float32)
+        c = cuda.local.array(16, float32)
+        b[0], b[4], b[8], b[12] = v0.x, v0.y, v0.z, v0.w
+        b[1], b[5], b[9], b[13] = v1.x, v1.y, v1.z, v1.w
+        b[2], b[6], b[10], b[14] = v2.x, v2.y, v2.z, v2.w
+        b[3], b[7], b[11], b[15] = v3.x, v3.y, v3.z, v3.w
+        for i in range(16):
+            b[i], bl[i] = split(b[i])
+            c[i] = float32(0.0)
+        ux, uxl = split(ux)
+        uy, uyl = split(uy)
+        uz, uzl = split(uz)
+        uw, uwl = split(uw)
+        lx, lxl = split(lx)
+        ly, lyl = split(ly)
+        lz, lzl = split(lz)
+        lw, lwl = split(lw)
+        times_values(c, (uxl, lxl, uyl, lyl), b, 0)
+        times_values(c, (uzl, lzl, uwl, lwl), b, 2)
+        times_values(c, (ux, lx, uy, ly), bl, 0)
+        times_values(c, (uz, lz, uw, lw), bl, 2)
+        times_values(c, (ux, lx, uy, ly), b, 0)
+        times_values(c, (uz, lz, uw, lw), b, 2)
+        for i in range(16):
+            acc[16 * p + i] += c[i]
+
+    @cuda.jit(device=True)
+    def weigh(shared, acc, p, panel, top, lane_row, member):
+        """Add weights times values to the `p`-th panel of this warp's output, rescaled first."""
+        group = uint32(panel + uint32(p * abreast))
+        if groups % abreast == 0 or group < uint32(groups):
+            correction0 = shared[rescale_at + uint32(2) * (top + lane_row)]
+            correction1 = shared[rescale_at + uint32(2) * (top + lane_row + uint32(8))]
+            for j in range(4):
+                acc[16 * p + 4 * j] *= correction0
+                acc[16 * p + 4 * j + 1] *= correction0
+                acc[16 * p + 4 * j + 2] *= correction1
+                acc[16 * p + 4 * j + 3] *= correction1
+            key = uint32(0)
+            while key < uint32(keys):
+                weigh_step(shared, acc, p, group, top, key, lane_row, member)
+                if keys % (2 * STEP) == 0:
+                    weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
+                key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
+
+    def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
+        shared = cuda.shared.array(0, float32, 16)
+        tid = uint32(cuda.threadIdx.x)
+        warp_id = tid // uint32(32)
+        lane_id = tid % uint32(32)
+        lane_row = lane_id // uint32(4)
+        member = lane_id % uint32(4)
+        rank = uint32(0)
+        if cluster > 1:
+            rank = cluster_rank()
+            cluster_start()
+        kv_head = uint32(cuda.blockIdx.z)
+        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        first_query = uint32(uint32(cuda.blockIdx.x) // uint32(cluster) * uint32(queries))
+        first_dim = uint32(rank * uint32(GROUP))
+        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
+        q_tile = advance(q, (head * seq_q + first_query) * hdim)
+        out_tile = advance(out, (head * seq_q + first_query) * hdim)
+        k_head = advance(k, kv_head * seq_k * hdim)
+        v_head = advance(v, kv_head * seq_k * hdim)
+        last_key = seq_k
+        if causal:
+            last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
+
+        # What the thread embeds: the dims that it copies.
+        column = uint32(tid % uint32(COPIERS) * uint32(4))
+        copied_dim = uint32(first_dim + column)
+        if embeds:
+            a, b = float32(0.0), float32(0.0)
+            if copied_dim < embedded_dim:
+                a, b = begin(table, copied_dim)
+        copy_query(shared, q_tile, query_count, first_dim, hdim)
+        copy_keys(shared, k_head, last_key, first_dim, hdim)
+        cp_async_commit()
+        if tid < uint32(rows):
+            shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
+            shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
+
+        # This warp's part of the scores, and of the output.
+        top = uint32(warp_id % uint32(down) * uint32(16))
+        left = uint32(warp_id // uint32(down) % uint32(across) * uint32(8 * columns))
+        slot = uint32(rank * uint32(depth) + warp_id // uint32(down * across))
+        first_step = uint32(warp_id // uint32(down * across) * uint32(STEP))
+        panel = warp_id // uint32(down)
+        acc = cuda.local.array(outputs, float32)
+        for i in range(outputs):
+            acc[i] = float32(0.0)
+        low = cuda.local.array(sums, float32)
+        high = cuda.local.array(sums, float32)
+
+        tile_start = uint32(0)
+        while tile_start < last_key:
+            if embeds:
+                query_values = cuda.local.array(query_floats, float32)
+                key_values = cuda.local.array(key_floats, float32)
+                if copied_dim < embedded_dim:
+                    if embeds_query and tile_start == 0:
+                        compute_query(query_values, table, int32(q_offset + int32(first_query)), copied_dim, a, b, hdim)
+                    if embeds_keys:
+                        compute_keys(key_values, table, int32(tile_start), copied_dim, a, b, hdim)
+            cp_async_wait_all()
+            if embeds:
+                if copied_dim < embedded_dim:
+                    if embeds_query and tile_start == 0:
+                        apply_query(shared, query_values, column)
+                    if embeds_keys:
+                        apply_keys(shared, key_values, column)
+                    other = uint32(column + uint32(GROUP))
+                    dim = uint32(copied_dim + uint32(span))
+                    while other < uint32(width) and dim < embedded_dim:
+                        c, d = begin(table, dim)
+                        if embeds_query and tile_start == 0:
+                            compute_query(query_values, table, int32(q_offset + int32(first_query)), dim, c, d, hdim)
+                            apply_query(shared, query_values, other)
+                        if embeds_keys:
+                            compute_keys(key_values, table, int32(tile_start), dim, c, d, hdim)
+                            apply_keys(shared, key_values, other)
+                        other = uint32(other + uint32(GROUP))
+                        dim = uint32(dim + uint32(span))
+            cuda.syncthreads()
+            if cluster == 1:
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                cp_async_commit()
+
+            for i in range(sums):
+                low[i] = float32(0.0)
+                high[i] = float32(0.0)
+            dim = first_step
+            while dim < uint32(width):
+                score(shared, low, high, top, left, dim, lane_row, member)
+                if unroll > 1:
+                    score(shared, low, high, top, left, uint32(dim + uint32(STEP * depth)), lane_row, member)
+                if unroll > 2:
+                    score(shared, low, high, top, left, uint32(dim + uint32(2 * STEP * depth)), lane_row, member)
+                    score(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
+                dim = uint32(dim + uint32(STEP * depth * unroll))
+
+            if cluster > 1 and tile_start == 0:
+                cluster_wait()
+            for j in range(columns):
+                for half in range(2):
+                    row = uint32(top + uint32(8 * half) + lane_row)
+                    owner = row // uint32(rows)
+                    at = uint32((slot * uint32(rows) + row % uint32(rows)) * uint32(keys))
+                    at = uint32(parts_at + at + left + uint32(8 * j) + uint32(2) * member)
+                    x = high[4 * j + 2 * half] + low[4 * j + 2 * half]
+                    y = high[4 * j + 2 * half + 1] + low[4 * j + 2 * half + 1]
+                    if cluster > 1:
+                        cluster_store2(shared, at, owner, x, y)
+                    else:
+                        shared[at] = x
+                        shared[at + uint32(1)] = y
+            if cluster > 1:
+                cluster_arrive()
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                cp_async_commit()
+                cluster_wait()
+            else:
+                cuda.syncthreads()
+
+            next_start = uint32(tile_start + uint32(keys))
+            if next_start < last_key:
+                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+            cp_async_commit()
+
+            s = cuda.local.array(per_lane, float32)
+            own = warp_id
+            while own < uint32(rows):
+                row = uint32(rank * uint32(rows) + own)
+                if cluster * rows == queries or row < uint32(queries):
+                    visible = last_key
+                    if causal:
+                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                    at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
+                    for i in range(per_lane):
+                        s[i] = float32(0.0)
+                    if lane_id * uint32(per_lane) < uint32(keys):
+                        for part in range(parts):
+                            if per_lane == 1:
+                                s[0] += shared[at + uint32(part * rows * keys)]
+                            else:
+                                x, y = ld2(shared, at + uint32(part * rows * keys))
+                                s[0] += x
+                                s[per_lane - 1] += y
+                    tile_max = NEGATIVE_INFINITY
+                    for i in range(per_lane):
+                        key = uint32(lane_id * uint32(per_lane) + uint32(i))
+                        s[i] *= softmax_scale
+                        if key >= uint32(keys) or tile_start + key >= visible:
+                            s[i] = NEGATIVE_INFINITY
+                        tile_max = max(tile_max, s[i])
+                    row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
+                    new_max = max(row_max, warp_max(tile_max))
+                    tile_sum = float32(0.0)
+                    for i in range(per_lane):
+                        s[i] = math.exp(s[i] - new_max)
+                        tile_sum += s[i]
+                    at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
+                    if lane_id * uint32(per_lane) < uint32(keys):
+                        for other in range(cluster):
+                            if cluster == 1:
+                                for i in range(per_lane):
+                                    shared[at + uint32(i)] = s[i]
+                            elif per_lane == 1:
+                                cluster_store(shared, at, uint32(other), s[0])
+                            else:
+                                cluster_store2(shared, at, uint32(other), s[0], s[per_lane - 1])
+                    correction = math.exp(row_max - new_max)
+                    row_sum = correction * row_sum + warp_sum(tile_sum)
+                    cuda.syncwarp()
+                    if lane_id == 0:
+                        shared[running_at + uint32(2) * own] = new_max
+                        shared[running_at + uint32(2) * own + uint32(1)] = row_sum
+                    if lane_id < uint32(cluster):
+                        at = uint32(rescale_at + uint32(2) * row)
+                        if cluster > 1:
+                            cluster_store2(shared, at, lane_id, correction, float32(1.0) / row_sum)
+                        else:
+                            shared[at] = correction
+                            shared[at + uint32(1)] = float32(1.0) / row_sum
+                own += uint32(warps)
+            cp_async_wait_but_one()
+            if cluster > 1:
+                cluster_arrive()
+                cluster_wait()
+            else:
+                cuda.syncthreads()
+
+            weigh(shared, acc, 0, panel, top, lane_row, member)
+            if panels > 1:
+                weigh(shared, acc, 1, panel, top, lane_row, member)
+            if panels > 2:
+                weigh(shared, acc, 2, panel, top, lane_row, member)
+            if panels > 3:
+                weigh(shared, acc, 3, panel, top, lane_row, member)
+            tile_start = next_start
+
+        for half in range(2):
+            row = uint32(top + uint32(8 * half) + lane_row)
+            if row < query_count:
+                inverse = shared[rescale_at + uint32(2) * row + uint32(1)]
+                out_row = advance(out_tile, row * hdim)
+                for p in range(panels):
+                    group = uint32(panel + uint32(p * abreast))
+                    dim = uint32(group * uint32(span) + first_dim + uint32(8) * member)
+                    for side in range(2):
+                        if group < uint32(groups) and dim + uint32(4 * side) < hdim:
+                            i = 16 * p + 2 * half + side
+                            weighted = make_float4(
+                                acc[i] * inverse, acc[i + 4] * inverse, acc[i + 8] * inverse, acc[i + 12] * inverse
+                            )
+                            st4(out_row, dim + uint32(4 * side), weighted)
+
+    name = f"attention_c{cluster}_q{queries}_k{keys}_w{width}_a{across}_d{depth}"
+    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    return attention
+
+
+def width_of(hdim: int, cluster: int) -> int:
+    """Dims of a slice: whole groups."""
+    return -(-hdim // (cluster * GROUP)) * GROUP
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def choose(problem: Problem) -> Shape:
+    """The shape for a problem, by what was measured on the H200.
+
+    Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
+    itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
+    SM, so that one computes while the other waits.
+    """
+    heads = problem.batch * problem.heads
+    keys = min(max(_power_of_two(problem.seq_k), 16), 64)
+    queries = 16 if problem.seq_q <= 16 else 32
+    widest = min(_power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
+    tiles = heads * -(-problem.seq_q // queries)
+
+    def shaped(cluster: int, blocks: int = 1) -> Shape:
+        width, down = width_of(problem.hdim, cluster), queries // 16
+        across = min(keys // 8, 4)
+        depth = min(max(8 // (down * across), 1), max(width // (2 * STEP), 1))
+        if width >= 256 and queries == 32 and keys == 64:
+            across, depth = 2, 2
+        return Shape(cluster, queries, keys, width, across, depth, blocks)
+
+    if tiles * min(widest, 8) > 2 * SMS:
+        for cluster in (1, 2, 4, 8, 16):
+            shape = shaped(cluster, 2)
+            if cluster <= widest and 2 * (shape.layout.nbytes + RESERVED) <= SM_SHARED:
+                return shape
+    cluster = min(widest, 16 if tiles <= ALONE else 8)
+    if tiles * cluster < 64 and queries == 32:
+        queries = 16
+    while shaped(cluster).layout.nbytes > OPT_IN_SHARED_LIMIT:
+        if cluster < min(widest, MAX_CLUSTER):
+            cluster *= 2
+        elif keys > queries:
+            keys //= 2
+        elif queries > 16:
+            queries //= 2
+        elif keys > 16:
+            keys //= 2
+        else:
+            break
+    return shaped(cluster)
+
+
+@functools.cache
+def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
+    return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
+
+
+def attend(
+    problem: Problem,
+    embedding: Embedding | None = None,
+    table: str = "q",
+    embedded_dim: int = 0,
+    q: str = "q",
+    k: str = "k",
+    table_type: Any = FLOATS,
+    shape: Shape | None = None,
+) -> Launch:
+    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+
+    Raises: Unsupported where no tile fits shared memory.
+    """
+    shape = shape or choose(problem)
+    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
+    tiles = -(-problem.seq_q // shape.queries)
+    return Launch(
+        kernel_of(shape, embedding, table_type),
+        grid=(tiles * shape.cluster, problem.heads // problem.kv_heads, problem.batch * problem.kv_heads),
+        block=(shape.threads,),
+        args=(
+            q,
+            k,
+            "v",
+            "out",
+            table,
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            embedded_dim,
+            problem.q_offset,
+            int(problem.causal),
+            problem.softmax_scale,
+        ),
+        shared=shape.layout,
+        cluster=shape.cluster,
+    )

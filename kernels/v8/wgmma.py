@@ -1,0 +1,561 @@
+"""The V8 core on warpgroups: that of `v8`, with the products turned over so that they are large enough for wgmma.
+
+K and V, of which there is more, are the 64 rows of a product and come from registers, where each element is split into
+high and low once; Q and the weights, split when they are written, are its columns and come from shared memory. A
+warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output.
+
+Slices are interleaved as in `v8`: rank r takes dims 32 (r + cluster i) .. + 31 for all i.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda, float32, int32, uint32
+
+from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one
+from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store2, cluster_wait
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.tensor import split
+from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
+from ..device.wgmma import (
+    ROWS,
+    TERMS,
+    WARPGROUP,
+    Product,
+    batch,
+    fence_products,
+    three_products,
+    tile_descriptor,
+    tile_index,
+)
+from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
+from ..version import Kernel, Launch, Problem, SharedLayout
+from .embedding import Embedding
+from .mma import COPIERS, GROUP, INT
+
+KEYS = ROWS  # of a tile
+STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
+TILE_ALIGNMENT = 1024
+MAX_PANELS = 4
+
+
+@cuda.jit(device=True)
+def reciprocal(x):
+    """1 / x within an ulp, without the function that `1 / x` calls: a call would let no two products overlap."""
+    near = cuda.libdevice.fast_fdividef(float32(1.0), x)
+    return cuda.fma(near, cuda.fma(-x, near, float32(1.0)), near)
+
+
+@cuda.jit(device=True)
+def exchanged(column, row):
+    """Where a column of a row lies in it, so that lanes that take a fragment hit different banks, as those of a row."""
+    return uint32(column ^ row % uint32(4) * uint32(8))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: a cluster's blocks, a tile's queries, a slice's dims, a block's warpgroups.
+
+    Raises: ValueError for queries or dims that products do not come in, or more dims than a warpgroup's registers hold.
+    """
+
+    cluster: int
+    queries: int
+    width: int
+    warpgroups: int
+    blocks: int = 1  # that share an SM
+
+    def __post_init__(self) -> None:
+        if self.queries % 8 or not 8 <= self.queries <= KEYS:
+            raise ValueError(f"queries is {self.queries}; it must be a multiple of 8 up to {KEYS}")
+        if self.width % ROWS or self.panels > MAX_PANELS:
+            most = MAX_PANELS * ROWS * self.abreast * self.warpgroups
+            raise ValueError(f"width is {self.width}; it must be a multiple of {ROWS}, up to {most} for such a shape")
+
+    @property
+    def abreast(self) -> int:
+        """Products that a warpgroup makes of one panel of V: a lane reads 4 dims of a key for two, 2 for one."""
+        return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
+
+    @property
+    def panels(self) -> int:
+        """Panels of V that a warpgroup multiplies, at most."""
+        return -(-self.width // (ROWS * self.abreast * self.warpgroups))
+
+    @property
+    def threads(self) -> int:
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def rows(self) -> int:
+        """Rows of the score tile that a block owns."""
+        return -(-self.queries // self.cluster)
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most.
+
+        Q waits for its embedding in `values`.
+        """
+        return SharedLayout(
+            query=2 * self.queries * self.width,
+            weights=2 * self.queries * KEYS,
+            keys=KEYS * self.width,
+            values=KEYS * self.width,
+            parts=self.cluster * self.warpgroups * self.rows * KEYS,
+            rescale=2 * self.queries,
+            running=2 * self.rows,
+        )
+
+
+def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+    cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
+    layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
+    query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
+    values_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("values", "parts", "rescale"))
+    running_at = uint32(layout["running"])
+    stride, tile = uint32(width), uint32(queries * TERMS)
+    query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
+    warps, groups, parts = threads // 32, width // GROUP, cluster * warpgroups
+    passes = threads // COPIERS  # rows that one pass copies
+    span = GROUP * cluster  # from one group of a slice to the next
+    size, both = queries // 2, queries  # floats that a thread has of one product, and of two
+    panel_dims, lane_dims = abreast * ROWS, 2 * abreast
+    outputs = panels * abreast * size
+    query_turns, key_turns = -(-queries // passes), -(-KEYS // passes)
+    query_floats, key_floats = 4 * query_turns, 4 * key_turns
+    embeds_query = embedding is not None and embedding.query
+    embeds_keys = embedding is not None and embedding.keys
+    embeds = embeds_query or embeds_keys
+    begin: Any = embedding and embedding.begin
+    prepare: Any = embedding and embedding.prepare
+    embed: Any = embedding and embedding.embed
+
+    # Two sums of 16 terms: of one product, or of two that lie abreast.
+    long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
+    wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
+    times_query = batch(queries, three_products(long))
+    times_weights = batch(queries, three_products(long if abreast == 1 else wide))
+    keys_a_step = 2 * STEP // abreast
+
+    def copier(place, tile_rows):
+        """A function that begins to copy a slice of a tile's rows to `place`."""
+        turns = -(-tile_rows // passes)
+
+        @cuda.jit(device=True)
+        def copy(shared, source, count, first_dim, hdim):
+            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
+            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+            for i in range(turns):
+                row = uint32(first_row + uint32(i * passes))
+                if tile_rows % passes == 0 or row < uint32(tile_rows):
+                    to = uint32(place + row * stride + exchanged(lane, row))
+                    row_start = advance(source, uint32(row * hdim + first_dim + lane))
+                    for group in range(groups):
+                        there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
+                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+
+        return copy
+
+    copy_query, copy_keys, copy_values = copier(values_at, queries), copier(keys_at, KEYS), copier(values_at, KEYS)
+
+    def preparer(turns):
+        """A function that computes what a thread's rows of a tile need for their embedding."""
+
+        @cuda.jit(device=True)
+        def compute(values, table, first_position, dim, a, b, hdim):
+            for i in range(turns):
+                row = int32(uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes)))
+                s, t, u, v = prepare(table, first_position + row, dim, a, b, hdim)
+                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
+
+        return compute
+
+    prepare_query, prepare_keys = preparer(query_turns), preparer(key_turns)
+
+    @cuda.jit(device=True)
+    def embed_keys(shared, values, column):
+        for i in range(key_turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            if KEYS % passes == 0 or row < uint32(KEYS):
+                at = uint32(keys_at + row * stride + exchanged(column, row))
+                x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+                st4(shared, at, x)
+
+    @cuda.jit(device=True)
+    def store_split(shared, at, low, value):
+        high, rest = split(value)
+        shared[at] = high
+        shared[at + low] = rest
+
+    @cuda.jit(device=True)
+    def place_query(shared, values, column, embedded):
+        """Split a thread's part of Q, four dims a row, into tiles of high and low, embedded first if it says so.
+
+        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
+        """
+        for i in range(query_turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            if queries % passes == 0 or row < uint32(queries):
+                x = ld4(shared, uint32(values_at + row * stride + exchanged(column, row)))
+                if embeds_query:
+                    if embedded:
+                        x = embed(x, values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+                piece = uint32(column % uint32(GROUP) // uint32(STEP) * uint32(4))
+                at = uint32(query_at + column // uint32(GROUP) * tile + column % uint32(STEP) // uint32(4))
+                store_split(shared, uint32(at + tile_index(row, piece)), query_low, x.x)
+                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
+                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
+                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
+
+    @cuda.jit(device=True)
+    def score(shared, scores, group, key, member):
+        """Add the products of 32 dims to the scores of keys `key` and `key` + 1: rows g and g + 8 of a fragment."""
+        new = cuda.local.array(both, float32)
+        a = cuda.local.array(16, float32)
+        al = cuda.local.array(16, float32)
+        at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        for half in range(2):
+            column = uint32(uint32(half * STEP) + uint32(4) * member)
+            x = ld4(shared, uint32(at + exchanged(column, key)))
+            y = ld4(shared, uint32(at + stride + exchanged(column, uint32(key + uint32(1)))))
+            a[8 * half], a[8 * half + 1], a[8 * half + 2], a[8 * half + 3] = x.x, y.x, x.y, y.y
+            a[8 * half + 4], a[8 * half + 5], a[8 * half + 6], a[8 * half + 7] = x.z, y.z, x.w, y.w
+        for i in range(16):
+            a[i], al[i] = split(a[i])
+        at = uint32(query_at + group * tile)
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
+        times_query(new, a, al, b, bl)
+        for i in range(size):
+            scores[i] += new[i]
+            scores[i] += new[size + i]
+
+    @cuda.jit(device=True)
+    def weigh_step(shared, acc, p, column, key, member):
+        """Add values times weights of 16 keys and 4 dims a lane, or of 32 keys and 2, to a panel of the output."""
+        new = cuda.local.array(both, float32)
+        a = cuda.local.array(16, float32)
+        al = cuda.local.array(16, float32)
+        at = uint32(values_at + (key + member) * stride + exchanged(column, member))
+        for i in range(8 // abreast):
+            if abreast == 2:
+                x = ld4(shared, uint32(at + uint32(4 * i) * stride))
+                a[2 * i], a[2 * i + 1], a[8 + 2 * i], a[9 + 2 * i] = x.x, x.y, x.z, x.w
+            else:
+                a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
+        for i in range(16):
+            a[i], al[i] = split(a[i])
+        at = uint32(weights_at + key // uint32(TERMS) * tile + key % uint32(TERMS))
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
+        times_weights(new, a, al, b, bl)
+        for i in range(size):
+            if abreast == 2:
+                acc[(2 * p) * size + i] += new[i]
+                acc[(2 * p + 1) * size + i] += new[size + i]
+            else:
+                acc[p * size + i] += new[i]
+                acc[p * size + i] += new[size + i]
+
+    @cuda.jit(device=True)
+    def weigh(shared, acc, p, warpgroup, dim, member):
+        """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
+        panel = uint32(warpgroup + uint32(p * warpgroups))
+        if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
+            for j in range(queries // 8):
+                x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+                for side in range(abreast):
+                    i = (abreast * p + side) * size + 4 * j
+                    acc[i] *= x.x
+                    acc[i + 1] *= x.z
+                    acc[i + 2] *= x.x
+                    acc[i + 3] *= x.z
+            column = uint32(panel * uint32(panel_dims) + dim)
+            key = uint32(0)
+            while key < uint32(KEYS):
+                weigh_step(shared, acc, p, column, key, member)
+                key = uint32(key + uint32(keys_a_step))
+
+    def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
+        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
+        tid = uint32(cuda.threadIdx.x)
+        warp_id = tid // uint32(32)
+        lane_id = tid % uint32(32)
+        lane_row = lane_id // uint32(4)
+        member = lane_id % uint32(4)
+        warpgroup = uint32(0)
+        if warpgroups > 1:
+            # read from one lane, so that the compiler knows it to be the same in all
+            warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
+        rank = uint32(0)
+        if cluster > 1:
+            rank = cluster_rank()
+            cluster_start()
+        kv_head = uint32(cuda.blockIdx.z)
+        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        first_query = uint32(uint32(cuda.blockIdx.x) // uint32(cluster) * uint32(queries))
+        first_dim = uint32(rank * uint32(GROUP))
+        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
+        q_tile = advance(q, (head * seq_q + first_query) * hdim)
+        out_tile = advance(out, (head * seq_q + first_query) * hdim)
+        k_head = advance(k, kv_head * seq_k * hdim)
+        v_head = advance(v, kv_head * seq_k * hdim)
+        last_key = seq_k
+        if causal:
+            last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
+
+        # What the thread embeds: the dims that it copies.
+        column = uint32(tid % uint32(COPIERS) * uint32(4))
+        copied_dim = uint32(first_dim + column)
+        a, b = float32(0.0), float32(0.0)
+        if embeds:
+            if copied_dim < embedded_dim:
+                a, b = begin(table, copied_dim)
+        copy_query(shared, q_tile, query_count, first_dim, hdim)
+        copy_keys(shared, k_head, last_key, first_dim, hdim)
+        cp_async_commit()
+        if tid < uint32(rows):
+            shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
+            shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
+
+        # This thread's part of the scores, two keys, and of the output.
+        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
+        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
+        slot = uint32(rank * uint32(warpgroups) + warpgroup)
+        acc = cuda.local.array(outputs, float32)
+        for i in range(outputs):
+            acc[i] = float32(0.0)
+        scores = cuda.local.array(size, float32)
+        query_values = cuda.local.array(query_floats, float32)
+        key_values = cuda.local.array(key_floats, float32)
+
+        tile_start = uint32(0)
+        while tile_start < last_key:
+            first_tile = tile_start == 0
+            if embeds:
+                if copied_dim < embedded_dim:
+                    if embeds_query and first_tile:
+                        prepare_query(query_values, table, int32(q_offset + int32(first_query)), copied_dim, a, b, hdim)
+                    if embeds_keys:
+                        prepare_keys(key_values, table, int32(tile_start), copied_dim, a, b, hdim)
+            cp_async_wait_all()
+            if first_tile:
+                place_query(shared, query_values, column, copied_dim < embedded_dim)
+            if embeds_keys:
+                if copied_dim < embedded_dim:
+                    embed_keys(shared, key_values, column)
+            other = uint32(column + uint32(GROUP))
+            other_dim = uint32(copied_dim + uint32(span))
+            while other < uint32(width) and (first_tile or other_dim < embedded_dim):
+                embedded = other_dim < embedded_dim
+                if embeds:
+                    c, d = float32(0.0), float32(0.0)
+                    if embedded:
+                        c, d = begin(table, other_dim)
+                if first_tile:
+                    if embeds_query:
+                        if embedded:
+                            first_position = int32(q_offset + int32(first_query))
+                            prepare_query(query_values, table, first_position, other_dim, c, d, hdim)
+                    place_query(shared, query_values, other, embedded)
+                if embeds_keys:
+                    if embedded:
+                        prepare_keys(key_values, table, int32(tile_start), other_dim, c, d, hdim)
+                        embed_keys(shared, key_values, other)
+                other = uint32(other + uint32(GROUP))
+                other_dim = uint32(other_dim + uint32(span))
+            cuda.syncthreads()
+            if first_tile:
+                fence_products()
+            if cluster == 1:
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                cp_async_commit()
+
+            for i in range(size):
+                scores[i] = float32(0.0)
+            group = warpgroup
+            while group < uint32(groups):
+                score(shared, scores, group, key, member)
+                group = uint32(group + uint32(warpgroups))
+
+            if cluster > 1 and first_tile:
+                cluster_wait()
+            for j in range(queries // 8):
+                for side in range(2):
+                    row = uint32(uint32(8 * j + side) + uint32(2) * member)
+                    owner = row // uint32(rows)
+                    at = uint32(parts_at + (slot * uint32(rows) + row % uint32(rows)) * uint32(KEYS))
+                    at = uint32(at + exchanged(key, row // uint32(2)))
+                    x, y = scores[4 * j + side], scores[4 * j + side + 2]
+                    if cluster > 1:
+                        cluster_store2(shared, at, owner, x, y)
+                    else:
+                        st2(shared, at, x, y)
+            if cluster > 1:
+                cluster_arrive()
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                cp_async_commit()
+                cluster_wait()
+            else:
+                cuda.syncthreads()
+
+            next_start = uint32(tile_start + uint32(KEYS))
+            if next_start < last_key:
+                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+            cp_async_commit()
+
+            own = warp_id
+            while own < uint32(rows):
+                row = uint32(rank * uint32(rows) + own)
+                if cluster * rows == queries or row < uint32(queries):
+                    visible = last_key
+                    if causal:
+                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                    at = uint32(parts_at + own * uint32(KEYS) + exchanged(lane_id * uint32(2), row // uint32(2)))
+                    s0, s1 = float32(0.0), float32(0.0)
+                    for part in range(parts):
+                        x, y = ld2(shared, at + uint32(part * rows * KEYS))
+                        s0 += x
+                        s1 += y
+                    s0 *= softmax_scale
+                    s1 *= softmax_scale
+                    if uint32(tile_start + uint32(2) * lane_id) >= visible:
+                        s0 = NEGATIVE_INFINITY
+                    if uint32(tile_start + uint32(2) * lane_id + uint32(1)) >= visible:
+                        s1 = NEGATIVE_INFINITY
+                    row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
+                    new_max = max(row_max, warp_max(max(s0, s1)))
+                    s0, s1 = math.exp(s0 - new_max), math.exp(s1 - new_max)
+                    x, xl = split(s0)
+                    y, yl = split(s1)
+                    piece = uint32(lane_id % uint32(16) // uint32(2))
+                    at = uint32(lane_id // uint32(16) * tile + tile_index(row, piece) + lane_id % uint32(2) * uint32(2))
+                    at = uint32(weights_at + at)
+                    for other in range(cluster):
+                        if cluster > 1:
+                            cluster_store2(shared, at, uint32(other), x, y)
+                            cluster_store2(shared, at + weights_low, uint32(other), xl, yl)
+                        else:
+                            st2(shared, at, x, y)
+                            st2(shared, at + weights_low, xl, yl)
+                    correction = math.exp(row_max - new_max)
+                    row_sum = correction * row_sum + warp_sum(s0 + s1)
+                    inverse = reciprocal(row_sum)
+                    cuda.syncwarp()
+                    if lane_id == 0:
+                        shared[running_at + uint32(2) * own] = new_max
+                        shared[running_at + uint32(2) * own + uint32(1)] = row_sum
+                    if lane_id < uint32(cluster):
+                        at = uint32(rescale_at + uint32(2) * row)
+                        if cluster > 1:
+                            cluster_store2(shared, at, lane_id, correction, inverse)
+                        else:
+                            st2(shared, at, correction, inverse)
+                own += uint32(warps)
+            cp_async_wait_but_one()
+            if cluster > 1:
+                cluster_arrive()
+                cluster_wait()
+            else:
+                cuda.syncthreads()
+            fence_products()
+
+            weigh(shared, acc, 0, warpgroup, dim, member)
+            if panels > 1:
+                weigh(shared, acc, 1, warpgroup, dim, member)
+            if panels > 2:
+                weigh(shared, acc, 2, warpgroup, dim, member)
+            if panels > 3:
+                weigh(shared, acc, 3, warpgroup, dim, member)
+            tile_start = next_start
+
+        for j in range(queries // 8):
+            for side in range(2):
+                row = uint32(uint32(8 * j + side) + uint32(2) * member)
+                if row < query_count:
+                    inverse = shared[rescale_at + uint32(2) * row + uint32(1)]
+                    out_row = advance(out_tile, row * hdim)
+                    for p in range(panels):
+                        panel = uint32(warpgroup + uint32(p * warpgroups))
+                        local = uint32(panel * uint32(panel_dims) + dim)
+                        there = uint32(local // uint32(GROUP) * uint32(span) + first_dim + local % uint32(GROUP))
+                        if panel < uint32(width // panel_dims) and there < hdim:
+                            i = p * abreast * size + 4 * j + side
+                            if abreast == 2:
+                                weighted = make_float4(
+                                    acc[i] * inverse,
+                                    acc[i + 2] * inverse,
+                                    acc[i + size] * inverse,
+                                    acc[i + size + 2] * inverse,
+                                )
+                                st4(out_row, there, weighted)
+                            else:
+                                st2(out_row, there, acc[i] * inverse, acc[i + 2] * inverse)
+
+    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}"
+    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    return attention
+
+
+def width_of(hdim: int, cluster: int) -> int:
+    """Dims of a slice: whole products."""
+    return -(-hdim // (cluster * ROWS)) * ROWS
+
+
+@functools.cache
+def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
+    return Kernel(
+        make_kernel(shape, embedding),
+        signature,
+        max_threads=shape.threads,
+        min_blocks=shape.blocks,
+        architecture="sm_90a",
+    )
+
+
+def attend(
+    problem: Problem,
+    embedding: Embedding | None = None,
+    table: str = "q",
+    embedded_dim: int = 0,
+    q: str = "q",
+    k: str = "k",
+    table_type: Any = FLOATS,
+    *,
+    shape: Shape,
+) -> Launch:
+    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+
+    Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
+    """
+    held = shape.cluster * shape.width
+    require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
+    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
+    tiles = -(-problem.seq_q // shape.queries)
+    return Launch(
+        kernel_of(shape, embedding, table_type),
+        grid=(tiles * shape.cluster, problem.heads // problem.kv_heads, problem.batch * problem.kv_heads),
+        block=(shape.threads,),
+        args=(
+            q,
+            k,
+            "v",
+            "out",
+            table,
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            embedded_dim,
+            problem.q_offset,
+            int(problem.causal),
+            problem.softmax_scale,
+        ),
+        shared=shape.layout,
+        cluster=shape.cluster,
+    )
