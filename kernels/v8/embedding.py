@@ -11,17 +11,20 @@ from ..version import Problem
 
 @dataclass(frozen=True)
 class Embedding:
-    """What happens to rows of Q and K before they are multiplied, by device functions.
+    """What happens to rows of Q and K before they are multiplied, and to their scores after, by device functions.
 
     begin(table, dim) -> (a, b): what all positions share, for dims `dim` .. + 3
     prepare(table, position, dim, a, b, hdim) -> (s, t, u, v): what one position adds to that
     embed(x, s, t, u, v) -> Float4: the embedded dims
+    bias(table, head, distance) -> float32: what is added to a scaled score; the query's position less the key's,
+    and heads counted through the batch
     """
 
     name: str
-    begin: Any
-    prepare: Any
-    embed: Any
+    begin: Any = None
+    prepare: Any = None
+    embed: Any = None
+    bias: Any = None
     query: bool = True
     keys: bool = True
 

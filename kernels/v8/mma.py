@@ -109,8 +109,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
     query_turns, key_turns = -(-queries // passes), -(-keys // passes)
     query_floats, key_floats = 4 * query_turns, 4 * key_turns
-    embeds_query = embedding is not None and embedding.query
-    embeds_keys = embedding is not None and embedding.keys
+    embeds_query = embedding is not None and embedding.embed is not None and embedding.query
+    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
     embeds = embeds_query or embeds_keys
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare

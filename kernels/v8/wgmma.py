@@ -18,7 +18,7 @@ from numba import cuda, float32, int32, uint32
 
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one
 from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store2, cluster_wait
-from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
 from ..device.wgmma import (
@@ -129,12 +129,17 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     outputs = panels * abreast * size
     query_turns, key_turns = -(-queries // passes), -(-KEYS // passes)
     query_floats, key_floats = 4 * query_turns, 4 * key_turns
-    embeds_query = embedding is not None and embedding.query
-    embeds_keys = embedding is not None and embedding.keys
+    embeds_query = embedding is not None and embedding.embed is not None and embedding.query
+    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
     embeds = embeds_query or embeds_keys
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
+    bias: Any = embedding and embedding.bias
+    exact = cluster * rows == queries
+    together = next(
+        n for n in (8, 4, 2, 1) if n == 1 or (exact and rows % (n * warps) == 0)
+    )  # rows a warp takes at once
 
     # Two sums of 16 terms: of one product, or of two that lie abreast.
     long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
@@ -296,9 +301,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if cluster > 1:
             rank = cluster_rank()
             cluster_start()
-        kv_head = uint32(cuda.blockIdx.z)
+        kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        first_query = uint32(uint32(cuda.blockIdx.x) // uint32(cluster) * uint32(queries))
+        # the last queries first: under a mask they have most to do
+        first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         q_tile = advance(q, (head * seq_q + first_query) * hdim)
@@ -409,54 +415,76 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
             cp_async_commit()
 
+            s0 = cuda.local.array(together, float32)
+            s1 = cuda.local.array(together, float32)
+            new_max = cuda.local.array(together, float32)
+            correction = cuda.local.array(together, float32)
+            row_sum = cuda.local.array(together, float32)
             own = warp_id
             while own < uint32(rows):
-                row = uint32(rank * uint32(rows) + own)
-                if cluster * rows == queries or row < uint32(queries):
-                    visible = last_key
-                    if causal:
-                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
-                    at = uint32(parts_at + own * uint32(KEYS) + exchanged(lane_id * uint32(2), row // uint32(2)))
-                    s0, s1 = float32(0.0), float32(0.0)
-                    for part in range(parts):
-                        x, y = ld2(shared, at + uint32(part * rows * KEYS))
-                        s0 += x
-                        s1 += y
-                    s0 *= softmax_scale
-                    s1 *= softmax_scale
-                    if uint32(tile_start + uint32(2) * lane_id) >= visible:
-                        s0 = NEGATIVE_INFINITY
-                    if uint32(tile_start + uint32(2) * lane_id + uint32(1)) >= visible:
-                        s1 = NEGATIVE_INFINITY
-                    row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
-                    new_max = max(row_max, warp_max(max(s0, s1)))
-                    s0, s1 = math.exp(s0 - new_max), math.exp(s1 - new_max)
-                    x, xl = split(s0)
-                    y, yl = split(s1)
-                    piece = uint32(lane_id % uint32(16) // uint32(2))
-                    at = uint32(lane_id // uint32(16) * tile + tile_index(row, piece) + lane_id % uint32(2) * uint32(2))
-                    at = uint32(weights_at + at)
-                    for other in range(cluster):
-                        if cluster > 1:
-                            cluster_store2(shared, at, uint32(other), x, y)
-                            cluster_store2(shared, at + weights_low, uint32(other), xl, yl)
-                        else:
-                            st2(shared, at, x, y)
-                            st2(shared, at + weights_low, xl, yl)
-                    correction = math.exp(row_max - new_max)
-                    row_sum = correction * row_sum + warp_sum(s0 + s1)
-                    inverse = reciprocal(row_sum)
+                if exact or uint32(rank * uint32(rows) + own) < uint32(queries):
+                    for i in range(together):
+                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
+                        at = uint32(parts_at + (own + uint32(i * warps)) * uint32(KEYS))
+                        at = uint32(at + exchanged(lane_id * uint32(2), row // uint32(2)))
+                        x, y = ld2(shared, at)
+                        for part in range(1, parts):
+                            z, w = ld2(shared, at + uint32(part * rows * KEYS))
+                            x += z
+                            y += w
+                        x *= softmax_scale
+                        y *= softmax_scale
+                        key_of_lane = uint32(tile_start + uint32(2) * lane_id)
+                        if bias is not None:
+                            distance = int32(q_offset + int32(first_query + row) - int32(key_of_lane))
+                            x += bias(table, head, distance)
+                            y += bias(table, head, distance - int32(1))
+                        visible = last_key
+                        if causal:
+                            visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                        s0[i] = x if key_of_lane < visible else NEGATIVE_INFINITY
+                        s1[i] = y if key_of_lane + uint32(1) < visible else NEGATIVE_INFINITY
+                        new_max[i] = max(s0[i], s1[i])
+                    for step in range(5):
+                        for i in range(together):
+                            new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> step))
+                    for i in range(together):
+                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
+                        old_max, old_sum = ld2(shared, running_at + uint32(2) * (own + uint32(i * warps)))
+                        new_max[i] = max(old_max, new_max[i])
+                        correction[i] = math.exp(old_max - new_max[i])
+                        s0[i], s1[i] = math.exp(s0[i] - new_max[i]), math.exp(s1[i] - new_max[i])
+                        row_sum[i] = s0[i] + s1[i]
+                        if lane_id == 0:
+                            row_sum[i] += correction[i] * old_sum
+                        x, xl = split(s0[i])
+                        y, yl = split(s1[i])
+                        piece = uint32(lane_id % uint32(16) // uint32(2))
+                        at = uint32(lane_id // uint32(16) * tile + tile_index(row, piece))
+                        at = uint32(weights_at + at + lane_id % uint32(2) * uint32(2))
+                        for other in range(cluster):
+                            if cluster > 1:
+                                cluster_store2(shared, at, uint32(other), x, y)
+                                cluster_store2(shared, at + weights_low, uint32(other), xl, yl)
+                            else:
+                                st2(shared, at, x, y)
+                                st2(shared, at + weights_low, xl, yl)
+                    for step in range(5):
+                        for i in range(together):
+                            row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> step)
                     cuda.syncwarp()
-                    if lane_id == 0:
-                        shared[running_at + uint32(2) * own] = new_max
-                        shared[running_at + uint32(2) * own + uint32(1)] = row_sum
-                    if lane_id < uint32(cluster):
-                        at = uint32(rescale_at + uint32(2) * row)
-                        if cluster > 1:
-                            cluster_store2(shared, at, lane_id, correction, inverse)
-                        else:
-                            st2(shared, at, correction, inverse)
-                own += uint32(warps)
+                    for i in range(together):
+                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
+                        if lane_id == 0:
+                            st2(shared, running_at + uint32(2) * (own + uint32(i * warps)), new_max[i], row_sum[i])
+                        inverse = reciprocal(row_sum[i])
+                        if lane_id < uint32(cluster):
+                            at = uint32(rescale_at + uint32(2) * row)
+                            if cluster > 1:
+                                cluster_store2(shared, at, lane_id, correction[i], inverse)
+                            else:
+                                st2(shared, at, correction[i], inverse)
+                own += uint32(warps * together)
             cp_async_wait_but_one()
             if cluster > 1:
                 cluster_arrive()
@@ -540,7 +568,7 @@ def attend(
     tiles = -(-problem.seq_q // shape.queries)
     return Launch(
         kernel_of(shape, embedding, table_type),
-        grid=(tiles * shape.cluster, problem.heads // problem.kv_heads, problem.batch * problem.kv_heads),
+        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
         block=(shape.threads,),
         args=(
             q,
