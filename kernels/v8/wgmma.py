@@ -137,9 +137,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     embed: Any = embedding and embedding.embed
     bias: Any = embedding and embedding.bias
     exact = cluster * rows == queries
-    together = next(
-        n for n in (8, 4, 2, 1) if n == 1 or (exact and rows % (n * warps) == 0)
-    )  # rows a warp takes at once
+    together = next(n for n in (8, 4, 2, 1) if n == 1 or (exact and rows % (n * warps) == 0))  # rows of a warp
 
     # Two sums of 16 terms: of one product, or of two that lie abreast.
     long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
