@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda, float32, int32, uint32
+from numba.cuda.libdevice import exp2f as exp2
 
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one
 from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store2, cluster_wait
@@ -38,6 +39,7 @@ from .embedding import Embedding
 from .mma import COPIERS, GROUP, INT
 
 KEYS = ROWS  # of a tile
+LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 MAX_PANELS = 4
@@ -108,7 +110,6 @@ class Shape:
             values=KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
-            running=2 * self.rows,
         )
 
 
@@ -118,7 +119,6 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
     query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
     values_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("values", "parts", "rescale"))
-    running_at = uint32(layout["running"])
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, width // GROUP, cluster * warpgroups
@@ -127,8 +127,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     size, both = queries // 2, queries  # floats that a thread has of one product, and of two
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
-    query_turns, key_turns = -(-queries // passes), -(-KEYS // passes)
-    query_floats, key_floats = 4 * query_turns, 4 * key_turns
+    query_turns = -(-queries // passes)
+    query_floats = 4 * query_turns
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
     embeds = embeds_query or embeds_keys
@@ -136,8 +136,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
     bias: Any = embedding and embedding.bias
-    exact = cluster * rows == queries
-    together = next(n for n in (8, 4, 2, 1) if n == 1 or (exact and rows % (n * warps) == 0))  # rows of a warp
+    per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
+    all_rows = cluster * rows == queries and rows % warps == 0
 
     # Two sums of 16 terms: of one product, or of two that lie abreast.
     long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
@@ -168,28 +168,14 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
     copy_query, copy_keys, copy_values = copier(values_at, queries), copier(keys_at, KEYS), copier(values_at, KEYS)
 
-    def preparer(turns):
-        """A function that computes what a thread's rows of a tile need for their embedding."""
-
-        @cuda.jit(device=True)
-        def compute(values, table, first_position, dim, a, b, hdim):
-            for i in range(turns):
-                row = int32(uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes)))
-                s, t, u, v = prepare(table, first_position + row, dim, a, b, hdim)
-                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
-
-        return compute
-
-    prepare_query, prepare_keys = preparer(query_turns), preparer(key_turns)
-
     @cuda.jit(device=True)
-    def embed_keys(shared, values, column):
-        for i in range(key_turns):
+    def prepare_query(values, table, first_position, count, dim, a, b, hdim):
+        """What the embedding of a thread's rows of Q needs, four floats each."""
+        for i in range(query_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if KEYS % passes == 0 or row < uint32(KEYS):
-                at = uint32(keys_at + row * stride + exchanged(column, row))
-                x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-                st4(shared, at, x)
+            if row < count:
+                s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
+                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
@@ -198,36 +184,80 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         shared[at + low] = rest
 
     @cuda.jit(device=True)
-    def place_query(shared, values, column, embedded):
-        """Split a thread's part of Q, four dims a row, into tiles of high and low, embedded first if it says so.
+    def place(shared, x, row, column):
+        """Split four dims of a row of Q into tiles of high and low.
 
         Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
         """
+        piece = uint32(column % uint32(GROUP) // uint32(STEP) * uint32(4))
+        at = uint32(query_at + column // uint32(GROUP) * tile + column % uint32(STEP) // uint32(4))
+        store_split(shared, uint32(at + tile_index(row, piece)), query_low, x.x)
+        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
+        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
+        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
+
+    @cuda.jit(device=True)
+    def place_embedded(shared, values, count, column, there):
+        """Embed, where there are dims to embed, and place a thread's part of one group of Q; `count` rows exist."""
         for i in range(query_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             if queries % passes == 0 or row < uint32(queries):
                 x = ld4(shared, uint32(values_at + row * stride + exchanged(column, row)))
-                if embeds_query:
-                    if embedded:
-                        x = embed(x, values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-                piece = uint32(column % uint32(GROUP) // uint32(STEP) * uint32(4))
-                at = uint32(query_at + column // uint32(GROUP) * tile + column % uint32(STEP) // uint32(4))
-                store_split(shared, uint32(at + tile_index(row, piece)), query_low, x.x)
-                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
-                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
-                store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
+                if there and row < count:
+                    x = embed(x, values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+                place(shared, x, row, column)
+
+    def placer(count):
+        """A function that places a thread's part of `count` groups of Q, which it reads before it writes any."""
+        floats = 4 * count
+
+        @cuda.jit(device=True)
+        def place_plain(shared, column):
+            for i in range(query_turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                if queries % passes == 0 or row < uint32(queries):
+                    read = cuda.local.array(floats, float32)
+                    at = uint32(values_at + row * stride + exchanged(column, row))
+                    for group in range(count):
+                        x = ld4(shared, uint32(at + uint32(group * GROUP)))
+                        read[4 * group], read[4 * group + 1] = x.x, x.y
+                        read[4 * group + 2], read[4 * group + 3] = x.z, x.w
+                    for group in range(count):
+                        x = make_float4(read[4 * group], read[4 * group + 1], read[4 * group + 2], read[4 * group + 3])
+                        place(shared, x, row, uint32(column + uint32(group * GROUP)))
+
+        return place_plain
+
+    place_one, place_four = placer(1), placer(4)
 
     @cuda.jit(device=True)
-    def score(shared, scores, group, key, member):
-        """Add the products of 32 dims to the scores of keys `key` and `key` + 1: rows g and g + 8 of a fragment."""
+    def embedded(x, table, position, dim, a, b, hdim):
+        s, t, u, v = prepare(table, position, dim, a, b, hdim)
+        return embed(x, s, t, u, v)
+
+    @cuda.jit(device=True)
+    def score(shared, scores, group, key, member, table, tile_start, last_key, first_dim, embedded_dim, hdim):
+        """Add the products of 32 dims to the scores of keys `key` and `key` + 1: rows g and g + 8 of a fragment.
+
+        Each element of K is read here once by one thread, which embeds it.
+        """
         new = cuda.local.array(both, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
         at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        first = int32(tile_start + key)
         for half in range(2):
             column = uint32(uint32(half * STEP) + uint32(4) * member)
             x = ld4(shared, uint32(at + exchanged(column, key)))
             y = ld4(shared, uint32(at + stride + exchanged(column, uint32(key + uint32(1)))))
+            if embeds_keys:
+                dim = uint32(first_dim + group * uint32(span) + column)
+                if dim < embedded_dim:
+                    e, f = begin(table, dim)
+                    if uint32(first) < last_key:
+                        x = embedded(x, table, first, dim, e, f, hdim)
+                    if uint32(first) + uint32(1) < last_key:
+                        y = embedded(y, table, first + int32(1), dim, e, f, hdim)
             a[8 * half], a[8 * half + 1], a[8 * half + 2], a[8 * half + 3] = x.x, y.x, x.y, y.y
             a[8 * half + 4], a[8 * half + 5], a[8 * half + 6], a[8 * half + 7] = x.z, y.z, x.w, y.w
         for i in range(16):
@@ -304,6 +334,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         # the last queries first: under a mask they have most to do
         first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
+        scale = float32(softmax_scale * LOG2_E)
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         q_tile = advance(q, (head * seq_q + first_query) * hdim)
         out_tile = advance(out, (head * seq_q + first_query) * hdim)
@@ -321,11 +352,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             if copied_dim < embedded_dim:
                 a, b = begin(table, copied_dim)
         copy_query(shared, q_tile, query_count, first_dim, hdim)
+        cp_async_commit()
         copy_keys(shared, k_head, last_key, first_dim, hdim)
         cp_async_commit()
-        if tid < uint32(rows):
-            shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
-            shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
 
         # This thread's part of the scores, two keys, and of the output.
         key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
@@ -336,43 +365,44 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             acc[i] = float32(0.0)
         scores = cuda.local.array(size, float32)
         query_values = cuda.local.array(query_floats, float32)
-        key_values = cuda.local.array(key_floats, float32)
+
+        # Q is embedded, split and placed while K is on its way.
+        other = column
+        if embeds_query:
+            first_position = int32(q_offset + int32(first_query))
+            if copied_dim < embedded_dim:
+                prepare_query(query_values, table, first_position, query_count, copied_dim, a, b, hdim)
+            cp_async_wait_but_one()
+            other_dim = copied_dim
+            while other < uint32(width) and uint32(other_dim - column) < embedded_dim:
+                there = other_dim < embedded_dim
+                if other != column:
+                    if there:
+                        c, d = begin(table, other_dim)
+                        prepare_query(query_values, table, first_position, query_count, other_dim, c, d, hdim)
+                place_embedded(shared, query_values, query_count, other, there)
+                other = uint32(other + uint32(GROUP))
+                other_dim = uint32(other_dim + uint32(span))
+        else:
+            cp_async_wait_but_one()
+        while uint32(other + uint32(3 * GROUP)) < uint32(width):
+            place_four(shared, other)
+            other = uint32(other + uint32(4 * GROUP))
+        while other < uint32(width):
+            place_one(shared, other)
+            other = uint32(other + uint32(GROUP))
+
+        # Of this warp's rows: the greatest score so far, and each lane's part of the sum of weights.
+        row_max = cuda.local.array(per_warp, float32)
+        row_sum = cuda.local.array(per_warp, float32)
+        for i in range(per_warp):
+            row_max[i] = NEGATIVE_INFINITY
+            row_sum[i] = float32(0.0)
 
         tile_start = uint32(0)
         while tile_start < last_key:
             first_tile = tile_start == 0
-            if embeds:
-                if copied_dim < embedded_dim:
-                    if embeds_query and first_tile:
-                        prepare_query(query_values, table, int32(q_offset + int32(first_query)), copied_dim, a, b, hdim)
-                    if embeds_keys:
-                        prepare_keys(key_values, table, int32(tile_start), copied_dim, a, b, hdim)
             cp_async_wait_all()
-            if first_tile:
-                place_query(shared, query_values, column, copied_dim < embedded_dim)
-            if embeds_keys:
-                if copied_dim < embedded_dim:
-                    embed_keys(shared, key_values, column)
-            other = uint32(column + uint32(GROUP))
-            other_dim = uint32(copied_dim + uint32(span))
-            while other < uint32(width) and (first_tile or other_dim < embedded_dim):
-                embedded = other_dim < embedded_dim
-                if embeds:
-                    c, d = float32(0.0), float32(0.0)
-                    if embedded:
-                        c, d = begin(table, other_dim)
-                if first_tile:
-                    if embeds_query:
-                        if embedded:
-                            first_position = int32(q_offset + int32(first_query))
-                            prepare_query(query_values, table, first_position, other_dim, c, d, hdim)
-                    place_query(shared, query_values, other, embedded)
-                if embeds_keys:
-                    if embedded:
-                        prepare_keys(key_values, table, int32(tile_start), other_dim, c, d, hdim)
-                        embed_keys(shared, key_values, other)
-                other = uint32(other + uint32(GROUP))
-                other_dim = uint32(other_dim + uint32(span))
             cuda.syncthreads()
             if first_tile:
                 fence_products()
@@ -384,7 +414,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 scores[i] = float32(0.0)
             group = warpgroup
             while group < uint32(groups):
-                score(shared, scores, group, key, member)
+                score(shared, scores, group, key, member, table, tile_start, last_key, first_dim, embedded_dim, hdim)
                 group = uint32(group + uint32(warpgroups))
 
             if cluster > 1 and first_tile:
@@ -413,76 +443,73 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
             cp_async_commit()
 
-            s0 = cuda.local.array(together, float32)
-            s1 = cuda.local.array(together, float32)
-            new_max = cuda.local.array(together, float32)
-            correction = cuda.local.array(together, float32)
-            row_sum = cuda.local.array(together, float32)
-            own = warp_id
-            while own < uint32(rows):
-                if exact or uint32(rank * uint32(rows) + own) < uint32(queries):
-                    for i in range(together):
-                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
-                        at = uint32(parts_at + (own + uint32(i * warps)) * uint32(KEYS))
-                        at = uint32(at + exchanged(lane_id * uint32(2), row // uint32(2)))
-                        x, y = ld2(shared, at)
-                        for part in range(1, parts):
-                            z, w = ld2(shared, at + uint32(part * rows * KEYS))
-                            x += z
-                            y += w
-                        x *= softmax_scale
-                        y *= softmax_scale
-                        key_of_lane = uint32(tile_start + uint32(2) * lane_id)
-                        if bias is not None:
-                            distance = int32(q_offset + int32(first_query + row) - int32(key_of_lane))
-                            x += bias(table, head, distance)
-                            y += bias(table, head, distance - int32(1))
-                        visible = last_key
-                        if causal:
-                            visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
-                        s0[i] = x if key_of_lane < visible else NEGATIVE_INFINITY
-                        s1[i] = y if key_of_lane + uint32(1) < visible else NEGATIVE_INFINITY
-                        new_max[i] = max(s0[i], s1[i])
-                    for step in range(5):
-                        for i in range(together):
-                            new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> step))
-                    for i in range(together):
-                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
-                        old_max, old_sum = ld2(shared, running_at + uint32(2) * (own + uint32(i * warps)))
-                        new_max[i] = max(old_max, new_max[i])
-                        correction[i] = math.exp(old_max - new_max[i])
-                        s0[i], s1[i] = math.exp(s0[i] - new_max[i]), math.exp(s1[i] - new_max[i])
-                        row_sum[i] = s0[i] + s1[i]
-                        if lane_id == 0:
-                            row_sum[i] += correction[i] * old_sum
-                        x, xl = split(s0[i])
-                        y, yl = split(s1[i])
-                        piece = uint32(lane_id % uint32(16) // uint32(2))
-                        at = uint32(lane_id // uint32(16) * tile + tile_index(row, piece))
-                        at = uint32(weights_at + at + lane_id % uint32(2) * uint32(2))
-                        for other in range(cluster):
-                            if cluster > 1:
-                                cluster_store2(shared, at, uint32(other), x, y)
-                                cluster_store2(shared, at + weights_low, uint32(other), xl, yl)
-                            else:
-                                st2(shared, at, x, y)
-                                st2(shared, at + weights_low, xl, yl)
-                    for step in range(5):
-                        for i in range(together):
-                            row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> step)
-                    cuda.syncwarp()
-                    for i in range(together):
-                        row = uint32(rank * uint32(rows) + own + uint32(i * warps))
-                        if lane_id == 0:
-                            st2(shared, running_at + uint32(2) * (own + uint32(i * warps)), new_max[i], row_sum[i])
-                        inverse = reciprocal(row_sum[i])
-                        if lane_id < uint32(cluster):
-                            at = uint32(rescale_at + uint32(2) * row)
-                            if cluster > 1:
-                                cluster_store2(shared, at, lane_id, correction[i], inverse)
-                            else:
-                                st2(shared, at, correction[i], inverse)
-                own += uint32(warps * together)
+            s0 = cuda.local.array(per_warp, float32)
+            s1 = cuda.local.array(per_warp, float32)
+            new_max = cuda.local.array(per_warp, float32)
+            correction = cuda.local.array(per_warp, float32)
+            key_of_lane = uint32(tile_start + uint32(2) * lane_id)
+            for i in range(per_warp):
+                own = uint32(warp_id + uint32(i * warps))
+                row = uint32(rank * uint32(rows) + own)
+                new_max[i] = NEGATIVE_INFINITY
+                if all_rows or (own < uint32(rows) and row < uint32(queries)):
+                    at = uint32(parts_at + own * uint32(KEYS) + exchanged(lane_id * uint32(2), row // uint32(2)))
+                    x, y = ld2(shared, at)
+                    for part in range(1, parts):
+                        z, w = ld2(shared, at + uint32(part * rows * KEYS))
+                        x += z
+                        y += w
+                    x *= scale
+                    y *= scale
+                    if bias is not None:
+                        distance = int32(q_offset + int32(first_query + row) - int32(key_of_lane))
+                        x += bias(table, head, distance) * LOG2_E
+                        y += bias(table, head, distance - int32(1)) * LOG2_E
+                    visible = last_key
+                    if causal:
+                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                    s0[i] = x if key_of_lane < visible else NEGATIVE_INFINITY
+                    s1[i] = y if key_of_lane + uint32(1) < visible else NEGATIVE_INFINITY
+                    new_max[i] = max(s0[i], s1[i])
+            for step in range(5):
+                for i in range(per_warp):
+                    new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> step))
+            for i in range(per_warp):
+                own = uint32(warp_id + uint32(i * warps))
+                row = uint32(rank * uint32(rows) + own)
+                if all_rows or (own < uint32(rows) and row < uint32(queries)):
+                    new_max[i] = max(row_max[i], new_max[i])
+                    correction[i] = exp2(row_max[i] - new_max[i])
+                    row_max[i] = new_max[i]
+                    s0[i], s1[i] = exp2(s0[i] - new_max[i]), exp2(s1[i] - new_max[i])
+                    row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
+                    x, xl = split(s0[i])
+                    y, yl = split(s1[i])
+                    at = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))
+                    at = uint32(at + lane_id // uint32(16) * tile + lane_id % uint32(2) * uint32(2))
+                    at = uint32(weights_at + at)
+                    for to in range(cluster):
+                        if cluster > 1:
+                            cluster_store2(shared, at, uint32(to), x, y)
+                            cluster_store2(shared, at + weights_low, uint32(to), xl, yl)
+                        else:
+                            st2(shared, at, x, y)
+                            st2(shared, at + weights_low, xl, yl)
+            if next_start >= last_key:
+                for step in range(5):
+                    for i in range(per_warp):
+                        row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> step)
+                for i in range(per_warp):
+                    row_sum[i] = reciprocal(row_sum[i])
+            for i in range(per_warp):
+                own = uint32(warp_id + uint32(i * warps))
+                row = uint32(rank * uint32(rows) + own)
+                if lane_id < uint32(cluster) and (all_rows or (own < uint32(rows) and row < uint32(queries))):
+                    at = uint32(rescale_at + uint32(2) * row)
+                    if cluster > 1:
+                        cluster_store2(shared, at, lane_id, correction[i], row_sum[i])
+                    else:
+                        st2(shared, at, correction[i], row_sum[i])
             cp_async_wait_but_one()
             if cluster > 1:
                 cluster_arrive()
@@ -501,10 +528,11 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             tile_start = next_start
 
         for j in range(queries // 8):
+            rescales = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
             for side in range(2):
+                inverse = rescales.y if side == 0 else rescales.w
                 row = uint32(uint32(8 * j + side) + uint32(2) * member)
                 if row < query_count:
-                    inverse = shared[rescale_at + uint32(2) * row + uint32(1)]
                     out_row = advance(out_tile, row * hdim)
                     for p in range(panels):
                         panel = uint32(warpgroup + uint32(p * warpgroups))

@@ -1,0 +1,593 @@
+"""The V8 core for every GPU: attention in float32 arithmetic, without clusters, tensor cores or asynchronous copies.
+
+A block takes a tile of queries of one head and streams K and V past it. A thread loads four dims of a few keys
+straight to registers, embeds them there and multiplies them with every query of the tile: K never passes through
+shared memory, and each of its elements is read and embedded once a tile of queries. Only the queries are staged there,
+embedded, all of them or, where they do not fit, two slices that take turns. The threads that share a key's dims add
+their scores by shuffles, each warp does the softmax of its rows, and a thread then adds up four dims of the output for
+all queries of the tile.
+
+K and V are two endless streams: a ring of registers holds what comes next while the present is multiplied, across the
+borders of key tiles, and what a ragged end lacks is read from the last row or the last dims and then ignored.
+
+Up to 1,024 dims the output stays in registers. Beyond, it is added up in global memory, by the thread that wrote it;
+with one tile of keys nothing is read back.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda, float32, int32, types, uint32
+
+from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.vector import advance, ld4, make_float4, st2, st4
+from ..log import FLOAT, FLOATS, UINT, require, require_shared
+from ..version import Kernel, Launch, Problem, SharedLayout
+from .embedding import Embedding
+
+THREADS = 256
+WARPS = THREADS // 32
+QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
+BLOCK = 4  # keys whose weights are read together
+RING = 2  # steps of a stream in registers
+FULL_MASK = 0xFFFFFFFF
+INT = types.int32
+ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for. All but hdim are powers of two.
+
+    For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
+    warps take different keys, the others different dims of the same.
+    """
+
+    queries: int
+    hdim: int
+    each: int
+    lanes: int
+    across: int
+
+    @property
+    def depth(self) -> int:
+        """Warps that take different dims of the same keys."""
+        return WARPS // self.across
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return self.across * 32 // self.lanes * self.each
+
+    @property
+    def step(self) -> int:
+        """Dims that a block multiplies at a time."""
+        return 4 * self.lanes * self.depth
+
+    @property
+    def width(self) -> int:
+        """The head dim, in whole turns of the ring."""
+        return -(-self.hdim // (RING * self.step)) * RING * self.step
+
+    @property
+    def slice(self) -> int:
+        """Dims of the queries that are staged at a time."""
+        return self.width if self.queries * self.width <= QUERY_FLOATS else QUERY_FLOATS // 2 // self.queries
+
+    @property
+    def columns(self) -> int:
+        """Threads that share the dims of the output; the others take different keys."""
+        return min(max(_power_of_two(-(-self.hdim // 4)), THREADS * BLOCK * RING // self.keys), THREADS)
+
+    @property
+    def stride(self) -> int:
+        """From one row of scores to the next: the rows that a quarter of a warp stores begin in different banks."""
+        return self.keys + 4
+
+    @property
+    def layout(self) -> SharedLayout:
+        staged = self.queries * self.slice * (1 if self.slice == self.width else 2)
+        joined = 4 * self.queries * THREADS // 2 if self.columns < THREADS else 0
+        return SharedLayout(
+            query=max(staged, joined),  # and, at the end, outputs on their way to the thread that joins them
+            scores=self.depth * self.queries * self.stride,
+            rescale=self.queries,
+            inverse=self.queries,
+        )
+
+
+def _repeat(body: Any, count: int) -> Any:
+    """A device function that calls body(0, ...), body(1, ...), .. `count` times: a loop that is surely unrolled."""
+
+    def calls(first: int, count: int) -> Any:
+        if count == 1:
+
+            @cuda.jit(device=True)
+            def once(*args):
+                body(first, *args)
+
+            return once
+        left, right = calls(first, count // 2), calls(first + count // 2, count - count // 2)
+
+        @cuda.jit(device=True)
+        def both(*args):
+            left(*args)
+            right(*args)
+
+        return both
+
+    return calls(0, count)
+
+
+def _reduction(count: int, lanes: int) -> Any:
+    """A device function reduce(sums, lane_id) over `lanes` threads: each is left with its share of the sums.
+
+    Each step gives half of the sums away and gets the other thread's part of the rest. Thread m of the `lanes` ends up
+    with the sums count / lanes * m and on, at the start of the array.
+    """
+    half, offset = count // 2, lanes // 2
+    rest: Any = _reduction(half, offset) if offset > 1 else None
+
+    @cuda.jit(device=True)
+    def exchange(i, sums, upper):
+        lower, higher = sums[i], sums[i + half]
+        mine, other = (higher, lower) if upper else (lower, higher)
+        sums[i] = mine + cuda.shfl_xor_sync(FULL_MASK, other, offset)
+
+    exchange_all = _repeat(exchange, half)
+
+    @cuda.jit(device=True)
+    def reduce(sums, lane_id):
+        exchange_all(sums, lane_id & uint32(offset) != 0)
+        if offset > 1:
+            rest(sums, lane_id)
+
+    return reduce
+
+
+def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+    queries, hdim, each, lanes = shape.queries, shape.hdim, shape.each, shape.lanes
+    across, depth, keys, step = shape.across, shape.depth, shape.keys, shape.step
+    width, staged, stride, columns = shape.width, shape.slice, uint32(shape.stride), shape.columns
+    layout = shape.layout
+    query_at, scores_at = uint32(layout["query"]), uint32(layout["scores"])
+    rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
+    sliced, resident = staged < width, hdim <= 4 * THREADS
+    groups = THREADS // columns  # of threads that take different keys of the output
+    last_dim = uint32(hdim - 4)
+    quads = staged // 4
+    turns = -(-queries * quads // THREADS)
+    rows_each = -(-queries // WARPS)  # rows whose softmax a warp does
+    per_lane = -(-keys // 32)
+    own = queries * each // lanes  # scores that a thread is left with
+    sums, query_floats, key_floats, value_floats = queries * each, 4 * turns, RING * 4 * each, RING * 4 * BLOCK
+    outputs, row_scores = 4 * queries, rows_each * per_lane
+    embeds_query = embedding is not None and embedding.query
+    embeds_keys = embedding is not None and embedding.keys
+    begin: Any = embedding and embedding.begin
+    prepare: Any = embedding and embedding.prepare
+    embed: Any = embedding and embedding.embed
+    bias: Any = getattr(embedding, "bias", None)
+
+    # --- Q: a slice goes to registers, and embedded to shared memory
+
+    @cuda.jit(device=True)
+    def fetch_quad(i, values, q_tile, query_count, first_dim):
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * THREADS))
+        row = quad // uint32(quads)
+        dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
+        x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+        if row < query_count and dim < uint32(hdim):
+            x = ld4(q_tile, uint32(row * uint32(hdim) + dim))
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def place_quad(i, shared, values, buffer, query_count, first_dim, first_position, table, embedded_dim):
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * THREADS))
+        row = quad // uint32(quads)
+        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+        if embeds_query:
+            dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
+            if row < query_count and dim < embedded_dim:
+                a, b = begin(table, dim)
+                s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, uint32(hdim))
+                x = embed(x, s, t, u, v)
+        if queries * quads % THREADS == 0 or quad < uint32(queries * quads):
+            st4(shared, uint32(buffer + uint32(4) * quad), x)
+
+    fetch, place = _repeat(fetch_quad, turns), _repeat(place_quad, turns)
+
+    # --- scores: the stream of K, and its products with the staged queries
+
+    @cuda.jit(device=True)
+    def point_key(j, rows, first, last_key):
+        rows[j] = uint32(min(uint32(first + uint32(j)), uint32(last_key - uint32(1))) * uint32(hdim))
+
+    @cuda.jit(device=True)
+    def load_key(j, slot, ring, k_head, rows, dim):
+        at = 4 * (slot * each + j)
+        x = ld4(k_head, uint32(rows[j] + min(uint32(dim + uint32(slot * step)), last_dim)))
+        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def embed_key(j, ring, slot, table, first, last_key, dim, a, b):
+        at = 4 * (slot * each + j)
+        position = int32(min(uint32(first + uint32(j)), uint32(last_key - uint32(1))))
+        s, t, u, v = prepare(table, position, dim, a, b, uint32(hdim))
+        x = embed(make_float4(ring[at], ring[at + 1], ring[at + 2], ring[at + 3]), s, t, u, v)
+        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def multiply_row(i, sums, ring, slot, shared, at):
+        x = ld4(shared, uint32(at + uint32(i * staged)))
+        for j in range(each):
+            key = 4 * (slot * each + j)
+            total = sums[i * each + j]
+            total = x.x * ring[key] + total
+            total = x.y * ring[key + 1] + total
+            total = x.z * ring[key + 2] + total
+            sums[i * each + j] = x.w * ring[key + 3] + total
+
+    point, embed_keys, multiply = _repeat(point_key, each), _repeat(embed_key, each), _repeat(multiply_row, queries)
+    load_slot = _repeat(load_key, each)
+
+    @cuda.jit(device=True)
+    def load_keys(slot, ring, k_head, rows, dim):
+        load_slot(slot, ring, k_head, rows, dim)
+
+    reduce = _reduction(sums, lanes)
+    together = min(own, each, 4)  # scores that lie side by side
+
+    @cuda.jit(device=True)
+    def score_keys(slot, sums, ring, shared, at, table, first, last_key, dim, embedded_dim, k_head, rows, next_dim):
+        """Multiply the keys in a slot of the ring, after embedding them, and begin to load its next ones."""
+        dim = uint32(dim + uint32(slot * step))
+        if embeds_keys:
+            if dim < embedded_dim:
+                a, b = begin(table, dim)
+                embed_keys(ring, slot, table, first, last_key, dim, a, b)
+        multiply(sums, ring, slot, shared, uint32(at + uint32(slot * step)))
+        load_slot(slot, ring, k_head, rows, next_dim)
+
+    load_ring, score_ring = _repeat(load_keys, RING), _repeat(score_keys, RING)
+
+    # --- the output: the stream of V, and its sum weighted by the scores
+
+    @cuda.jit(device=True)
+    def load_value(j, slot, ring, v_head, first, last_key, dim):
+        at = 4 * (slot * BLOCK + j)
+        key = min(uint32(first + uint32(slot * groups * BLOCK + j)), uint32(last_key - uint32(1)))
+        x = ld4(v_head, uint32(key * uint32(hdim) + min(dim, last_dim)))
+        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def weigh_row(i, acc, ring, slot, shared, at):
+        weights = ld4(shared, uint32(at + uint32(i) * stride))
+        first = 4 * BLOCK * slot
+        for d in range(4):
+            total = acc[4 * i + d]
+            total = weights.x * ring[first + d] + total
+            total = weights.y * ring[first + d + 4] + total
+            total = weights.z * ring[first + d + 8] + total
+            acc[4 * i + d] = weights.w * ring[first + d + 12] + total
+
+    @cuda.jit(device=True)
+    def rescale_row(i, acc, shared):
+        correction = shared[rescale_at + uint32(i)]
+        for d in range(4):
+            acc[4 * i + d] *= correction
+
+    @cuda.jit(device=True)
+    def recall_row(i, acc, out_tile, query_count, dim):
+        if uint32(i) < query_count:
+            x = ld4(out_tile, uint32(uint32(i * hdim) + dim))
+            acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def store_row(i, acc, shared, out_tile, query_count, dim, done):
+        if uint32(i) < query_count:
+            factor = float32(1.0)
+            if done:
+                factor = shared[inverse_at + uint32(i)]
+            x = make_float4(
+                acc[4 * i] * factor, acc[4 * i + 1] * factor, acc[4 * i + 2] * factor, acc[4 * i + 3] * factor
+            )
+            st4(out_tile, uint32(uint32(i * hdim) + dim), x)
+
+    @cuda.jit(device=True)
+    def give_row(i, acc, shared, at):
+        at = uint32(at + uint32(i * 2 * THREADS))
+        st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
+
+    @cuda.jit(device=True)
+    def take_row(i, acc, shared, at):
+        x = ld4(shared, uint32(at + uint32(i * 2 * THREADS)))
+        acc[4 * i] += x.x
+        acc[4 * i + 1] += x.y
+        acc[4 * i + 2] += x.z
+        acc[4 * i + 3] += x.w
+
+    load_block, weigh_block = _repeat(load_value, BLOCK), _repeat(weigh_row, queries)
+
+    @cuda.jit(device=True)
+    def load_values(slot, ring, v_head, first, last_key, dim):
+        load_block(slot, ring, v_head, first, last_key, dim)
+
+    @cuda.jit(device=True)
+    def weigh_values(slot, acc, ring, shared, at, v_head, next_first, last_key, next_dim):
+        """Add weights times the values in a slot of the ring, and begin to load its next ones."""
+        weigh_block(acc, ring, slot, shared, uint32(at + uint32(slot * groups * BLOCK)))
+        load_block(slot, ring, v_head, next_first, last_key, next_dim)
+
+    load_values_ring, weigh_ring = _repeat(load_values, RING), _repeat(weigh_values, RING)
+    rescale, recall, store = (_repeat(row, queries) for row in (rescale_row, recall_row, store_row))
+    give, take = _repeat(give_row, queries), _repeat(take_row, queries)
+
+    def attention(q, k, v, out, table, seq_q, seq_k, embedded_dim, q_offset, causal, softmax_scale):
+        shared = cuda.shared.array(0, float32, 16)
+        tid = uint32(cuda.threadIdx.x)
+        warp_id = tid // uint32(32)
+        lane_id = tid % uint32(32)
+        kv_head = uint32(cuda.blockIdx.z)
+        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        first_query = uint32(uint32(cuda.blockIdx.x) * uint32(queries))
+        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
+        first_position = int32(q_offset + int32(first_query))
+        q_tile = advance(q, uint32((head * seq_q + first_query) * uint32(hdim)))
+        out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
+        k_head = advance(k, uint32(kv_head * seq_k * uint32(hdim)))
+        v_head = advance(v, uint32(kv_head * seq_k * uint32(hdim)))
+        last_key = seq_k
+        if causal:
+            last_key = uint32(min(seq_k, uint32(first_position + int32(query_count))))
+
+        # This thread's keys of a tile and dims of a step, and where their stream has got to.
+        first_key = uint32(warp_id % uint32(across) * uint32(32 // lanes) + lane_id // uint32(lanes))
+        first_key = uint32(first_key * uint32(each))
+        member = lane_id % uint32(lanes)
+        part = warp_id // uint32(across)
+        first_dim = uint32((part * uint32(lanes) + member) * uint32(4))
+        k_dim = first_dim
+        k_tile = uint32(0)
+        rows = cuda.local.array(each, uint32)
+        k_ring = cuda.local.array(key_floats, float32)
+        point(rows, first_key, last_key)
+        load_ring(k_ring, k_head, rows, k_dim)
+
+        # This thread's keys and dims of the output.
+        group = tid // uint32(columns)
+        column = uint32(tid % uint32(columns) * uint32(4))
+        v_ring = cuda.local.array(value_floats, float32)
+        acc = cuda.local.array(outputs, float32)
+        for i in range(outputs):
+            acc[i] = float32(0.0)
+
+        q_values = cuda.local.array(query_floats, float32)
+        buffer = query_at
+        fetch(q_values, q_tile, query_count, uint32(0))
+        place(shared, q_values, buffer, query_count, uint32(0), first_position, table, embedded_dim)
+        cuda.syncthreads()
+
+        # What a warp knows of its rows.
+        row_max = cuda.local.array(rows_each, float32)
+        row_sum = cuda.local.array(rows_each, float32)
+        for i in range(rows_each):
+            row_max[i] = NEGATIVE_INFINITY
+            row_sum[i] = float32(0.0)
+
+        sums_of = cuda.local.array(sums, float32)
+        s = cuda.local.array(row_scores, float32)
+        tile_start = uint32(0)
+        while tile_start < last_key:
+            for i in range(sums):
+                sums_of[i] = float32(0.0)
+            key = uint32(tile_start + first_key)
+            slice_start = uint32(0)
+            while slice_start < uint32(width):
+                next_slice = uint32(slice_start + uint32(staged))
+                if sliced:
+                    if next_slice >= uint32(width):
+                        next_slice = uint32(0)
+                    fetch(q_values, q_tile, query_count, next_slice)
+                dim = first_dim
+                while dim < uint32(staged):
+                    k_dim = uint32(k_dim + uint32(RING * step))
+                    if k_dim >= uint32(width):
+                        k_dim = first_dim
+                        k_tile = uint32(k_tile + uint32(keys))
+                        point(rows, uint32(k_tile + first_key), last_key)
+                    at = uint32(buffer + dim)
+                    whole = uint32(slice_start + dim)
+                    score_ring(
+                        sums_of, k_ring, shared, at, table, key, last_key, whole, embedded_dim, k_head, rows, k_dim
+                    )
+                    dim = uint32(dim + uint32(RING * step))
+                if sliced:
+                    buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
+                    place(shared, q_values, buffer, query_count, next_slice, first_position, table, embedded_dim)
+                    cuda.syncthreads()
+                slice_start = uint32(slice_start + uint32(staged))
+
+            reduce(sums_of, lane_id)
+            if not sliced:
+                cuda.syncthreads()
+            for i in range(own // together):
+                index = uint32(member * uint32(own) + uint32(i * together))
+                row = uint32(part * uint32(queries) + index // uint32(each))
+                at = uint32(scores_at + row * stride + first_key + index % uint32(each))
+                if together == 4:
+                    x = make_float4(
+                        sums_of[i * together],
+                        sums_of[i * together + 1],
+                        sums_of[i * together + 2],
+                        sums_of[i * together + 3],
+                    )
+                    st4(shared, at, x)
+                elif together == 2:
+                    st2(shared, at, sums_of[i * together], sums_of[i * together + 1])
+                else:
+                    shared[at] = sums_of[i]
+            load_values_ring(v_ring, v_head, uint32(tile_start + group * uint32(BLOCK)), last_key, column)
+            cuda.syncthreads()
+
+            # Softmax: first the maxima of all of a warp's rows, then the weights.
+            for i in range(rows_each):
+                row = uint32(warp_id + uint32(i * WARPS))
+                tile_max = NEGATIVE_INFINITY
+                for n in range(per_lane):
+                    own_key = uint32(lane_id + uint32(32 * n))
+                    position = uint32(tile_start + own_key)
+                    s[i * per_lane + n] = NEGATIVE_INFINITY
+                    visible = row < uint32(queries) and own_key < uint32(keys) and position < last_key
+                    if causal and int32(position) > first_position + int32(row):
+                        visible = False
+                    if visible:
+                        total = float32(0.0)
+                        for p in range(depth):
+                            total += shared[scores_at + (uint32(p * queries) + row) * stride + own_key]
+                        total *= softmax_scale
+                        if bias is not None:
+                            if row < query_count:
+                                total += bias(table, head, first_position + int32(row) - int32(position))
+                        s[i * per_lane + n] = total
+                    tile_max = max(tile_max, s[i * per_lane + n])
+                tile_max = warp_max(tile_max)
+                if row < uint32(queries):
+                    new_max = max(row_max[i], tile_max)
+                    correction = math.exp(row_max[i] - new_max)
+                    tile_sum = float32(0.0)
+                    for n in range(per_lane):
+                        own_key = uint32(lane_id + uint32(32 * n))
+                        weight = math.exp(s[i * per_lane + n] - new_max)
+                        tile_sum += weight
+                        if keys % 32 == 0 or own_key < uint32(keys):
+                            shared[scores_at + row * stride + own_key] = weight
+                    row_sum[i] = correction * row_sum[i] + warp_sum(tile_sum)
+                    row_max[i] = new_max
+                    if lane_id == 0:
+                        shared[rescale_at + row] = correction
+                        shared[inverse_at + row] = float32(1.0) / row_sum[i]
+            cuda.syncthreads()
+
+            next_start = uint32(tile_start + uint32(keys))
+            live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
+            v_block = group
+            v_dim = column
+            dim = column
+            if resident:
+                if tile_start > 0:
+                    rescale(acc, shared)
+            while dim < uint32(hdim):
+                if not resident:
+                    for i in range(outputs):
+                        acc[i] = float32(0.0)
+                    if tile_start > 0:
+                        recall(acc, out_tile, query_count, dim)
+                        rescale(acc, shared)
+                block = group
+                while block * uint32(BLOCK) < live:
+                    v_block = uint32(v_block + uint32(RING * groups))
+                    if v_block * uint32(BLOCK) >= live:
+                        v_block = group
+                        v_dim = uint32(v_dim + uint32(4 * columns))
+                    at = uint32(scores_at + block * uint32(BLOCK))
+                    next_key = uint32(tile_start + v_block * uint32(BLOCK))
+                    weigh_ring(acc, v_ring, shared, at, v_head, next_key, last_key, v_dim)
+                    block = uint32(block + uint32(RING * groups))
+                if not resident:
+                    store(acc, shared, out_tile, query_count, dim, next_start >= last_key)
+                dim = uint32(dim + uint32(4 * columns))
+            tile_start = next_start
+
+        if resident:
+            count = groups // 2
+            at = uint32(query_at + uint32(4) * tid)
+            while count > 0:
+                if group >= uint32(count) and group < uint32(2 * count):
+                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
+                cuda.syncthreads()
+                if group < uint32(count):
+                    take(acc, shared, at)
+                cuda.syncthreads()
+                count //= 2
+            if group == 0 and column < uint32(hdim):
+                store(acc, shared, out_tile, query_count, column, True)
+
+    name = f"attention_portable_q{queries}_d{hdim}_e{each}_l{lanes}_a{across}"
+    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    return attention
+
+
+def choose(problem: Problem) -> Shape:
+    """The shape for a problem: tiles of 16 queries, or 8 or 4 where larger ones would leave SMs without a block.
+
+    A tile of keys is as small as covers seq_k, up to 256: what is not needed to cover keys goes to the head dim, first
+    lanes, whose loads then are longer runs of memory, then warps.
+    """
+    heads = problem.batch * problem.heads
+    queries = next((n for n in (16, 8) if heads * -(-problem.seq_q // n) >= ENOUGH), 4)
+    each = 4 if queries == 16 else 8
+    lanes = min(max(_power_of_two(-(-problem.hdim // 4)), 8), 32)
+    while lanes > 8 and WARPS * 32 // lanes * each < problem.seq_k:
+        lanes //= 2
+    deepest = max(_power_of_two(-(-problem.hdim // (4 * lanes))) // RING, 1)
+    across = max(min(_power_of_two(-(-problem.seq_k * lanes // (32 * each))), WARPS), WARPS // deepest, 1)
+    return Shape(queries, problem.hdim, each, lanes, across)
+
+
+@functools.cache
+def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 3 + (INT, UINT, FLOAT)
+    return Kernel(make_kernel(shape, embedding), signature, max_threads=THREADS)
+
+
+def attend(
+    problem: Problem,
+    embedding: Embedding | None = None,
+    table: str = "q",
+    embedded_dim: int = 0,
+    q: str = "q",
+    k: str = "k",
+    table_type: Any = FLOATS,
+    shape: Shape | None = None,
+) -> Launch:
+    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+
+    Raises: Unsupported where a tile does not fit shared memory, or a tensor has more elements than 32 bits count.
+    """
+    shape = shape or choose(problem)
+    require_shared(shape.layout, problem)
+    elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
+    require(elements < 2**32, f"a tensor has {elements:,} elements; this version takes {2**32 - 1:,}")
+    return Launch(
+        kernel_of(shape, embedding, table_type),
+        grid=(
+            -(-problem.seq_q // shape.queries),
+            problem.heads // problem.kv_heads,
+            problem.batch * problem.kv_heads,
+        ),
+        block=(THREADS,),
+        args=(
+            q,
+            k,
+            "v",
+            "out",
+            table,
+            problem.seq_q,
+            problem.seq_k,
+            embedded_dim,
+            problem.q_offset,
+            int(problem.causal),
+            problem.softmax_scale,
+        ),
+        shared=shape.layout,
+    )
