@@ -13,10 +13,11 @@ COMMANDS = {
     "claims": "give every claim of the documents its verdict",
     "resources": "list registers, spills and occupancy for every target",
     "counts": "count instructions, sectors and wavefronts in the emulator",
+    "advise": "say whether to fuse RoPE into attention, by a model of what was measured",
     "browse": "open the rendered pages in headless Chromium: what they ask the network for, what fails",
     "mutations": "break kernels on purpose and see whether the checks notice",
 }
-MODULES = {"sanitize": "sanitizers"}
+MODULES = {"sanitize": "sanitizers", "advise": "cost_model"}
 
 
 def main(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from kernels import VERSIONS, Problem
 from kernels.fast_math import SUFFIX
 
-from . import profiles, published, roofline
+from . import cost_model, profiles, published, roofline
 from .compare_counters import agreement, trusted
 from .data import ROOT
 from .evidence import TIE, Measured, baseline_of, geometric_mean
@@ -784,6 +785,135 @@ def cliff(published_shapes: Measured, held: Measured, version: str = "attention_
         + "; ".join(f"{row.series}, {row.hdim}: {row.tflops:.3f} ({row.blocks} blocks)" for row in frame.itertuples())
         + ".",
         frame,
+    )
+
+
+FUSION_SERIES: dict[str, dict[str, Any]] = {
+    version: {"color": PALETTE[colour], "marker": marker, "label": label}
+    for version, colour, marker, label in (
+        (cost_model.FULL, 0, "o", "full fusion"),
+        (cost_model.HYBRID, 1, "s", "hybrid"),
+        (cost_model.SEPARATE, 2, "^", "separate"),
+        (cost_model.NAIVE, 4, "P", "the log's full fusion"),
+    )
+}
+
+
+def fusion_map(judged: cost_model.Judged) -> Plot:
+    """Which of full fusion, hybrid and separate wins on one core: by how often K is rotated, and how large it is."""
+    rows = []
+    for problem in judged.problems:
+        best = judged.fastest(problem)
+        others = [judged.measured(problem, version) for version in cost_model.FUSIONS if version != best]
+        rows.append(
+            {
+                "regime": cost_model.regime(problem),
+                "problem": str(problem),
+                "rotated": cost_model.repeats(problem),
+                "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
+                "winner": best,
+                "margin": min(others) / judged.measured(problem, best),
+                "tie": len(judged.winners(problem)) > 1,
+                "predicted": judged.chosen(problem),
+                "predicted_right": judged.chosen(problem) in judged.winners(problem),
+                "held_out": problem in judged.held(),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    said = cost_model.words(judged)
+    title = (
+        f"Full fusion is fastest or ties on {said['fused_once']} problems where it rotates each key once, on "
+        f"{said['fused_often']} where it does so again"
+    )
+    low, high = frame["k_megabytes"].min() / 2, frame["k_megabytes"].max() * 2
+    left, right = frame["rotated"].min() / 2, frame["rotated"].max() * 2
+    sizes = [low * (high / low) ** (i / 60) for i in range(61)]
+    edge = [cost_model.break_even(judged.model, size) for size in sizes]
+    with _canvas(title, rows=2, columns=2, height=6.2, sharex=True, sharey=True) as (figure, axes):
+        for axis, regime in zip(axes, cost_model.REGIMES):
+            axis.plot(edge, sizes, color="0.4", ls="--", lw=1, label="the model: rotating again costs a launch")
+            for row in frame[frame["regime"] == regime].sort_values("margin", ascending=False).itertuples():
+                look = {"ms": _margin_size(row.margin), "ls": "", "zorder": 3, **FUSION_SERIES[row.winner]}
+                hollow = {"markerfacecolor": "white"} if row.tie else {}
+                axis.plot(row.rotated, row.k_megabytes, **{**look, "label": None}, **hollow)
+                if not row.predicted_right:
+                    axis.plot(row.rotated, row.k_megabytes, **{**WRONG, "ms": 6, "label": None})
+            axis.set_title(regime.capitalize(), loc="left")
+            _log_ticks(axis, "x", left, right, "×")
+            _log_ticks(axis, "y", low, high)
+            axis.set(xlim=(left, right), ylim=(low, high))
+            axis.xaxis.set_major_locator(LogLocator(base=10))
+        for version in cost_model.FUSIONS:
+            axes[0].plot([], [], ls="", **FUSION_SERIES[version])
+        axes[0].plot([], [], ls="", marker="o", color="0.3", markerfacecolor="white", label="a tie")
+        if not frame["predicted_right"].all():
+            axes[0].plot([], [], **{**WRONG, "ms": 6, "label": "the model chose another"})
+        for axis in axes[2:]:
+            axis.set_xlabel("rotations of K in full fusion")
+        for axis in axes[::2]:
+            axis.set_ylabel("K, MB")
+        _legend(figure, axes)
+    return Plot(
+        "fusion-map",
+        figure,
+        f"The fastest of three versions of one core, device_warm on the {judged.evidence.gpu['name']}; larger marks: a "
+        "larger lead over the next. Across: how often full fusion rotates K, averaged over its dims, by tiles of "
+        "queries and heads that share it. Left of the dashed line, drawn for a full card, the rotations cost less than "
+        "a launch that reads and writes K. A tie is within 3 %, or within the interval over the processes.",
+        "Dot plot of the fastest version by rotations and size of K. "
+        + "; ".join(
+            f"{regime}: "
+            + ", ".join(f"{FUSION_SERIES[v]['label']} {n}" for v, n in mine["winner"].value_counts().items())
+            for regime, mine in frame.groupby("regime", sort=False)
+        )
+        + ".",
+        frame,
+    )
+
+
+def _margin_size(margin: float) -> float:
+    """Points across of a mark, by how many times as long the next takes."""
+    return 4 + 7 * min(math.log2(margin), 1.0)
+
+
+def fusion_model(judged: cost_model.Judged) -> Plot:
+    """Predicted over measured times: what the model was fitted to in grey, what was held out in colour."""
+    frame = judged.points.sort_values(["held_out", "version"], kind="stable")
+    held = frame[frame["held_out"] & frame["version"].isin(cost_model.FUSIONS)]
+    found = cost_model.answers(judged).set_index("answer")["right"]
+    constants = found.drop(index="the model")
+    title = (
+        f"Held out, the model is off by {cost_model.errors(held).median():.0f} % in the median; its choice is right on "
+        f"{found['the model']:.0f} % of problems, the best constant one on {constants.max():.0f} %"
+    )
+    low = min(frame["measured_us"].min(), frame["predicted_us"].min()) / 1.5
+    high = max(frame["measured_us"].max(), frame["predicted_us"].max()) * 1.5
+    with _canvas(title, height=5.2) as (figure, (axis,)):
+        axis.fill_between([low, high], [0.8 * low, 0.8 * high], [1.2 * low, 1.2 * high], color="0.92", label="± 20 %")
+        axis.plot([low, high], [low, high], color="0.2", lw=1)
+        seen = frame[~frame["held_out"]]
+        look: dict[str, Any] = {"ls": "", "ms": 4}
+        axis.plot(seen["measured_us"], seen["predicted_us"], color="0.65", marker=".", label="fitted to", **look)
+        for version, style in FUSION_SERIES.items():
+            mine = frame[frame["held_out"] & (frame["version"] == version)]
+            axis.plot(mine["measured_us"], mine["predicted_us"], zorder=3, **{**look, **style})
+        for which in ("x", "y"):
+            _log_ticks(axis, which, low, high)  # type: ignore[arg-type]
+        axis.set(xlim=(low, high), ylim=(low, high), xlabel="µs a call, measured", ylabel="µs a call, predicted")
+        _legend(figure, [axis], columns=3)
+    shown = frame.assign(problem=frame["problem"].map(str))
+    return Plot(
+        "fusion-model",
+        figure,
+        f"Times of a call, device_warm on the {judged.evidence.gpu['name']}. In colour: problems that the model "
+        "was not fitted to.",
+        "Dot plot of predicted by measured time. "
+        + "; ".join(
+            f"{version}, held out: median error {cost_model.errors(mine).median():.0f} %"
+            for version, mine in shown[shown["held_out"]].groupby("version", sort=False)
+        )
+        + ".",
+        shown,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
 from kernels.check import OWN, problems, supports
+from kernels.version import TABLES
 
 TIMERS = ("device_warm", "device_cold", "launched")
 
@@ -21,12 +22,13 @@ class Study:
     versions: Callable[[], Iterable[Version]] = lambda: (
         v for v in VERSIONS.values() if not v.ablation and not v.beyond
     )
+    skips: Callable[[Version, Problem], bool] = lambda version, problem: False
 
     def pairs(self) -> Iterator[tuple[Version, Problem]]:
-        """Every version of the study with every problem of its family, in the order of the log."""
+        """Every version with every problem of its family that the study does not skip, in the order of the log."""
         for version in self.versions():
             for problem in self.problems:
-                if problem.family == version.family:
+                if problem.family == version.family and not self.skips(version, problem):
                     yield version, problem
 
 
@@ -76,8 +78,165 @@ def _host() -> Iterator[Problem]:
     yield from (problem for problem in _log() if problem.family == "rope")
 
 
-def _host_versions() -> list[Version]:
-    return [VERSIONS[name] for name in ("rope_separate", "rope_separate_one_sync", "rope_v7")]
+HOST_VERSIONS = ("rope_separate", "rope_separate_one_sync", "rope_v7")
+
+
+FUSIONS = ("rope_v8", "rope_hybrid_v8", "rope_separate_v8")  # one core: fused fully, Q alone, not at all
+NAIVE = "rope_v6b"  # the log's full fusion, which rotates K once a query
+NAIVE_LIMIT = 2**30  # multiply-adds of Q and K beyond which it is not measured: it would take longer than all others
+GROUPED = 4  # heads that share keys, where some do
+
+# What the map spans, as batch, heads, seq_q, seq_k, hdim, rotary_dim: 1 to 128 heads, 1 to 2048 queries, 16 to 4096
+# keys, head dims of 64 to 4096, of which 32 to all are rotated. Steps are large, as what decides spans decades.
+FEW_QUERIES = (  # decoding: K is rotated once in any case
+    (1, 1, 1, 16, 64, 32),
+    (1, 1, 1, 4096, 128, 128),
+    (1, 8, 1, 4096, 128, 32),
+    (1, 32, 1, 256, 128, 128),
+    (1, 32, 1, 1024, 128, 128),
+    (1, 32, 1, 4096, 128, 128),
+    (1, 32, 1, 4096, 128, 64),
+    (8, 16, 1, 1024, 128, 128),
+    (8, 16, 1, 256, 256, 64),
+    (1, 128, 1, 64, 128, 128),
+    (4, 32, 1, 512, 64, 64),
+    (1, 4, 1, 2048, 512, 512),
+    (1, 2, 1, 1024, 2048, 128),
+    (1, 1, 1, 512, 4096, 4096),
+    (1, 16, 4, 2048, 128, 128),
+    (1, 32, 8, 1024, 128, 64),
+    (1, 8, 16, 4096, 128, 128),
+    (1, 4, 16, 1024, 512, 128),
+    (2, 2, 16, 256, 1024, 1024),
+    (8, 16, 16, 128, 64, 32),
+    (1, 1, 16, 16, 4096, 128),
+)
+SHORT_FEW_HEADS = (  # the shapes of the log, and around them
+    (1, 4, 64, 64, 64, 64),
+    (1, 4, 64, 64, 128, 64),
+    (1, 4, 64, 64, 256, 32),
+    (1, 4, 64, 64, 512, 128),
+    (1, 4, 64, 64, 512, 512),
+    (1, 4, 64, 64, 1024, 128),
+    (1, 4, 64, 64, 2048, 128),
+    (1, 4, 64, 64, 2048, 2048),
+    (1, 2, 32, 32, 4096, 128),
+    (1, 1, 32, 4096, 512, 512),
+    (1, 2, 128, 1024, 256, 64),
+    (2, 4, 128, 128, 1024, 256),
+    (1, 8, 64, 512, 128, 32),
+    (1, 16, 32, 256, 128, 128),
+    (1, 3, 50, 77, 96, 48),
+)
+SHORT_MANY_HEADS = (  # enough heads to fill the card
+    (4, 32, 64, 64, 64, 32),
+    (8, 16, 64, 64, 128, 64),
+    (8, 16, 64, 64, 512, 128),
+    (8, 16, 64, 64, 512, 512),
+    (8, 16, 64, 64, 2048, 128),
+    (8, 16, 64, 64, 2048, 2048),
+    (8, 16, 128, 128, 64, 64),
+    (2, 32, 32, 32, 1024, 1024),
+    (1, 32, 64, 64, 4096, 128),
+    (2, 64, 128, 128, 256, 32),
+    (8, 8, 64, 256, 256, 256),
+    (1, 64, 64, 512, 128, 128),
+    (1, 32, 128, 1024, 128, 128),
+    (1, 64, 32, 2048, 128, 64),
+)
+MANY_QUERIES = (  # prefill: full fusion rotates K once a tile of queries
+    (1, 8, 256, 256, 128, 64),
+    (1, 8, 1024, 1024, 128, 64),
+    (1, 8, 2048, 2048, 128, 64),
+    (1, 8, 2048, 2048, 128, 128),
+    (1, 32, 512, 512, 128, 128),
+    (1, 32, 1024, 1024, 128, 32),
+    (1, 1, 2048, 2048, 64, 64),
+    (1, 1, 2048, 4096, 128, 32),
+    (4, 8, 256, 256, 64, 32),
+    (1, 4, 256, 256, 512, 128),
+    (1, 4, 256, 256, 2048, 2048),
+    (1, 2, 512, 512, 1024, 128),
+    (1, 1, 1024, 1024, 4096, 512),
+    (1, 16, 256, 4096, 128, 128),
+)
+GROUPED_HEADS = ((1, 32, 1, 4096, 128, 128), (1, 32, 16, 1024, 128, 128), (1, 32, 512, 512, 128, 128))
+CAUSAL = ((1, 8, 1024, 1024, 128, 128), (1, 32, 512, 512, 128, 64), (1, 8, 256, 2048, 128, 128))
+
+
+def _map() -> Iterator[Problem]:
+    plain = (*FEW_QUERIES, *SHORT_FEW_HEADS, *SHORT_MANY_HEADS, *MANY_QUERIES)
+    for shapes, grouped, causal in ((plain, 1, False), (GROUPED_HEADS, GROUPED, False), (CAUSAL, 1, True)):
+        for batch, heads, seq_q, seq_k, hdim, rotary_dim in shapes:
+            kv_heads = heads // grouped
+            yield Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim, causal=causal)
+
+
+def _too_long(version: Version, problem: Problem) -> bool:
+    return version.id == NAIVE and problem.flops > 4 * NAIVE_LIMIT
+
+
+LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
+COMPILED = tuple(f"torch_rope_compiled_sdpa{backend}" for backend in ("", "_efficient", "_math"))
+
+
+def _beyond() -> Iterator[Problem]:
+    """The shapes that V8 is held to: those of the documents and around them, a full card, and prefill."""
+    for hdim, shape in {128: (1, 4, 64), **LOG_SHAPES}.items():
+        yield from _shape("rope", hdim, *shape)
+    for hdim in (256, 1024, 4096, 8192, 16384):
+        yield Problem("rope", 1, 4, seq_q=64, hdim=hdim, rotary_dim=128)
+    for hdim in (128, 512, 2048):
+        yield Problem("rope", 8, 16, seq_q=64, hdim=hdim, rotary_dim=min(128, hdim // 2))
+    yield Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=2048)
+    for causal in (False, True):
+        for seq in (256, 1024, 2048, 4096):
+            yield Problem("rope", 1, 8, seq_q=seq, hdim=128, rotary_dim=64, causal=causal)
+
+
+def _peers() -> Iterator[Problem]:
+    yield Problem("rope", 1, 4, seq_q=64, hdim=128, rotary_dim=64)
+    yield Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
+    yield Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
+    for causal in (False, True):
+        yield Problem("rope", 1, 8, seq_q=2048, hdim=128, rotary_dim=64, causal=causal)
+
+
+def _peers_of_v8() -> list[Version]:
+    """V8 and every peer of its family, but those that are PyTorch's for offsets."""
+    peers = [v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and "_offset" not in v.id]
+    return [VERSIONS["rope_v8"], *peers]
+
+
+def _embeddings() -> Iterator[Problem]:
+    """Every embedding on one core, its table computed or stored in several precisions."""
+    for batch, heads, hdim in ((1, 4, 512), (1, 4, 2048), (8, 16, 512)):
+        yield Problem("attention", batch, heads, seq_q=64, hdim=hdim)
+        yield Problem("rope", batch, heads, seq_q=64, hdim=hdim, rotary_dim=hdim)
+        yield Problem("alibi", batch, heads, seq_q=64, hdim=hdim)
+        for table in TABLES:
+            yield Problem("sinusoidal", batch, heads, seq_q=64, hdim=hdim, table=table)
+            if table != "computed":
+                yield Problem("learned", batch, heads, seq_q=64, hdim=hdim, table=table)
+
+
+EMBEDDINGS = ("attention_v8", "rope_v8", "alibi_v1", "sinusoidal_v6", "learned_v1")
+EMBEDDING_PEERS = (
+    "torch_sdpa",
+    "torch_rope_compiled_sdpa",
+    "torch_sinusoidal_compiled_sdpa",
+    "torch_alibi_sdpa",
+    "torch_learned_compiled_sdpa",
+)
+
+
+def _stores_a_table(version: Version, problem: Problem) -> bool:
+    """PyTorch's sinusoidal peer makes its own table in float32."""
+    return version.id.startswith("torch_sinusoidal") and problem.table != "computed"
+
+
+def _named(names: Iterable[str]) -> Callable[[], list[Version]]:
+    return lambda: [VERSIONS[name] for name in names]
 
 
 WARM = ("device_warm",)
@@ -88,8 +247,19 @@ STUDIES = {
         Study("controlled", "Only the head dim varies", tuple(_at([2**n for n in range(7, 15)], 1, 4, 64)), WARM),
         Study("filled", "Enough heads to fill the card", tuple(_at([128, 512, 2048], 8, 16, 64)), WARM),
         Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
-        Study("host", "What a synchronisation of the host costs", tuple(_host()), ("launched",), _host_versions),
+        Study("host", "What a synchronisation of the host costs", tuple(_host()), ("launched",), _named(HOST_VERSIONS)),
         Study("ablation", "One thing changed", tuple(_ablation()), WARM, _ablations),
+        Study("beyond", "V8 against the log and PyTorch", tuple(_beyond()), WARM, _named((*LOG_AND_V8, *COMPILED))),
+        Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8),
+        Study(
+            "embeddings",
+            "Every embedding on one core",
+            tuple(_embeddings()),
+            WARM,
+            _named((*EMBEDDINGS, *EMBEDDING_PEERS)),
+            _stores_a_table,
+        ),
+        Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
     )
 }
 

@@ -9,11 +9,12 @@ from html import escape
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Problem
 
-from . import claims, profiles, published
+from . import claims, cost_model, profiles, published
 from .data import RESOURCES, STATUSES, gpu_folder, read_table
 from .evidence import Check, Measured, Ratio, Time, baseline_of, verdict
 from .studies import TIMERS
@@ -554,6 +555,109 @@ def ledger(evidence: Measured, letter: str) -> Table:
             )
         )
     return Table(("claim", "what is claimed", "verdict", "tests"), rows)
+
+
+def map_problems(judged: cost_model.Judged) -> Table:
+    """Every problem of the map: the times of the family and of the log's fusion, and what the model chooses."""
+    versions = (*cost_model.FUSIONS, cost_model.NAIVE)
+    held, rows = set(judged.held()), []
+    for regime in cost_model.REGIMES:
+        mine = [problem for problem in judged.problems if cost_model.regime(problem) == regime]
+        for problem in sorted(mine, key=lambda problem: (problem.seq_q, problem.seq_k, problem)):
+            best, chosen = judged.winners(problem), judged.chosen(problem)
+            right = f"<span class='status {'ok' if chosen in best else 'wrong'}'>{cost_model.WORDS[chosen]}</span>"
+            cells = []
+            for version in versions:
+                taken = microseconds(judged.evidence.time(version, problem))
+                check = judged.evidence.check(version, problem)
+                taken = badge(check) if taken == NOTHING and check else taken
+                cells.append(f"<b>{taken}</b>" if version in best else taken)
+            rows.append((regime, _shape(problem) + (" *" if problem in held else ""), *cells, right))
+    header = ("kind", "problem", *(f"{version}, µs" for version in versions), "the model")
+    return Table(
+        header,
+        rows,
+        numbers=header[2:-1],
+        caption="device_warm. Bold: the fastest of the family, and what ties with it. * held out: not fitted to. The "
+        "log's fusion takes as many queries as keys alone, and is not measured where it would take longest.",
+    )
+
+
+def map_answers(judged: cost_model.Judged) -> Table:
+    """How good the model's answers are on what was held out, and how good one answer to everything is."""
+    rows = [
+        (row.answer, f"{row.right:.0f} %", f"{row.strictly:.0f} %", f"{row.lost:.1f} %", f"{row.worst:.0f} %")
+        for row in cost_model.answers(judged).itertuples()
+    ]
+    header = ("answer", "right", "the fastest", "lost on average", "lost at worst")
+    caption = (
+        f"On {len(judged.held())} held-out problems. Right: the fastest, or a tie with it. Lost: time over the fastest."
+    )
+    return Table(header, rows, numbers=header[1:], caption=caption)
+
+
+def map_regimes(judged: cost_model.Judged) -> Table:
+    """The model's errors by kind of problem: held out, and as predicted by a model that saw none of the kind."""
+    rows = []
+    family = judged.points[judged.points["version"].isin(cost_model.FUSIONS)]
+    beyond = cost_model.extrapolated(judged).set_index("regime")
+    for regime in cost_model.REGIMES:
+        mine = family[(family["regime"] == regime) & family["held_out"]]
+        held = [problem for problem in judged.held() if cost_model.regime(problem) == regime]
+        if not held:
+            continue
+        right = cost_model.answers(judged, held).set_index("answer")["right"]["the model"]
+        cells = [str(len(held)), f"{cost_model.errors(mine).median():.0f} %", f"{right:.0f} %"]
+        unseen = beyond.loc[regime] if regime in beyond.index else None
+        cells += [NOTHING] * 2 if unseen is None else [f"{unseen['error']:.0f} %", f"{unseen['right']:.0f} %"]
+        rows.append((regime, *cells))
+    header = ("kind", "held out", "median error", "right", "median error, kind unseen", "right, kind unseen")
+    return Table(header, rows, numbers=header[1:])
+
+
+def map_constants(judged: cost_model.Judged) -> Table:
+    """What the model was fitted to say of the card: what a thing costs, or at which rate it goes."""
+    rates = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
+    model = judged.model
+    amounts = np.concatenate([cost_model.work(VERSIONS[v](p), model.card) for v, p in _planned(judged)])
+    rows = []
+    for amount, (term, does) in zip(amounts.sum(axis=0), cost_model.TERMS.items()):
+        if amount:
+            cost = model.cost(term)
+            value = f"{1 / cost:,.2f} {rates[does.unit]}" if does.unit in rates else f"{cost:,.3f} µs a {does.unit}"
+            rows.append((term, does.about, value))
+    rows.append(("overlap", "1: parts of a launch follow each other; large: they run at once", f"{model.overlap:.1f}"))
+    return Table(("constant", "what it is", "fitted"), rows, numbers=("fitted",))
+
+
+def _shape(problem: Problem) -> str:
+    grouped = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
+    return str(problem).removeprefix("rope ") + grouped
+
+
+def _planned(judged: cost_model.Judged) -> Iterable[tuple[str, Problem]]:
+    return judged.points[["version", "problem"]].itertuples(index=False, name=None)
+
+
+def advice(judged: cost_model.Judged, problems: Mapping[str, Problem] = cost_model.TYPICAL) -> Table:
+    """What the model advises for some problems, with its error bars."""
+    rows = []
+    for label, problem in problems.items():
+        said = cost_model.advice_of(judged, problem)
+        taken = said.times[said.choice]
+        close = "" if said.margin.low > 1 else f"<br>{small('too close to call')}"
+        beyond = f"<br>{small(escape('; '.join(said.outside)))}" if said.outside else ""
+        rows.append(
+            (
+                f"{label}<br>{small(_shape(problem))}{beyond}",
+                cost_model.WORDS[said.choice] + close,
+                f"{taken.us:,.1f}<br>{small(f'{taken.low:,.1f}–{taken.high:,.1f}')}",
+                f"{cost_model.WORDS[said.runner_up]}<br>{ratio(said.margin)}",
+            )
+        )
+    header = ("problem", "advice", "predicted µs", "the next takes")
+    caption = f"By the model; {100 * cost_model.COVERED:.0f} % of held-out points lie within such bars."
+    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 VERDICT_STYLE = {

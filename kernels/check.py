@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ ALL_KEYS = {
     "attention_tensor_core_v2",
 }
 TWINS = ("_227k", SUFFIX)  # how the names of versions end that have another one's kernels
+TABLES = {"learned": ("float32", "float16", "float8")}  # of the families that must have one, in turn
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
 
 
@@ -60,9 +61,11 @@ def problems(version: Version) -> list[Problem]:
             for causal, (batch, heads, seq, hdim) in product((False, True), FP16_SHAPES)
         ]
     else:
+        shapes = SHAPES + (ALL_KEYS_SHAPES if version.id in ALL_KEYS else [])
+        tables = cycle(TABLES.get(version.family, ("computed",)))
         candidates = [
-            Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
-            for batch, heads, seq, hdim in SHAPES + (ALL_KEYS_SHAPES if version.id in ALL_KEYS else [])
+            Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim, table=table)
+            for (batch, heads, seq, hdim), table in zip(shapes, tables)
             for rotary_dim in ((hdim, hdim // 8 * 4) if version.family == "rope" else (0,))
         ]
     taken = [problem for problem in candidates if supports(version, problem)]

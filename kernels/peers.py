@@ -1,21 +1,26 @@
-"""What a user would pick instead: PyTorch's attention, after an embedding by eager or by compiled PyTorch.
+"""What a user would pick instead: PyTorch's attention, after an embedding by eager or by compiled PyTorch; FlashInfer.
 
-Positions do not change between calls, so an embedding's tables are made once, outside the timing, as the log's
-separate paths have them too.
+Positions do not change between calls, so an embedding's tables, and masks, are made once, outside the timing, as the
+log's separate paths have them too. Nobody here asks for TF32: float32 products are as exact as PyTorch's defaults.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
+import warnings
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from .log import require
+from .log import FREQUENCY_BASE, OPT_IN_SHARED_LIMIT, require
 from .reference import angles, positions, rotate
-from .version import Buffer, Plan, Problem, register
+from .version import VERSIONS, Buffer, Plan, Problem, Unsupported, register
 
 # Of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
 BACKENDS = {
@@ -137,3 +142,286 @@ for _suffix, _backend in BACKENDS.items():
                 f"{_eager} sinusoidal embedding, then {_label}",
                 functools.partial(_sinusoidal_sdpa, backend=_backend, compiled=_compile),
             )
+
+
+# ---------------------------------------------------------------- beyond the documents: the peers of V8
+
+HALF_BACKENDS = ("_flash", "_cudnn")  # asked for float32 too, for the reason why they refuse it
+SMALLEST_TILE = 16  # queries, or keys, of a Triton kernel's tile
+SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
+FLASHINFER_HDIMS = (64, 128, 256)  # that its prebuilt kernels have
+T = TypeVar("T")
+
+
+def once_per_device(make: Callable[[torch.Tensor], T]) -> Callable[[torch.Tensor], T]:
+    """`make(q)`, called with the first q on a device and remembered for the next."""
+    made: dict[torch.device, T] = {}
+
+    def remembered(q: torch.Tensor) -> T:
+        if q.device not in made:
+            made[q.device] = make(q)
+        return made[q.device]
+
+    return remembered
+
+
+def rope_tables(problem: Problem) -> Callable[[torch.Tensor], Tables]:
+    """Cosines and sines of the queries and of the keys, each float32 `[seq, rotary_dim / 2]`."""
+    return once_per_device(functools.partial(_rope_tables, problem))
+
+
+def require_positions(problem: Problem) -> None:
+    require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
+
+
+def require_tile(problem: Problem) -> None:
+    """A Triton kernel of this style has the whole head dim of its keys and values in shared memory."""
+    needs = 2 * SMALLEST_TILE * problem.hdim * 4
+    require(
+        needs <= OPT_IN_SHARED_LIMIT,
+        f"hdim {problem.hdim} needs {needs:,} B of shared memory for {SMALLEST_TILE} keys and their values, "
+        f"a block's limit is {OPT_IN_SHARED_LIMIT:,} B",
+    )
+
+
+def _with_reason(attend: Attention) -> Attention:
+    """`attend`, whose refusal says why: PyTorch tells that in warnings only."""
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            try:
+                return attend(q, k, v)
+            except RuntimeError as error:
+                refusal = str(error).splitlines()[0]
+        said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
+        # Of the backends that were not asked for it says that they are disabled.
+        because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
+        raise Unsupported(" ".join([refusal, *dict.fromkeys(because)]))
+
+    return call
+
+
+def _causal_mask(problem: Problem, q: torch.Tensor) -> torch.Tensor | None:
+    """[seq_q, seq_k] to add to the scores, -inf at keys behind the query; None where `is_causal` says the same."""
+    if not problem.causal or problem.q_offset == 0:
+        return None
+    query, key = positions(problem, q.device)
+    hidden = key[None, :] > query[:, None]
+    return torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill(hidden, float("-inf"))
+
+
+def _masked_sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    enable_gqa: bool,
+    backend: str,
+) -> torch.Tensor:
+    options: dict[str, Any] = {"attn_mask": mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
+    if not backend:
+        return scaled_dot_product_attention(q, k, v, **options)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        return scaled_dot_product_attention(q, k, v, **options)
+
+
+def _options(problem: Problem) -> tuple[bool, bool]:
+    return problem.causal and problem.q_offset == 0, problem.heads != problem.kv_heads
+
+
+def _sdpa_offset(problem: Problem, backend: str) -> Attention:
+    """SDPA of queries that start behind key 0, causal by a mask: `is_causal` counts from the top left."""
+    require(problem.q_offset != 0, "q_offset is 0; this peer is for queries that start behind key 0")
+    require_positions(problem)
+    mask, options = once_per_device(functools.partial(_causal_mask, problem)), _options(problem)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return _masked_sdpa(q, k, v, mask(q), *options, backend)
+
+    return call
+
+
+def _rope_sdpa_offset(problem: Problem, backend: str) -> Attention:
+    attend = _sdpa_offset(problem, backend)
+    return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
+
+
+def _compiled_whole(function: Callable) -> Callable:
+    """`function` compiled once a shape, as `_compiled` does, with room for the shapes of every study."""
+    torch._dynamo.config.accumulated_recompile_limit = 4096
+    return _compiled(function)
+
+
+def _rotate_and_attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, mask: torch.Tensor | None, *options: Any
+) -> torch.Tensor:
+    q, k = _rotate_both(q, k, tables)
+    return _masked_sdpa(q, k, v, mask, *options)
+
+
+def _rope_sdpa_one_graph(problem: Problem, backend: str) -> Attention:
+    """RoPE and SDPA in one compiled function, so the compiler may fuse what it can."""
+    require_positions(problem)
+    attend, tables, options = _compiled_whole(_rotate_and_attend), rope_tables(problem), _options(problem)
+    mask = once_per_device(functools.partial(_causal_mask, problem))
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, v, tables(q), mask(q), *options, backend)
+
+    return call
+
+
+def _block_mask(problem: Problem, q: torch.Tensor) -> BlockMask | None:
+    if not problem.causal:
+        return None
+    offset = problem.q_offset
+
+    def sees(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return key <= query + offset
+
+    return create_block_mask(sees, None, None, problem.seq_q, problem.seq_k, device=q.device)
+
+
+def _flex(problem: Problem, precision: str) -> Attention:
+    """flex_attention, compiled: with the blocks that PyTorch chooses, or the smallest where those do not fit.
+
+    Left alone its products are in TF32 unless `torch.get_float32_matmul_precision()` is "highest", so `precision`,
+    "ieee" or "tf32x3", is given to the kernel: an option that PyTorch passes on and does not document.
+    """
+    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this peer takes float32")
+    require_positions(problem)
+    require_tile(problem)
+    attend, gqa = _compiled_whole(flex_attention), problem.heads != problem.kv_heads
+    mask = once_per_device(functools.partial(_block_mask, problem))
+    exact = {"FLOAT32_PRECISION": repr(precision)}
+    untried = [exact, {**exact, **SMALL_BLOCKS}]
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        while True:
+            try:
+                out = attend(q, k, v, block_mask=mask(q), enable_gqa=gqa, kernel_options=untried[0])
+            except RuntimeError:
+                if len(untried) == 1:
+                    raise
+                untried.pop(0)
+            else:
+                del untried[1:]
+                return out
+
+    return call
+
+
+def _rope_flex(problem: Problem, precision: str) -> Attention:
+    """Compiled RoPE, then flex_attention, which hands scores to its user and not rows of Q and K.
+
+    In one compiled function they would be the same kernels, and PyTorch 2.13 for the CPU fails where all dims rotate.
+    """
+    attend = _flex(problem, precision)
+    return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
+
+
+def _halves(x: torch.Tensor) -> torch.Tensor:
+    """Pairs (2i, 2i + 1) to where FlashInfer turns them, (i, i + hdim / 2)."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def _flashinfer_rope(problem: Problem) -> Attention:
+    """FlashInfer's prefill, which rotates inside the kernel: `pos_encoding_mode="ROPE_LLAMA"`.
+
+    Version 0.7.2 documents the call, one request, and any `rope_theta`, ours by default
+    (docs.flashinfer.ai/generated/flashinfer.prefill.single_prefill_with_kv_cache.html). Its kernels assert elements of
+    16 bits where they rotate (prefill.cuh, as issue 191 of flashinfer-ai/flashinfer explains of float32), turn all dims
+    of a head in the pairs (i, i + hdim / 2), so the interleaved ones are moved there, and put the last query at the
+    last key.
+    """
+    halves = ("float16", "bfloat16")
+    require(problem.dtype in halves, f"dtype is {problem.dtype}; FlashInfer's prefill takes {' and '.join(halves)}")
+    require(
+        problem.hdim in FLASHINFER_HDIMS,
+        f"hdim is {problem.hdim}; FlashInfer's prefill takes {', '.join(map(str, FLASHINFER_HDIMS))}",
+    )
+    require(
+        problem.rotary_dim == problem.hdim,
+        f"rotary_dim is {problem.rotary_dim} and hdim {problem.hdim}; FlashInfer rotates all dims",
+    )
+    require(problem.batch == 1, f"batch is {problem.batch}; FlashInfer's single prefill takes 1")
+    last = problem.seq_k - problem.seq_q
+    require(problem.q_offset == last, f"q_offset is {problem.q_offset}; FlashInfer takes seq_k - seq_q, {last}")
+    try:
+        prefill = importlib.import_module("flashinfer").single_prefill_with_kv_cache
+    except ImportError as error:
+        raise Unsupported(f"FlashInfer cannot be imported: {error}") from None
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = prefill(
+            _halves(q[0]).transpose(0, 1).contiguous(),
+            _halves(k[0]),
+            v[0],
+            causal=problem.causal,
+            kv_layout="HND",
+            pos_encoding_mode="ROPE_LLAMA",
+            rope_theta=FREQUENCY_BASE,
+        )
+        return out.transpose(0, 1)[None]
+
+    return call
+
+
+def _register_beyond(
+    name: str, family: str, title: str, make: Callable[[Problem], Attention], source: str = "PyTorch"
+) -> None:
+    _register(name, family, title, make)
+    VERSIONS[name] = dataclasses.replace(VERSIONS[name], source=source, beyond=True)
+
+
+def _refusing_sdpa(problem: Problem, backend: str) -> Attention:
+    return _with_reason(_sdpa(problem, backend))
+
+
+def _refusing_rope_sdpa(problem: Problem, backend: str, compiled: bool) -> Attention:
+    return _with_reason(_rope_sdpa(problem, backend, compiled))
+
+
+for _suffix in HALF_BACKENDS:
+    _backend, _label = BACKENDS[_suffix], f"PyTorch SDPA{_suffix.replace('_', ', ')}"
+    _register_beyond(f"torch_sdpa{_suffix}", "attention", _label, functools.partial(_refusing_sdpa, backend=_backend))
+    for _compile in (False, True):
+        _how, _eager = ("_compiled", "Compiled") if _compile else ("", "Eager")
+        _register_beyond(
+            f"torch_rope{_how}_sdpa{_suffix}",
+            "rope",
+            f"{_eager} RoPE, then {_label}",
+            functools.partial(_refusing_rope_sdpa, backend=_backend, compiled=_compile),
+        )
+for _suffix in FP32_BACKENDS:
+    _backend, _label = BACKENDS[_suffix], f"PyTorch SDPA{_suffix.replace('_', ', ')}"
+    _register_beyond(
+        f"torch_sdpa_offset{_suffix}",
+        "attention",
+        f"{_label}, of queries behind key 0",
+        functools.partial(_sdpa_offset, backend=_backend),
+    )
+    _register_beyond(
+        f"torch_rope_compiled_sdpa_offset{_suffix}",
+        "rope",
+        f"Compiled RoPE, then {_label}, of queries behind key 0",
+        functools.partial(_rope_sdpa_offset, backend=_backend),
+    )
+    _register_beyond(
+        f"torch_rope_sdpa_one_graph{_suffix}",
+        "rope",
+        f"RoPE and {_label}, compiled as one graph",
+        functools.partial(_rope_sdpa_one_graph, backend=_backend),
+    )
+for _precision, _suffix in (("ieee", ""), ("tf32x3", "_tf32x3")):
+    _label = f"flex_attention, compiled, {_precision}"
+    _register_beyond(f"flex_attention{_suffix}", "attention", _label, functools.partial(_flex, precision=_precision))
+    _register_beyond(
+        f"flex_rope{_suffix}",
+        "rope",
+        f"Compiled RoPE, then {_label}",
+        functools.partial(_rope_flex, precision=_precision),
+    )
+_register_beyond("flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, "FlashInfer")

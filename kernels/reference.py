@@ -14,12 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .log import FREQUENCY_BASE
-from .version import Problem
+from .log import FREQUENCY_BASE, require
+from .version import TABLES, Problem
 
 INPUTS = ("uniform", "sharp")
 ERROR_FACTOR = 4.0
+FLOAT32_EPS = 2.0**-23
 SHARP_DEVIATION = 2.0  # of q and k, so that scores have a standard deviation of its square, 4
+TABLE_DTYPES = {"float32": torch.float32, "float16": torch.float16, "float8": torch.float8_e4m3fn}
+TABLES_OF = {"sinusoidal": TABLES, "learned": tuple(TABLE_DTYPES)}  # of the other families, computed
+LEARNED_DEVIATION, LEARNED_SEED = 0.5, 7
 
 
 def make_inputs(problem: Problem, kind: str, seed: int = 42) -> dict[str, np.ndarray]:
@@ -69,11 +73,68 @@ def positions(problem: Problem, device: torch.device) -> tuple[torch.Tensor, tor
     return query, torch.arange(problem.seq_k, device=device)
 
 
+def require_table(problem: Problem) -> None:
+    """Raises: Unsupported for a table that the family has not, or that does not reach back to the first query."""
+    allowed = TABLES_OF.get(problem.family, ("computed",))
+    require(problem.table in allowed, f"table is {problem.table}; family {problem.family} takes {', '.join(allowed)}")
+    require(
+        problem.table == "computed" or problem.q_offset >= 0,
+        f"q_offset is {problem.q_offset}; it must be 0 or more, where a table begins",
+    )
+
+
+def exact_table(problem: Problem) -> torch.Tensor:
+    """float64[positions, hdim]: what is added to a query or a key at each position, before it is rounded to be stored.
+
+    Learned values are drawn, normal with a standard deviation of 0.5; a row is the same however many there are.
+    """
+    rows = max(problem.seq_k, problem.q_offset + problem.seq_q)
+    if problem.family == "learned":
+        drawn = np.random.default_rng(LEARNED_SEED).standard_normal((rows, problem.hdim))
+        return torch.from_numpy(LEARNED_DEVIATION * drawn)
+    angle = angles(torch.arange(rows), problem.hdim, torch.float64)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+
+
+def stored_table(problem: Problem) -> torch.Tensor:
+    """`exact_table` in the dtype of the problem's table, float8 being e4m3. Raises: Unsupported without a table."""
+    require_table(problem)
+    require(problem.table != "computed", f"table is computed; what is stored is {', '.join(TABLE_DTYPES)}")
+    return exact_table(problem).to(TABLE_DTYPES[problem.table])
+
+
+def table_error(problem: Problem) -> float:
+    """How far a stored value is at most from the exact one; the truth has the stored values, so it does not show."""
+    return float((stored_table(problem).double() - exact_table(problem)).abs().max())
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """float64[heads]: 2^(-8 (h + 1) / heads) where heads is a power of two.
+
+    Otherwise those of the next smaller power of two, and then every other one of twice that: Press, Smith and Lewis,
+    Train Short, Test Long (2022).
+    """
+    power = 1 << (heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    return np.concatenate((slopes, alibi_slopes(2 * power)[::2][: heads - power])) if power < heads else slopes
+
+
+def alibi_bias(problem: Problem, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """`[heads, seq_q, seq_k]`: -slope * |query position - key position|, which is added to the scaled scores."""
+    query, key = positions(problem, device)
+    slopes = torch.from_numpy(alibi_slopes(problem.heads)).to(device, dtype)
+    return -slopes[:, None, None] * (query[:, None] - key[None, :]).abs().to(dtype)
+
+
 def embed(problem: Problem, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """q and k with the family's positional embedding, in their own dtype."""
-    if problem.family in ("attention", "fp16"):
+    """q and k with what the family does to them, in their own dtype. Raises: Unsupported, by `require_table`."""
+    require_table(problem)
+    if problem.family in ("attention", "fp16", "alibi"):
         return q, k
     query, key = positions(problem, q.device)
+    if problem.table != "computed":
+        table = stored_table(problem).to(q.dtype).to(q.device)
+        return q + table[query], k + table[key]
     if problem.family == "sinusoidal":
 
         def added(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
@@ -107,11 +168,13 @@ def attention(
     v: torch.Tensor,
     scores_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = block_scores,
 ) -> torch.Tensor:
-    """softmax(scale * embedded q embedded k^T) v, every step in the inputs' dtype."""
+    """softmax(scale * embedded q embedded k^T + bias) v, every step in the inputs' dtype; only ALiBi has a bias."""
     q, k = embed(problem, q, k)
     groups = problem.heads // problem.kv_heads
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = scores_of(q, k) * problem.softmax_scale
+    if problem.family == "alibi":
+        scores = scores + alibi_bias(problem, q.device, q.dtype)
     if problem.causal:
         query, key = positions(problem, q.device)
         scores = scores.masked_fill(key[None, :] > query[:, None], -math.inf)
@@ -137,6 +200,9 @@ class Trial:
     at head dim 8192 that alone costs more than the blocks' whole allowance). For half-precision inputs the
     output is rounded once, at the end, and that is nearly all of the error: so PyTorch's math SDPA does it,
     which computes in fp32 throughout.
+
+    In fp32 the allowance is 2^-23 of the largest output at least, which is two roundings: of the weighted sum, and of
+    its division by the sum of weights. The reference is exact where there is one key, and would allow none.
     """
 
     inputs: dict[str, np.ndarray]
@@ -164,4 +230,5 @@ def trial(problem: Problem, kind: str, device: str = "cpu") -> Trial:
         float((attention(problem, **single, scores_of=scores_of).to(dtype).double() - truth).abs().max())
         for scores_of in (block_scores, serial_scores)
     ]
-    return Trial(inputs, truth, ERROR_FACTOR * max(errors))
+    rounding = FLOAT32_EPS * float(truth.abs().max()) if dtype == torch.float32 else 0.0
+    return Trial(inputs, truth, max(ERROR_FACTOR * max(errors), rounding))

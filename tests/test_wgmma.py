@@ -400,8 +400,8 @@ def test_attention_needs_both_its_proxy_fences() -> None:
     "make, error, message",
     [
         (lambda: Shape(1, 12, 64, 1), ValueError, "queries is 12; it must be a multiple of 8 up to 64"),
-        (lambda: Shape(1, 8, 96, 1), ValueError, "width is 96; it must be a multiple of 64, up to 256"),
-        (lambda: Shape(1, 8, 320, 1), ValueError, "width is 320; it must be a multiple of 64, up to 256"),
+        (lambda: Shape(1, 8, 96, 1), ValueError, "width is 96; it must be a multiple of 64 up to 256"),
+        (lambda: Shape(1, 8, 320, 1), ValueError, "width is 320; it must be a multiple of 64 up to 256"),
         (
             lambda: attend(Problem("attention", hdim=200), shape=Shape(1, 8, 128, 1)),
             Unsupported,

@@ -1,6 +1,20 @@
 """Thread-block clusters: a block's rank, the cluster's barrier, and stores to other blocks' shared memory.
 
 They need compute capability 9.0. Like the other intrinsics they take arrays and indices in elements, never addresses.
+
+Stores can count at an mbarrier of the block that they go to (`cluster_send`), which a wait for it then acquires; no
+thread has to wait for its own stores, as it does at the cluster's barrier:
+
+    if tid == 0:
+        barrier_init(shared, at, 1)  # one arrival a phase
+        barrier_init_fence()
+    cluster_arrive()
+    cluster_wait()
+    for phase in range(phases):
+        if tid == 0:
+            barrier_expect(shared, at, nbytes)
+        cluster_send2(shared, index, rank, x, y, at)
+        barrier_wait(shared, at, phase & 1)
 """
 
 from __future__ import annotations
@@ -83,5 +97,115 @@ def cluster_store2(typingctx, shared, index, rank, x, y):
         text = _MAP + "st.shared::cluster.v2.f32 [there], {$2, $3}; }"
         _asm(builder, text, "r,r,f,f,~{memory}", _VOID, operands)
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _shared_address(context, builder, array_type, array, index_type, index):
+    pointer = _pointer(context, builder, array_type, array, index_type, index, space=_SHARED)
+    return builder.ptrtoint(pointer, _I32)
+
+
+@intrinsic
+def barrier_init(typingctx, shared, index, count):
+    """Make `shared[index : index + 2]`, on an 8-byte boundary, an mbarrier whose phases take `count` arrivals.
+
+    One thread does it. Others of the block may use it behind a barrier, other blocks behind `barrier_init_fence`
+    and the cluster's barrier. Phases are numbered from 0.
+    """
+    signature = types.void(shared, index, types.uint32)
+
+    def codegen(context, builder, signature, args):
+        address = _shared_address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        _asm(builder, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", _VOID, [address, args[2]])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def barrier_init_fence(typingctx):
+    """Behind this thread's next arrival at the cluster's barrier, all blocks see the mbarriers that it made."""
+
+    def codegen(context, builder, signature, args):
+        _asm(builder, "fence.mbarrier_init.release.cluster;", "~{memory}", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def barrier_expect(typingctx, shared, index, nbytes):
+    """Arrive at the mbarrier `shared[index]` of this block, whose phase waits for `nbytes` bytes more."""
+    signature = types.void(shared, index, types.uint32)
+
+    def codegen(context, builder, signature, args):
+        address = _shared_address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+        _asm(builder, text, "r,r,~{memory}", _VOID, [address, args[2]])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def barrier_wait(typingctx, shared, index, parity):
+    """Wait until the phase of that parity, 0 for even ones, of the mbarrier `shared[index]` of this block is complete.
+
+    What was sent in it is there, and what the senders did before is done. A wait that comes two phases late hangs.
+    """
+    signature = types.void(shared, index, types.uint32)
+
+    def codegen(context, builder, signature, args):
+        address = _shared_address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        text = (
+            "{ .reg .pred complete; $$barrier_wait${:uid}: "
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [$0], $1; "
+            "@!complete bra $$barrier_wait${:uid}; }"
+        )
+        _asm(builder, text, "r,r,~{memory}", _VOID, [address, args[2]])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _send(context, builder, signature, args, values, operand):
+    """st.async of floats to `shared[index]`, which counts at `shared[barrier]` of the same block."""
+    shared_type, index_type, barrier_type = signature.args[0], signature.args[1], signature.args[-1]
+    addresses = [
+        _shared_address(context, builder, shared_type, args[0], kind, index)
+        for kind, index in ((index_type, args[1]), (barrier_type, args[-1]))
+    ]
+    vector = ".v2" if len(values) == 2 else ""
+    text = (
+        "{ .reg .b32 there, barrier; mapa.shared::cluster.u32 there, $0, $2; mapa.shared::cluster.u32 barrier, $1, $2; "
+        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.f32 [there], {operand}, [barrier]; }}"
+    )
+    constraints = ",".join(["r"] * 3 + ["f"] * len(values)) + ",~{memory}"
+    _asm(builder, text, constraints, _VOID, [*addresses, args[2], *values])
+    return context.get_dummy_value()
+
+
+@intrinsic
+def cluster_send(typingctx, shared, index, rank, value, barrier):
+    """`cluster_send2` of one float32, 4 bytes."""
+    signature = types.void(shared, index, types.uint32, types.float32, barrier)
+
+    def codegen(context, builder, signature, args):
+        return _send(context, builder, signature, args, args[3:4], "$3")
+
+    return signature, codegen
+
+
+@intrinsic
+def cluster_send2(typingctx, shared, index, rank, x, y, barrier):
+    """Send two float32 to `shared[index : index + 2]`, on an 8-byte boundary, of the block with that rank.
+
+    They are there, 8 bytes, in a phase of its mbarrier `shared[barrier]`, and for its threads behind `barrier_wait`.
+    """
+    signature = types.void(shared, index, types.uint32, types.float32, types.float32, barrier)
+
+    def codegen(context, builder, signature, args):
+        return _send(context, builder, signature, args, args[3:5], "{$3, $4}")
 
     return signature, codegen

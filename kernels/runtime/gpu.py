@@ -16,7 +16,8 @@ from .compile import assembled, compile_ptx, entry_name
 
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
+NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}
 
 
@@ -146,7 +147,7 @@ class BufferSet:
         self.buffers = buffers
         for name, buffer in buffers.items():
             padded = self._view(0, name, padded=True)
-            padded.fill_(float("nan"))
+            padded.fill_(float("nan") if padded.is_floating_point() else NAN_BITS)
             contents = buffer.init() if buffer.init else inputs.get(name)
             if contents is not None:
                 self[0, name].copy_(torch.as_tensor(contents))

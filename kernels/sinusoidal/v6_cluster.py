@@ -1,7 +1,7 @@
 """Sinusoidal V6: full fusion on a core that spreads the head dim over a thread-block cluster.
 
 Change from sinusoidal_v5: one launch; K is embedded in shared memory, once a tile of queries and not once a query,
-from frequencies and not from powers; and the core of kernels/v8.py in place of one thread a key.
+from frequencies and not from powers, or from a table; and the core of kernels/v8 in place of one thread a key.
 
 Source: beyond the documents.
 """
@@ -12,6 +12,7 @@ from numba import cuda, float32
 
 from ..device.angle import sincos
 from ..device.vector import make_float4
+from ..learned.table import add_rows
 from ..log import attention_buffers
 from ..rope.v8 import frequencies_of, inverse_frequencies
 from ..v8 import Embedding, attend, require_problem
@@ -43,7 +44,9 @@ SINUSOIDAL = Embedding("sinusoidal", frequencies_of, waves, added)
     beyond=True,
 )
 def sinusoidal_v6(problem: Problem) -> Plan:
-    """Plan float32 attention with sinusoidal embeddings on compute capability 9.0 and up. Raises: Unsupported."""
+    """Plan float32 attention with sinusoidal embeddings, computed or of the problem's `table`. Raises: Unsupported."""
     require_problem(problem, "sinusoidal")
+    if problem.table != "computed":
+        return add_rows(problem)
     buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.hdim))
     return Plan(problem, buffers, (attend(problem, SINUSOIDAL, "inv_freq", problem.hdim),))

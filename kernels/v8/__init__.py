@@ -1,6 +1,24 @@
-"""The V8 cores: attention in one launch with a place for an embedding."""
+"""The V8 cores: attention in one launch, with a place for an embedding.
 
+`wgmma` multiplies by warpgroups (compute capability 9.0 alone), `mma` by warps (9.0 and above), both in clusters;
+`portable` needs neither clusters nor tensor cores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..version import Launch, Problem
+from . import mma, wgmma
 from .embedding import Embedding, require_problem
-from .mma import attend
 
 __all__ = ["Embedding", "attend", "require_problem"]
+
+
+def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:
+    """The launch that attends to a problem on the core that is made for it; arguments are those of `wgmma.attend`.
+
+    Raises: Unsupported where no tile fits shared memory.
+    """
+    core = wgmma if wgmma.takes(problem) else mma
+    return core.attend(problem, *arguments, **options)

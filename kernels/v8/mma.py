@@ -115,6 +115,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
+    bias: Any = embedding and embedding.bias
 
     def copier(place, row_stride, tile):
         """A function that begins to copy a slice of a tile's rows to `place`."""
@@ -141,17 +142,18 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         turns = -(-tile // passes)
 
         @cuda.jit(device=True)
-        def compute(values, table, first_position, dim, a, b, hdim):
-            for i in range(turns):
-                row = int32(uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes)))
-                s, t, u, v = prepare(table, first_position + row, dim, a, b, hdim)
-                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
-
-        @cuda.jit(device=True)
-        def apply(shared, values, column):
+        def compute(values, table, first_position, count, dim, a, b, hdim):
             for i in range(turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if tile % passes == 0 or row < uint32(tile):
+                if row < count:
+                    s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
+                    values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
+
+        @cuda.jit(device=True)
+        def apply(shared, values, count, column):
+            for i in range(turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                if row < count:
                     at = uint32(place + row * stride + column)
                     x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
                     st4(shared, at, x)
@@ -283,9 +285,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if cluster > 1:
             rank = cluster_rank()
             cluster_start()
-        kv_head = uint32(cuda.blockIdx.z)
+        kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        first_query = uint32(uint32(cuda.blockIdx.x) // uint32(cluster) * uint32(queries))
+        # the last queries first: under a mask they have most to do
+        first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         q_tile = advance(q, (head * seq_q + first_query) * hdim)
@@ -323,32 +326,34 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         high = cuda.local.array(sums, float32)
 
         tile_start = uint32(0)
+        first_position = int32(q_offset + int32(first_query))
         while tile_start < last_key:
+            key_count = uint32(min(uint32(keys), uint32(last_key - tile_start)))
             if embeds:
                 query_values = cuda.local.array(query_floats, float32)
                 key_values = cuda.local.array(key_floats, float32)
                 if copied_dim < embedded_dim:
                     if embeds_query and tile_start == 0:
-                        compute_query(query_values, table, int32(q_offset + int32(first_query)), copied_dim, a, b, hdim)
+                        compute_query(query_values, table, first_position, query_count, copied_dim, a, b, hdim)
                     if embeds_keys:
-                        compute_keys(key_values, table, int32(tile_start), copied_dim, a, b, hdim)
+                        compute_keys(key_values, table, int32(tile_start), key_count, copied_dim, a, b, hdim)
             cp_async_wait_all()
             if embeds:
                 if copied_dim < embedded_dim:
                     if embeds_query and tile_start == 0:
-                        apply_query(shared, query_values, column)
+                        apply_query(shared, query_values, query_count, column)
                     if embeds_keys:
-                        apply_keys(shared, key_values, column)
+                        apply_keys(shared, key_values, key_count, column)
                     other = uint32(column + uint32(GROUP))
                     dim = uint32(copied_dim + uint32(span))
                     while other < uint32(width) and dim < embedded_dim:
                         c, d = begin(table, dim)
                         if embeds_query and tile_start == 0:
-                            compute_query(query_values, table, int32(q_offset + int32(first_query)), dim, c, d, hdim)
-                            apply_query(shared, query_values, other)
+                            compute_query(query_values, table, first_position, query_count, dim, c, d, hdim)
+                            apply_query(shared, query_values, query_count, other)
                         if embeds_keys:
-                            compute_keys(key_values, table, int32(tile_start), dim, c, d, hdim)
-                            apply_keys(shared, key_values, other)
+                            compute_keys(key_values, table, int32(tile_start), key_count, dim, c, d, hdim)
+                            apply_keys(shared, key_values, key_count, other)
                         other = uint32(other + uint32(GROUP))
                         dim = uint32(dim + uint32(span))
             cuda.syncthreads()
@@ -420,6 +425,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     for i in range(per_lane):
                         key = uint32(lane_id * uint32(per_lane) + uint32(i))
                         s[i] *= softmax_scale
+                        if bias is not None:
+                            s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
                         if key >= uint32(keys) or tile_start + key >= visible:
                             s[i] = NEGATIVE_INFINITY
                         tile_max = max(tile_max, s[i])
@@ -567,7 +574,7 @@ def attend(
     tiles = -(-problem.seq_q // shape.queries)
     return Launch(
         kernel_of(shape, embedding, table_type),
-        grid=(tiles * shape.cluster, problem.heads // problem.kv_heads, problem.batch * problem.kv_heads),
+        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
         block=(shape.threads,),
         args=(
             q,

@@ -3,15 +3,16 @@
 A block takes a tile of queries of one head and streams K and V past it. A thread loads four dims of a few keys
 straight to registers, embeds them there and multiplies them with every query of the tile: K never passes through
 shared memory, and each of its elements is read and embedded once a tile of queries. Only the queries are staged there,
-embedded, all of them or, where they do not fit, two slices that take turns. The threads that share a key's dims add
-their scores by shuffles, each warp does the softmax of its rows, and a thread then adds up four dims of the output for
-all queries of the tile.
+embedded: all of them or, where they do not fit, two slices in turn. The threads that share a key's dims add their
+scores by shuffles, warps do the softmax of a row each, and every thread then adds up four dims of the output for all
+queries of the tile.
 
-K and V are two endless streams: a ring of registers holds what comes next while the present is multiplied, across the
-borders of key tiles, and what a ragged end lacks is read from the last row or the last dims and then ignored.
+The next loads begin before the present values are used up, across the ends of key tiles and panels of the output. Past
+the last key they read that one again, and its score is masked.
 
-Up to 1,024 dims the output stays in registers. Beyond, it is added up in global memory, by the thread that wrote it;
-with one tile of keys nothing is read back.
+As long as every dim of the output has its thread, four dims each, sums stay in registers. Beyond, a thread takes
+several panels of four dims and adds them up in global memory, where it reads only what it wrote; with one tile of keys
+it reads nothing back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda, float32, int32, types, uint32
+from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
@@ -29,11 +31,8 @@ from ..log import FLOAT, FLOATS, UINT, require, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
 
-THREADS = 256
-WARPS = THREADS // 32
 QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
 BLOCK = 4  # keys whose weights are read together
-RING = 2  # steps of a stream in registers
 FULL_MASK = 0xFFFFFFFF
 INT = types.int32
 ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
@@ -56,11 +55,25 @@ class Shape:
     each: int
     lanes: int
     across: int
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        if self.queries * self.each % self.lanes:
+            raise ValueError(
+                f"queries * each is {self.queries * self.each}; it must be a multiple of lanes, which is {self.lanes}"
+            )
+        if self.slice % self.step:
+            raise ValueError(f"a slice of the queries has {self.slice} dims; a step of {self.step} does not fit it")
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a thread has registers for what comes next beside the present; else many warps hide the wait."""
+        return self.threads <= 256
 
     @property
     def depth(self) -> int:
         """Warps that take different dims of the same keys."""
-        return WARPS // self.across
+        return self.threads // 32 // self.across
 
     @property
     def keys(self) -> int:
@@ -74,8 +87,8 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """The head dim, in whole turns of the ring."""
-        return -(-self.hdim // (RING * self.step)) * RING * self.step
+        """The head dim, in whole steps."""
+        return -(-self.hdim // self.step) * self.step
 
     @property
     def slice(self) -> int:
@@ -85,7 +98,7 @@ class Shape:
     @property
     def columns(self) -> int:
         """Threads that share the dims of the output; the others take different keys."""
-        return min(max(_power_of_two(-(-self.hdim // 4)), THREADS * BLOCK * RING // self.keys), THREADS)
+        return min(max(_power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)
 
     @property
     def stride(self) -> int:
@@ -95,7 +108,7 @@ class Shape:
     @property
     def layout(self) -> SharedLayout:
         staged = self.queries * self.slice * (1 if self.slice == self.width else 2)
-        joined = 4 * self.queries * THREADS // 2 if self.columns < THREADS else 0
+        joined = 4 * self.queries * self.threads // 2 if self.columns < self.threads else 0
         return SharedLayout(
             query=max(staged, joined),  # and, at the end, outputs on their way to the thread that joins them
             scores=self.depth * self.queries * self.stride,
@@ -158,31 +171,59 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     queries, hdim, each, lanes = shape.queries, shape.hdim, shape.each, shape.lanes
     across, depth, keys, step = shape.across, shape.depth, shape.keys, shape.step
     width, staged, stride, columns = shape.width, shape.slice, uint32(shape.stride), shape.columns
-    layout = shape.layout
+    threads, warps, layout, ahead = shape.threads, shape.threads // 32, shape.layout, shape.ahead
     query_at, scores_at = uint32(layout["query"]), uint32(layout["scores"])
     rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
-    sliced, resident = staged < width, hdim <= 4 * THREADS
-    groups = THREADS // columns  # of threads that take different keys of the output
-    last_dim = uint32(hdim - 4)
+    sliced, resident = staged < width, hdim <= 4 * threads
+    groups = threads // columns  # of threads that take different keys of the output
     quads = staged // 4
-    turns = -(-queries * quads // THREADS)
-    rows_each = -(-queries // WARPS)  # rows whose softmax a warp does
+    turns = -(-queries * quads // threads)
+    rows_each = -(-queries // warps)  # rows whose softmax a warp does
     per_lane = -(-keys // 32)
     own = queries * each // lanes  # scores that a thread is left with
-    sums, query_floats, key_floats, value_floats = queries * each, 4 * turns, RING * 4 * each, RING * 4 * BLOCK
+    sums, query_floats, key_floats, value_floats = queries * each, 4 * turns, 4 * each, 4 * BLOCK
     outputs, row_scores = 4 * queries, rows_each * per_lane
     embeds_query = embedding is not None and embedding.query
     embeds_keys = embedding is not None and embedding.keys
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
-    bias: Any = getattr(embedding, "bias", None)
+    bias: Any = embedding and embedding.bias
+
+    def loader(count):
+        """A function that loads four dims of `count` consecutive rows, and past the last row that one again.
+
+        Values that have no row at all, or no dims, stay what they are.
+        """
+
+        @cuda.jit(device=True)
+        def load_whole(i, values, source):
+            x = ld4(source, uint32(i * hdim))
+            values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+        @cuda.jit(device=True)
+        def load_ragged(i, values, source, rows):
+            x = ld4(source, uint32(min(uint32(i), uint32(rows - uint32(1))) * uint32(hdim)))
+            values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+        load_all, load_some = _repeat(load_whole, count), _repeat(load_ragged, count)
+
+        @cuda.jit(device=True)
+        def load(values, head, first, end, dim):
+            if first < end and dim < uint32(hdim):
+                source = advance(head, uint32(first * uint32(hdim) + dim))
+                if first + uint32(count) <= end:
+                    load_all(values, source)
+                else:
+                    load_some(values, source, uint32(end - first))
+
+        return load
 
     # --- Q: a slice goes to registers, and embedded to shared memory
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, query_count, first_dim):
-        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * THREADS))
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
@@ -192,7 +233,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
     @cuda.jit(device=True)
     def place_quad(i, shared, values, buffer, query_count, first_dim, first_position, table, embedded_dim):
-        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * THREADS))
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query:
@@ -201,84 +242,50 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 a, b = begin(table, dim)
                 s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, uint32(hdim))
                 x = embed(x, s, t, u, v)
-        if queries * quads % THREADS == 0 or quad < uint32(queries * quads):
+        if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
     fetch, place = _repeat(fetch_quad, turns), _repeat(place_quad, turns)
 
     # --- scores: the stream of K, and its products with the staged queries
 
-    @cuda.jit(device=True)
-    def point_key(j, rows, first, last_key):
-        rows[j] = uint32(min(uint32(first + uint32(j)), uint32(last_key - uint32(1))) * uint32(hdim))
+    load_keys = loader(each)
 
     @cuda.jit(device=True)
-    def load_key(j, slot, ring, k_head, rows, dim):
-        at = 4 * (slot * each + j)
-        x = ld4(k_head, uint32(rows[j] + min(uint32(dim + uint32(slot * step)), last_dim)))
-        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
-
-    @cuda.jit(device=True)
-    def embed_key(j, ring, slot, table, first, last_key, dim, a, b):
-        at = 4 * (slot * each + j)
-        position = int32(min(uint32(first + uint32(j)), uint32(last_key - uint32(1))))
+    def embed_key(i, values, table, first, last_key, dim, a, b):
+        position = int32(min(uint32(first + uint32(i)), uint32(last_key - uint32(1))))
         s, t, u, v = prepare(table, position, dim, a, b, uint32(hdim))
-        x = embed(make_float4(ring[at], ring[at + 1], ring[at + 2], ring[at + 3]), s, t, u, v)
-        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
+        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+        x = embed(x, s, t, u, v)
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def multiply_row(i, sums, ring, slot, shared, at):
+    def multiply_row(i, sums, values, shared, at):
         x = ld4(shared, uint32(at + uint32(i * staged)))
         for j in range(each):
-            key = 4 * (slot * each + j)
             total = sums[i * each + j]
-            total = x.x * ring[key] + total
-            total = x.y * ring[key + 1] + total
-            total = x.z * ring[key + 2] + total
-            sums[i * each + j] = x.w * ring[key + 3] + total
+            total = x.x * values[4 * j] + total
+            total = x.y * values[4 * j + 1] + total
+            total = x.z * values[4 * j + 2] + total
+            sums[i * each + j] = x.w * values[4 * j + 3] + total
 
-    point, embed_keys, multiply = _repeat(point_key, each), _repeat(embed_key, each), _repeat(multiply_row, queries)
-    load_slot = _repeat(load_key, each)
-
-    @cuda.jit(device=True)
-    def load_keys(slot, ring, k_head, rows, dim):
-        load_slot(slot, ring, k_head, rows, dim)
-
+    embed_keys, multiply = _repeat(embed_key, each), _repeat(multiply_row, queries)
     reduce = _reduction(sums, lanes)
     together = min(own, each, 4)  # scores that lie side by side
 
-    @cuda.jit(device=True)
-    def score_keys(slot, sums, ring, shared, at, table, first, last_key, dim, embedded_dim, k_head, rows, next_dim):
-        """Multiply the keys in a slot of the ring, after embedding them, and begin to load its next ones."""
-        dim = uint32(dim + uint32(slot * step))
-        if embeds_keys:
-            if dim < embedded_dim:
-                a, b = begin(table, dim)
-                embed_keys(ring, slot, table, first, last_key, dim, a, b)
-        multiply(sums, ring, slot, shared, uint32(at + uint32(slot * step)))
-        load_slot(slot, ring, k_head, rows, next_dim)
-
-    load_ring, score_ring = _repeat(load_keys, RING), _repeat(score_keys, RING)
-
     # --- the output: the stream of V, and its sum weighted by the scores
 
-    @cuda.jit(device=True)
-    def load_value(j, slot, ring, v_head, first, last_key, dim):
-        at = 4 * (slot * BLOCK + j)
-        key = min(uint32(first + uint32(slot * groups * BLOCK + j)), uint32(last_key - uint32(1)))
-        x = ld4(v_head, uint32(key * uint32(hdim) + min(dim, last_dim)))
-        ring[at], ring[at + 1], ring[at + 2], ring[at + 3] = x.x, x.y, x.z, x.w
+    load_values = loader(BLOCK)
 
     @cuda.jit(device=True)
-    def weigh_row(i, acc, ring, slot, shared, at):
+    def weigh_row(i, acc, values, shared, at):
         weights = ld4(shared, uint32(at + uint32(i) * stride))
-        first = 4 * BLOCK * slot
         for d in range(4):
             total = acc[4 * i + d]
-            total = weights.x * ring[first + d] + total
-            total = weights.y * ring[first + d + 4] + total
-            total = weights.z * ring[first + d + 8] + total
-            acc[4 * i + d] = weights.w * ring[first + d + 12] + total
+            total = weights.x * values[d] + total
+            total = weights.y * values[d + 4] + total
+            total = weights.z * values[d + 8] + total
+            acc[4 * i + d] = weights.w * values[d + 12] + total
 
     @cuda.jit(device=True)
     def rescale_row(i, acc, shared):
@@ -305,30 +312,18 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
     @cuda.jit(device=True)
     def give_row(i, acc, shared, at):
-        at = uint32(at + uint32(i * 2 * THREADS))
+        at = uint32(at + uint32(i * 2 * threads))
         st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
 
     @cuda.jit(device=True)
     def take_row(i, acc, shared, at):
-        x = ld4(shared, uint32(at + uint32(i * 2 * THREADS)))
+        x = ld4(shared, uint32(at + uint32(i * 2 * threads)))
         acc[4 * i] += x.x
         acc[4 * i + 1] += x.y
         acc[4 * i + 2] += x.z
         acc[4 * i + 3] += x.w
 
-    load_block, weigh_block = _repeat(load_value, BLOCK), _repeat(weigh_row, queries)
-
-    @cuda.jit(device=True)
-    def load_values(slot, ring, v_head, first, last_key, dim):
-        load_block(slot, ring, v_head, first, last_key, dim)
-
-    @cuda.jit(device=True)
-    def weigh_values(slot, acc, ring, shared, at, v_head, next_first, last_key, next_dim):
-        """Add weights times the values in a slot of the ring, and begin to load its next ones."""
-        weigh_block(acc, ring, slot, shared, uint32(at + uint32(slot * groups * BLOCK)))
-        load_block(slot, ring, v_head, next_first, last_key, next_dim)
-
-    load_values_ring, weigh_ring = _repeat(load_values, RING), _repeat(weigh_values, RING)
+    weigh = _repeat(weigh_row, queries)
     rescale, recall, store = (_repeat(row, queries) for row in (rescale_row, recall_row, store_row))
     give, take = _repeat(give_row, queries), _repeat(take_row, queries)
 
@@ -343,30 +338,27 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         first_position = int32(q_offset + int32(first_query))
         q_tile = advance(q, uint32((head * seq_q + first_query) * uint32(hdim)))
-        out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
         k_head = advance(k, uint32(kv_head * seq_k * uint32(hdim)))
         v_head = advance(v, uint32(kv_head * seq_k * uint32(hdim)))
         last_key = seq_k
         if causal:
             last_key = uint32(min(seq_k, uint32(first_position + int32(query_count))))
 
-        # This thread's keys of a tile and dims of a step, and where their stream has got to.
+        # This thread's keys of a tile and dims of a step.
         first_key = uint32(warp_id % uint32(across) * uint32(32 // lanes) + lane_id // uint32(lanes))
         first_key = uint32(first_key * uint32(each))
         member = lane_id % uint32(lanes)
         part = warp_id // uint32(across)
         first_dim = uint32((part * uint32(lanes) + member) * uint32(4))
-        k_dim = first_dim
-        k_tile = uint32(0)
-        rows = cuda.local.array(each, uint32)
-        k_ring = cuda.local.array(key_floats, float32)
-        point(rows, first_key, last_key)
-        load_ring(k_ring, k_head, rows, k_dim)
+        k_values = cuda.local.array(key_floats, float32)
+        k_next = cuda.local.array(key_floats, float32)
+        load_keys(k_values, k_head, first_key, last_key, first_dim)
 
         # This thread's keys and dims of the output.
         group = tid // uint32(columns)
         column = uint32(tid % uint32(columns) * uint32(4))
-        v_ring = cuda.local.array(value_floats, float32)
+        v_values = cuda.local.array(value_floats, float32)
+        v_next = cuda.local.array(value_floats, float32)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)
@@ -379,6 +371,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
         # What a warp knows of its rows.
         row_max = cuda.local.array(rows_each, float32)
+        tile_max = cuda.local.array(rows_each, float32)
+        corrections = cuda.local.array(rows_each, float32)
         row_sum = cuda.local.array(rows_each, float32)
         for i in range(rows_each):
             row_max[i] = NEGATIVE_INFINITY
@@ -400,17 +394,23 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     fetch(q_values, q_tile, query_count, next_slice)
                 dim = first_dim
                 while dim < uint32(staged):
-                    k_dim = uint32(k_dim + uint32(RING * step))
-                    if k_dim >= uint32(width):
-                        k_dim = first_dim
-                        k_tile = uint32(k_tile + uint32(keys))
-                        point(rows, uint32(k_tile + first_key), last_key)
-                    at = uint32(buffer + dim)
-                    whole = uint32(slice_start + dim)
-                    score_ring(
-                        sums_of, k_ring, shared, at, table, key, last_key, whole, embedded_dim, k_head, rows, k_dim
-                    )
-                    dim = uint32(dim + uint32(RING * step))
+                    whole_dim = uint32(slice_start + dim)
+                    next_key, next_dim = key, uint32(whole_dim + uint32(step))
+                    if next_dim >= uint32(width):
+                        next_key, next_dim = uint32(key + uint32(keys)), first_dim
+                    if embeds_keys:
+                        if whole_dim < embedded_dim:
+                            a, b = begin(table, whole_dim)
+                            embed_keys(k_values, table, key, last_key, whole_dim, a, b)
+                    if ahead:
+                        load_keys(k_next, k_head, next_key, last_key, next_dim)
+                        multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                        for i in range(key_floats):
+                            k_values[i] = k_next[i]
+                    else:
+                        multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                        load_keys(k_values, k_head, next_key, last_key, next_dim)
+                    dim = uint32(dim + uint32(step))
                 if sliced:
                     buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
                     place(shared, q_values, buffer, query_count, next_slice, first_position, table, embedded_dim)
@@ -436,20 +436,23 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     st2(shared, at, sums_of[i * together], sums_of[i * together + 1])
                 else:
                     shared[at] = sums_of[i]
-            load_values_ring(v_ring, v_head, uint32(tile_start + group * uint32(BLOCK)), last_key, column)
+            for i in range(value_floats):
+                v_values[i] = float32(0.0)
+            load_values(v_values, v_head, uint32(tile_start + group * uint32(BLOCK)), last_key, column)
             cuda.syncthreads()
 
-            # Softmax: first the maxima of all of a warp's rows, then the weights.
+            # Softmax: first the maxima of all of a warp's rows, then the weights. No shuffle stands behind a branch: a
+            # warp without a row keeps what it finds to itself.
             for i in range(rows_each):
-                row = uint32(warp_id + uint32(i * WARPS))
-                tile_max = NEGATIVE_INFINITY
+                row = uint32(warp_id + uint32(i * warps))
+                query_position = first_position + int32(row)
                 for n in range(per_lane):
                     own_key = uint32(lane_id + uint32(32 * n))
                     position = uint32(tile_start + own_key)
-                    s[i * per_lane + n] = NEGATIVE_INFINITY
                     visible = row < uint32(queries) and own_key < uint32(keys) and position < last_key
-                    if causal and int32(position) > first_position + int32(row):
+                    if causal and int32(position) > query_position:
                         visible = False
+                    s[i * per_lane + n] = NEGATIVE_INFINITY
                     if visible:
                         total = float32(0.0)
                         for p in range(depth):
@@ -457,35 +460,40 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                         total *= softmax_scale
                         if bias is not None:
                             if row < query_count:
-                                total += bias(table, head, first_position + int32(row) - int32(position))
+                                total += bias(table, head, query_position - int32(position))
                         s[i * per_lane + n] = total
-                    tile_max = max(tile_max, s[i * per_lane + n])
-                tile_max = warp_max(tile_max)
+                tile_max[i] = s[i * per_lane]
+                for n in range(1, per_lane):
+                    tile_max[i] = max(tile_max[i], s[i * per_lane + n])
+            for i in range(rows_each):
+                new_max = max(row_max[i], warp_max(tile_max[i]))
+                corrections[i] = math.exp(row_max[i] - new_max)
+                row_max[i] = new_max
+                tile_sum = float32(0.0)
+                for n in range(per_lane):
+                    s[i * per_lane + n] = math.exp(s[i * per_lane + n] - new_max)
+                    tile_sum += s[i * per_lane + n]
+                row_sum[i] = corrections[i] * row_sum[i] + warp_sum(tile_sum)
+            for i in range(rows_each):
+                row = uint32(warp_id + uint32(i * warps))
                 if row < uint32(queries):
-                    new_max = max(row_max[i], tile_max)
-                    correction = math.exp(row_max[i] - new_max)
-                    tile_sum = float32(0.0)
                     for n in range(per_lane):
                         own_key = uint32(lane_id + uint32(32 * n))
-                        weight = math.exp(s[i * per_lane + n] - new_max)
-                        tile_sum += weight
                         if keys % 32 == 0 or own_key < uint32(keys):
-                            shared[scores_at + row * stride + own_key] = weight
-                    row_sum[i] = correction * row_sum[i] + warp_sum(tile_sum)
-                    row_max[i] = new_max
+                            shared[scores_at + row * stride + own_key] = s[i * per_lane + n]
                     if lane_id == 0:
-                        shared[rescale_at + row] = correction
-                        shared[inverse_at + row] = float32(1.0) / row_sum[i]
+                        shared[rescale_at + row] = corrections[i]
+                        shared[inverse_at + row] = libdevice.fast_fdividef(float32(1.0), row_sum[i])
             cuda.syncthreads()
 
             next_start = uint32(tile_start + uint32(keys))
             live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
-            v_block = group
-            v_dim = column
             dim = column
             if resident:
                 if tile_start > 0:
                     rescale(acc, shared)
+            else:
+                out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
             while dim < uint32(hdim):
                 if not resident:
                     for i in range(outputs):
@@ -495,14 +503,20 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                         rescale(acc, shared)
                 block = group
                 while block * uint32(BLOCK) < live:
-                    v_block = uint32(v_block + uint32(RING * groups))
-                    if v_block * uint32(BLOCK) >= live:
-                        v_block = group
-                        v_dim = uint32(v_dim + uint32(4 * columns))
+                    next_block, next_dim = uint32(block + uint32(groups)), dim
+                    if next_block * uint32(BLOCK) >= live:
+                        next_block, next_dim = group, uint32(dim + uint32(4 * columns))
+                    next_key = uint32(tile_start + next_block * uint32(BLOCK))
                     at = uint32(scores_at + block * uint32(BLOCK))
-                    next_key = uint32(tile_start + v_block * uint32(BLOCK))
-                    weigh_ring(acc, v_ring, shared, at, v_head, next_key, last_key, v_dim)
-                    block = uint32(block + uint32(RING * groups))
+                    if ahead:
+                        load_values(v_next, v_head, next_key, last_key, next_dim)
+                        weigh(acc, v_values, shared, at)
+                        for i in range(value_floats):
+                            v_values[i] = v_next[i]
+                    else:
+                        weigh(acc, v_values, shared, at)
+                        load_values(v_values, v_head, next_key, last_key, next_dim)
+                    block = uint32(block + uint32(groups))
                 if not resident:
                     store(acc, shared, out_tile, query_count, dim, next_start >= last_key)
                 dim = uint32(dim + uint32(4 * columns))
@@ -519,6 +533,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     take(acc, shared, at)
                 cuda.syncthreads()
                 count //= 2
+            out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
             if group == 0 and column < uint32(hdim):
                 store(acc, shared, out_tile, query_count, column, True)
 
@@ -528,26 +543,29 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
 
 def choose(problem: Problem) -> Shape:
-    """The shape for a problem: tiles of 16 queries, or 8 or 4 where larger ones would leave SMs without a block.
+    """The shape for a problem.
 
-    A tile of keys is as small as covers seq_k, up to 256: what is not needed to cover keys goes to the head dim, first
-    lanes, whose loads then are longer runs of memory, then warps.
+    Many queries a tile mean few reads of K and V, few mean many blocks: the largest of 16, 8 and 4 that gives `ENOUGH`
+    blocks. The fewer queries, the less a thread holds, and the more warps share the SM. Of a tile of keys, as many as
+    seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
     """
     heads = problem.batch * problem.heads
     queries = next((n for n in (16, 8) if heads * -(-problem.seq_q // n) >= ENOUGH), 4)
-    each = 4 if queries == 16 else 8
+    each, threads = 8 if queries == 4 else 4, 256 if queries == 16 else 512
+    warps = threads // 32
     lanes = min(max(_power_of_two(-(-problem.hdim // 4)), 8), 32)
-    while lanes > 8 and WARPS * 32 // lanes * each < problem.seq_k:
+    while lanes > 8 and warps * 32 // lanes * each < problem.seq_k:
         lanes //= 2
-    deepest = max(_power_of_two(-(-problem.hdim // (4 * lanes))) // RING, 1)
-    across = max(min(_power_of_two(-(-problem.seq_k * lanes // (32 * each))), WARPS), WARPS // deepest, 1)
-    return Shape(queries, problem.hdim, each, lanes, across)
+    widest = min(_power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
+    deepest = max(widest // (4 * lanes), 1)
+    across = max(min(_power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
+    return Shape(queries, problem.hdim, each, lanes, across, threads)
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
     signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 3 + (INT, UINT, FLOAT)
-    return Kernel(make_kernel(shape, embedding), signature, max_threads=THREADS)
+    return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 
 def attend(
@@ -575,7 +593,7 @@ def attend(
             problem.heads // problem.kv_heads,
             problem.batch * problem.kv_heads,
         ),
-        block=(THREADS,),
+        block=(shape.threads,),
         args=(
             q,
             k,

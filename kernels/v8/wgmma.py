@@ -36,13 +36,16 @@ from ..device.wgmma import (
 from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
-from .mma import COPIERS, GROUP, INT
+from .mma import COPIERS, GROUP, INT, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
 LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
-MAX_PANELS = 4
+MAX_WIDTH = 256
+QUERIES = (64, 48, 40, 32, 24, 16, 8)
+TILE_COST = 24  # in queries: what a tile costs beside its queries
+RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
 
 
 @cuda.jit(device=True)
@@ -74,9 +77,8 @@ class Shape:
     def __post_init__(self) -> None:
         if self.queries % 8 or not 8 <= self.queries <= KEYS:
             raise ValueError(f"queries is {self.queries}; it must be a multiple of 8 up to {KEYS}")
-        if self.width % ROWS or self.panels > MAX_PANELS:
-            most = MAX_PANELS * ROWS * self.abreast * self.warpgroups
-            raise ValueError(f"width is {self.width}; it must be a multiple of {ROWS}, up to {most} for such a shape")
+        if self.width % ROWS or not 0 < self.width <= MAX_WIDTH:
+            raise ValueError(f"width is {self.width}; it must be a multiple of {ROWS} up to {MAX_WIDTH}")
 
     @property
     def abreast(self) -> int:
@@ -99,10 +101,7 @@ class Shape:
 
     @property
     def layout(self) -> SharedLayout:
-        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most.
-
-        Q waits for its embedding in `values`.
-        """
+        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
         return SharedLayout(
             query=2 * self.queries * self.width,
             weights=2 * self.queries * KEYS,
@@ -128,10 +127,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
     query_turns = -(-queries // passes)
-    query_floats = 4 * query_turns
+    raw_floats = 4 * query_turns * groups
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
-    embeds = embeds_query or embeds_keys
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
@@ -146,36 +144,25 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     times_weights = batch(queries, three_products(long if abreast == 1 else wide))
     keys_a_step = 2 * STEP // abreast
 
-    def copier(place, tile_rows):
-        """A function that begins to copy a slice of a tile's rows to `place`."""
-        turns = -(-tile_rows // passes)
+    def copier(place):
+        """A function that begins to copy a slice of a tile of K or V to `place`."""
 
         @cuda.jit(device=True)
         def copy(shared, source, count, first_dim, hdim):
             """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
             lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
             first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-            for i in range(turns):
+            for i in range(KEYS // passes):
                 row = uint32(first_row + uint32(i * passes))
-                if tile_rows % passes == 0 or row < uint32(tile_rows):
-                    to = uint32(place + row * stride + exchanged(lane, row))
-                    row_start = advance(source, uint32(row * hdim + first_dim + lane))
-                    for group in range(groups):
-                        there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+                to = uint32(place + row * stride + exchanged(lane, row))
+                row_start = advance(source, uint32(row * hdim + first_dim + lane))
+                for group in range(groups):
+                    there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
         return copy
 
-    copy_query, copy_keys, copy_values = copier(values_at, queries), copier(keys_at, KEYS), copier(values_at, KEYS)
-
-    @cuda.jit(device=True)
-    def prepare_query(values, table, first_position, count, dim, a, b, hdim):
-        """What the embedding of a thread's rows of Q needs, four floats each."""
-        for i in range(query_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if row < count:
-                s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
-                values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
+    copy_keys, copy_values = copier(keys_at), copier(values_at)
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
@@ -184,84 +171,97 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         shared[at + low] = rest
 
     @cuda.jit(device=True)
-    def place(shared, x, row, column):
-        """Split four dims of a row of Q into tiles of high and low.
-
-        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
-        """
-        piece = uint32(column % uint32(GROUP) // uint32(STEP) * uint32(4))
-        at = uint32(query_at + column // uint32(GROUP) * tile + column % uint32(STEP) // uint32(4))
-        store_split(shared, uint32(at + tile_index(row, piece)), query_low, x.x)
-        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
-        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
-        store_split(shared, uint32(at + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
-
-    @cuda.jit(device=True)
-    def place_embedded(shared, values, count, column, there):
-        """Embed, where there are dims to embed, and place a thread's part of one group of Q; `count` rows exist."""
-        for i in range(query_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if queries % passes == 0 or row < uint32(queries):
-                x = ld4(shared, uint32(values_at + row * stride + exchanged(column, row)))
-                if there and row < count:
-                    x = embed(x, values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-                place(shared, x, row, column)
-
-    def placer(count):
-        """A function that places a thread's part of `count` groups of Q, which it reads before it writes any."""
-        floats = 4 * count
-
-        @cuda.jit(device=True)
-        def place_plain(shared, column):
-            for i in range(query_turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if queries % passes == 0 or row < uint32(queries):
-                    read = cuda.local.array(floats, float32)
-                    at = uint32(values_at + row * stride + exchanged(column, row))
-                    for group in range(count):
-                        x = ld4(shared, uint32(at + uint32(group * GROUP)))
-                        read[4 * group], read[4 * group + 1] = x.x, x.y
-                        read[4 * group + 2], read[4 * group + 3] = x.z, x.w
-                    for group in range(count):
-                        x = make_float4(read[4 * group], read[4 * group + 1], read[4 * group + 2], read[4 * group + 3])
-                        place(shared, x, row, uint32(column + uint32(group * GROUP)))
-
-        return place_plain
-
-    place_one, place_four = placer(1), placer(4)
-
-    @cuda.jit(device=True)
     def embedded(x, table, position, dim, a, b, hdim):
         s, t, u, v = prepare(table, position, dim, a, b, hdim)
         return embed(x, s, t, u, v)
 
     @cuda.jit(device=True)
-    def score(shared, scores, group, key, member, table, tile_start, last_key, first_dim, embedded_dim, hdim):
-        """Add the products of 32 dims to the scores of keys `key` and `key` + 1: rows g and g + 8 of a fragment.
+    def load_query(raw, source, count, dim, hdim):
+        """Four dims of each group of a thread's rows of Q; 0 where there are none."""
+        for i in range(query_turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            for group in range(groups):
+                x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+                if row < count and uint32(dim + uint32(group * span)) < hdim:
+                    x = ld4(source, uint32(row * hdim + dim + uint32(group * span)))
+                at = 4 * (i * groups + group)
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
-        Each element of K is read here once by one thread, which embeds it.
+    @cuda.jit(device=True)
+    def place_query(shared, raw, group, column, table, first_position, count, first_dim, embedded_dim, hdim):
+        """Embed a thread's part of a group of Q and split it into tiles of high and low.
+
+        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
         """
+        if group < groups:
+            dim = uint32(first_dim + column + uint32(group * span))
+            a, b = float32(0.0), float32(0.0)
+            if embeds_query:
+                if dim < embedded_dim:
+                    a, b = begin(table, dim)
+            for i in range(query_turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                if queries % passes == 0 or row < uint32(queries):
+                    at = 4 * (i * groups + group)
+                    x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
+                    if embeds_query:
+                        if dim < embedded_dim and row < count:
+                            x = embedded(x, table, first_position + int32(row), dim, a, b, hdim)
+                    piece = uint32(column // uint32(STEP) * uint32(4))
+                    place = uint32(query_at + uint32(group) * tile + column % uint32(STEP) // uint32(4))
+                    store_split(shared, uint32(place + tile_index(row, piece)), query_low, x.x)
+                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
+                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
+                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
+
+    @cuda.jit(device=True)
+    def begin_keys(values, table, group, member, first_dim, embedded_dim):
+        """What all keys share of the embedding of a thread's dims of a group."""
+        for half in range(2):
+            dim = uint32(first_dim + group * uint32(span) + uint32(half * STEP) + uint32(4) * member)
+            if dim < embedded_dim:
+                values[2 * half], values[2 * half + 1] = begin(table, dim)
+
+    @cuda.jit(device=True)
+    def load_keys(shared, x, group, key, member):
+        """32 dims of keys `key` and `key` + 1, four a lane of each half: rows g and g + 8 of a fragment.
+
+        Each element of K is read here once by one thread.
+        """
+        at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        for half in range(2):
+            column = uint32(uint32(half * STEP) + uint32(4) * member)
+            for i in range(2):
+                row = uint32(key + uint32(i))
+                four = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
+                first = 8 * half + 4 * i
+                x[first], x[first + 1], x[first + 2], x[first + 3] = four.x, four.y, four.z, four.w
+
+    @cuda.jit(device=True)
+    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
+        """Embed what `load_keys` loaded; `begun` is what `begin_keys` began."""
+        for half in range(2):
+            dim = uint32(first_dim + group * uint32(span) + uint32(half * STEP) + uint32(4) * member)
+            for i in range(2):
+                position = uint32(tile_start + key + uint32(i))
+                if dim < embedded_dim and position < last_key:
+                    at = 8 * half + 4 * i
+                    four = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3])
+                    a, b = begun[2 * half], begun[2 * half + 1]
+                    four = embedded(four, table, int32(position), dim, a, b, hdim)
+                    x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
+
+    @cuda.jit(device=True)
+    def score(shared, scores, x, group):
+        """Add the products of 32 dims of two keys with those of Q to the scores."""
         new = cuda.local.array(both, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
-        at = uint32(keys_at + key * stride + group * uint32(GROUP))
-        first = int32(tile_start + key)
         for half in range(2):
-            column = uint32(uint32(half * STEP) + uint32(4) * member)
-            x = ld4(shared, uint32(at + exchanged(column, key)))
-            y = ld4(shared, uint32(at + stride + exchanged(column, uint32(key + uint32(1)))))
-            if embeds_keys:
-                dim = uint32(first_dim + group * uint32(span) + column)
-                if dim < embedded_dim:
-                    e, f = begin(table, dim)
-                    if uint32(first) < last_key:
-                        x = embedded(x, table, first, dim, e, f, hdim)
-                    if uint32(first) + uint32(1) < last_key:
-                        y = embedded(y, table, first + int32(1), dim, e, f, hdim)
-            a[8 * half], a[8 * half + 1], a[8 * half + 2], a[8 * half + 3] = x.x, y.x, x.y, y.y
-            a[8 * half + 4], a[8 * half + 5], a[8 * half + 6], a[8 * half + 7] = x.z, y.z, x.w, y.w
-        for i in range(16):
-            a[i], al[i] = split(a[i])
+            for i in range(2):
+                for term in range(4):
+                    at = 8 * half + i + 2 * term
+                    a[at], al[at] = split(x[8 * half + 4 * i + term])
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
         times_query(new, a, al, b, bl)
@@ -344,17 +344,25 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
 
-        # What the thread embeds: the dims that it copies.
+        # K is on its way while Q is embedded and split.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
-        copied_dim = uint32(first_dim + column)
-        a, b = float32(0.0), float32(0.0)
-        if embeds:
-            if copied_dim < embedded_dim:
-                a, b = begin(table, copied_dim)
-        copy_query(shared, q_tile, query_count, first_dim, hdim)
-        cp_async_commit()
+        raw = cuda.local.array(raw_floats, float32)
+        begun = cuda.local.array(4, float32)
+        if embeds_keys:
+            begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
+        load_query(raw, q_tile, query_count, uint32(first_dim + column), hdim)
+        cuda.syncthreads()  # or the compiler would move the loads behind the copies
         copy_keys(shared, k_head, last_key, first_dim, hdim)
         cp_async_commit()
+        first_position = int32(q_offset + int32(first_query))
+        place_query(shared, raw, 0, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 1, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 2, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 3, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 4, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 5, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 6, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        place_query(shared, raw, 7, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
 
         # This thread's part of the scores, two keys, and of the output.
         key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
@@ -364,34 +372,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         for i in range(outputs):
             acc[i] = float32(0.0)
         scores = cuda.local.array(size, float32)
-        query_values = cuda.local.array(query_floats, float32)
-
-        # Q is embedded, split and placed while K is on its way.
-        other = column
-        if embeds_query:
-            first_position = int32(q_offset + int32(first_query))
-            if copied_dim < embedded_dim:
-                prepare_query(query_values, table, first_position, query_count, copied_dim, a, b, hdim)
-            cp_async_wait_but_one()
-            other_dim = copied_dim
-            while other < uint32(width) and uint32(other_dim - column) < embedded_dim:
-                there = other_dim < embedded_dim
-                if other != column:
-                    if there:
-                        c, d = begin(table, other_dim)
-                        prepare_query(query_values, table, first_position, query_count, other_dim, c, d, hdim)
-                place_embedded(shared, query_values, query_count, other, there)
-                other = uint32(other + uint32(GROUP))
-                other_dim = uint32(other_dim + uint32(span))
-        else:
-            cp_async_wait_but_one()
-        while uint32(other + uint32(3 * GROUP)) < uint32(width):
-            place_four(shared, other)
-            other = uint32(other + uint32(4 * GROUP))
-        while other < uint32(width):
-            place_one(shared, other)
-            other = uint32(other + uint32(GROUP))
-
+        fragment = cuda.local.array(16, float32)
         # Of this warp's rows: the greatest score so far, and each lane's part of the sum of weights.
         row_max = cuda.local.array(per_warp, float32)
         row_sum = cuda.local.array(per_warp, float32)
@@ -406,16 +387,27 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             cuda.syncthreads()
             if first_tile:
                 fence_products()
+            v_tile = advance(v_head, tile_start * hdim)
             if cluster == 1:
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
 
             for i in range(size):
                 scores[i] = float32(0.0)
             group = warpgroup
             while group < uint32(groups):
-                score(shared, scores, group, key, member, table, tile_start, last_key, first_dim, embedded_dim, hdim)
-                group = uint32(group + uint32(warpgroups))
+                next_group = uint32(group + uint32(warpgroups))
+                load_keys(shared, fragment, group, key, member)
+                if embeds_keys and uint32(first_dim + group * uint32(span)) < embedded_dim:
+                    embed_keys(
+                        fragment, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
+                    )
+                    more = next_group < uint32(groups) and uint32(first_dim + next_group * uint32(span)) < embedded_dim
+                    begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
+                    score(shared, scores, fragment, group)
+                else:
+                    score(shared, scores, fragment, group)
+                group = next_group
 
             if cluster > 1 and first_tile:
                 cluster_wait()
@@ -432,7 +424,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                         st2(shared, at, x, y)
             if cluster > 1:
                 cluster_arrive()
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
                 cluster_wait()
             else:
@@ -556,9 +548,44 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     return attention
 
 
+def takes(problem: Problem) -> bool:
+    """Whether tiles of 64 keys pay, and the slices of a cluster of 16 hold the head dim."""
+    return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
+
+
 def width_of(hdim: int, cluster: int) -> int:
     """Dims of a slice: whole products."""
     return -(-hdim // (cluster * ROWS)) * ROWS
+
+
+def choose(problem: Problem) -> Shape:
+    """The shape for a problem, by a rule that was fitted to what the H200 showed.
+
+    The fewest blocks a cluster whose slices fit; where one tile holds all keys and these would leave half of the card
+    idle, up to 8, with slices of 64 dims at least. Of the queries a tile that fit, those for which the waves of blocks
+    take least: a tile costs what its queries cost and as much as 24 more, for copies and exchanges.
+
+    Raises: Unsupported where no tile fits.
+    """
+    heads = problem.batch * problem.heads
+    cluster = _power_of_two(-(-problem.hdim // MAX_WIDTH))
+    if problem.seq_k <= KEYS and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+        cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
+    width = width_of(problem.hdim, cluster)
+    warpgroups = 1 if width == ROWS else 2
+
+    def cost(shape: Shape) -> int:
+        blocks = heads * -(-problem.seq_q // shape.queries) * cluster
+        return -(-blocks // RESIDENT[cluster]) * (shape.queries + TILE_COST)
+
+    shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
+    fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
+    require(bool(fitting), f"hdim is {problem.hdim}; the tiles of no shape fit shared memory")
+    return min(fitting, key=cost)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
 
 
 @functools.cache
@@ -581,13 +608,13 @@ def attend(
     q: str = "q",
     k: str = "k",
     table_type: Any = FLOATS,
-    *,
-    shape: Shape,
+    shape: Shape | None = None,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
+    shape = shape or choose(problem)
     held = shape.cluster * shape.width
     require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)

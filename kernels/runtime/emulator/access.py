@@ -394,13 +394,21 @@ class MemoryUnit:
             self._write_shared(row, threads, offsets, positions, values)
 
     def _write_shared(
-        self, row: Row, threads: np.ndarray, offsets: np.ndarray, positions: np.ndarray, values: np.ndarray
+        self,
+        row: Row,
+        threads: np.ndarray,
+        offsets: np.ndarray,
+        positions: np.ndarray,
+        values: np.ndarray,
+        writer: np.ndarray | None = None,
     ) -> None:
+        """Store for `threads`; `writer` goes on record in their place."""
         shared = row.shared
         width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
         granules, owners = self._granules(positions, threads, width)
         changed = self._changed(shared.data, granules, values)
-        racing = shared.shadow.write(granules, owners, changed, None)
+        recorded = None if writer is None else self._granules(positions, writer, width)[1]
+        racing = shared.shadow.write(granules, owners, changed, None, writer=recorded)
         if racing is not None:
             self._report_shared(row, granules, owners, racing)
         lost = self._put(shared.data, positions // width, values)
@@ -518,6 +526,50 @@ class MemoryUnit:
                 stay = ~landing
                 kept.append((lanes[stay], group[stay], offsets[stay], positions[stay], data[stay]))
         row.copies[:] = kept
+
+    # --- mbarriers ----------------------------------------------------------------------------------
+
+    def place_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """Where in the batch's memory barriers are made; that is a write."""
+        offsets, positions = self._shared(row, lanes, addresses, 8, False, count=False)
+        self._write_shared(row, row.threads[lanes], offsets, positions, np.zeros((len(lanes), 2), np.uint32))
+        return positions
+
+    def find_barriers(
+        self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Slots and positions of the barriers at these addresses; where there is none, the launch ends."""
+        offsets, positions = self._shared(row, lanes, addresses, 8, distributed, count=False)
+        slots = row.barriers.slot_at[positions // 8]
+        if (slots < 0).any():
+            self._abort("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
+        return slots, positions
+
+    def use_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
+        """Slots of barriers that these lanes use: atomically, but not before they were made nor while they are."""
+        slots, positions = self.find_barriers(row, lanes, addresses, distributed)
+        granules, owners = self._granules(positions, row.threads[lanes], 8)
+        racing = row.shared.shadow.read(granules, owners)
+        if racing is not None:
+            self._report_shared(row, granules, owners, racing)
+        return slots
+
+    def store_async(
+        self,
+        row: Row,
+        lanes: np.ndarray,
+        addresses: np.ndarray,
+        values: np.ndarray,
+        blocks: np.ndarray,
+        agents: np.ndarray,
+    ) -> None:
+        """Store to the shared memory of `blocks` of the batch, where the barriers lie, in the name of `agents`."""
+        width = values.itemsize * values.shape[1]
+        offsets, positions = self._shared(row, lanes, addresses, width, True)
+        elsewhere = positions // row.shared.stride != blocks
+        if elsewhere.any():
+            self._abort("out_of_bounds", "shared", offsets, row.threads[lanes], elsewhere)
+        self._write_shared(row, row.threads[lanes], offsets, positions, values, agents)
 
     # --- generic addresses --------------------------------------------------------------------------
 

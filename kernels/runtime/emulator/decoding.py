@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from .execute import Row
     from .module import Module
 
-PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT = range(6)
+PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT = range(7)
 
 F32, U32 = np.float32, np.uint32
 U32_TYPE = np.dtype(U32)
 Mask = Any
 Step = Callable[["Row", Mask], None]
+Blocked = Callable[["Row", Mask], "np.ndarray | None"]
 Decoder = Callable[["Decoding"], Step | None]
 DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
 ROUNDINGS = "rn rz rm rp"
@@ -34,7 +35,10 @@ BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
-    """Register the decoder of some opcodes with the modifiers it understands (types are always allowed)."""
+    """Register the decoder of some opcodes with the modifiers it understands (types are always allowed).
+
+    An opcode may include its first modifier, where that makes another instruction of it.
+    """
 
     def register(decoder: Decoder) -> Decoder:
         for name in names.split():
@@ -46,7 +50,10 @@ def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
 
 @dataclass
 class Instruction:
-    """One decoded instruction. `step(row, mask)` does it; `members` is the slot of a warp instruction's member mask."""
+    """One decoded instruction. `step(row, mask)` does it; `members` is the slot of a warp instruction's member mask.
+
+    `blocked(row, mask)`, of one that waits for an mbarrier, tells which barrier each lane waits for, None for no lane.
+    """
 
     text: str
     opcode: str
@@ -57,6 +64,7 @@ class Instruction:
     negated: bool = False
     target: int = -1
     members: int = -1
+    blocked: Blocked = lambda row, mask: None
 
 
 class Decoding:
@@ -70,6 +78,7 @@ class Decoding:
         self.flags = {part for part in self.modifiers if part not in WIDTHS}
         self.kind = PLAIN
         self.target = self.members = -1
+        self.blocked: Blocked = lambda row, mask: None
 
     @property
     def type(self) -> str:
@@ -162,9 +171,11 @@ def decode(module: Module, statement: Statement, index: int) -> Instruction:
     """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
     decoding = Decoding(module, statement, index)
     head = decoding.head
-    if head not in DECODERS:
+    whole = ".".join(statement.parts[:2])
+    name = whole if whole in DECODERS else head
+    if name not in DECODERS:
         raise UnknownInstruction(f"opcode {statement.opcode} in '{statement.text}'")
-    decoder, allowed = DECODERS[head]
+    decoder, allowed = DECODERS[name]
     strange = {flag for flag in decoding.flags - allowed if not flag.startswith(("L1::", "L2::"))}
     if strange:
         raise decoding.unknown(f"modifier {', '.join(sorted(strange))}")
@@ -187,6 +198,7 @@ def decode(module: Module, statement: Statement, index: int) -> Instruction:
         statement.negated,
         decoding.target,
         decoding.members,
+        decoding.blocked,
     )
 
 
@@ -207,7 +219,7 @@ def _counter(d: Decoding) -> str:
         return head
     if head == "wgmma":
         return "wgmma" if "mma_async" in d.flags else "other"
-    if head in ("bar", "barrier"):
+    if head in ("bar", "barrier", "mbarrier"):
         return "barrier"
     if head in ("bra", "ret", "exit"):
         return "control"

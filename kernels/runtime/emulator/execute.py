@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from .access import LaunchAborted, MemoryUnit
-from .decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PLAIN, Mask
+from .decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, Mask
+from .mbarriers import Barriers
 from .memory import Memory, Order, Shadow, SharedMemory
 from .module import Module
 from .ptx import numpy_type
@@ -25,6 +26,7 @@ SCHEDULES = ("random", "in step")
 ENDLESS = 20_000_000  # straight lines of code in a launch: hours, where the longest kernel takes seconds
 BATCH_LANES = 1 << 15
 BATCH_REGISTER_BYTES = 1 << 28
+BATCH_READERS = 1 << 26  # granules times warps, where the latest reader of each granule in each warp is kept
 
 Grid = Sequence[int | np.integer] | int
 
@@ -52,6 +54,7 @@ class Row:
         stride = -(-batch.module.source.local_bytes // 16) * 16
         self.local = np.full(self.size * stride, 0xFF, np.uint8)
         self.local_base = np.arange(self.size) * stride
+        self.barriers: Any = batch.barriers
         self.groups: dict[int, Mask] = {0: True if live.all() else live.copy()}
         self.parked: dict[int, Mask] = {}
         self.waiting: dict[int, Mask] = {}
@@ -86,6 +89,7 @@ class Batch:
         bytes_shared = len(blocks) * SharedMemory.stride_for(size)
         scope = "cluster" if launch.cluster > 1 and self.module.uses_cluster else "block"
         self.shared = SharedMemory(len(blocks), size, Shadow(bytes_shared // granule, self.order, scope), granule)
+        self.barriers = Barriers(self.shared, self.order, self.codes) if self.module.uses_mbarriers else None
         self.clusters = np.unique(blocks // launch.cluster)
         self.completed = np.zeros(len(blocks) // launch.cluster, np.int64)
         self.rows = list(self._rows())
@@ -268,6 +272,16 @@ class Batch:
                     self._exit(row, on)
                     rest = [] if on is mask else [(pc + 1, mask & ~on if mask is not True else ~on)]
                     return self._after(pc, rest, threads, warps)
+                elif kind == PHASE_WAIT:
+                    waited = instruction.blocked(row, mask)
+                    if waited is None:
+                        instruction.step(row, mask)
+                        pc += 1
+                        continue
+                    waits = waited >= 0
+                    row.waiting[pc] = join(row.waiting[pc], waits) if pc in row.waiting else waits
+                    ready = ~waits if mask is True else mask & ~waits
+                    return [(pc, ready)] if ready.any() else []
                 elif kind == CLUSTER_WAIT and self._passes(row, on):
                     pc += 1
                 else:
@@ -316,7 +330,7 @@ class Batch:
 
     def _release(self) -> None:
         """Let go all blocks and clusters whose barrier is complete; break up those that can never be."""
-        if not any(row.waiting for row in self.rows):
+        if not any(row.waiting for row in self.rows) or self._release_phases():
             return
         first = next(iter(self.rows[0].waiting), -1)
         if (
@@ -329,6 +343,45 @@ class Batch:
                 row.groups, row.waiting = {first + 1: True}, {}
             return
         self._release_some()
+
+    def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
+        """(row, pc, who waits there, the barriers they still wait for) at every wait for an mbarrier."""
+        for row in self.rows:
+            for pc, mask in list(row.waiting.items()):
+                if self.code[pc].kind == PHASE_WAIT:
+                    yield row, pc, mask, self.code[pc].blocked(row, mask)
+
+    def _release_phases(self) -> bool:
+        """Let go who waits for a phase of an mbarrier that has completed since; whether there were any."""
+        if self.barriers is None:
+            return False
+        some = False
+        for row, pc, mask, waited in self._phase_waits():
+            ready = mask if waited is None else waited < 0 if mask is True else mask & (waited < 0)
+            if ready is not True and not ready.any():
+                continue
+            some = True
+            ready = True if ready is True or ready.all() else ready
+            row.groups[pc] = join(row.groups[pc], ready) if pc in row.groups else ready
+            del row.waiting[pc]
+            if waited is not None:
+                row.waiting[pc] = waited >= 0
+        return some
+
+    def _end_deadlock(self) -> None:
+        """Nobody can go on: end the launch where some wait for an mbarrier."""
+        dead = False
+        for row, pc, _, waited in self._phase_waits():
+            assert waited is not None
+            for slot in np.unique(waited[waited >= 0]):
+                dead = True
+                lanes = np.flatnonzero(waited == slot)
+                place = self.unit.shared_place(int(row.barriers.position[slot] % self.shared.stride))
+                self.unit.current = pc
+                place = f"mbarrier in '{place}', {row.barriers.lacking(slot)}"
+                self.unit.found("deadlock", "", place, row.threads[lanes[0]], len(lanes))
+        if dead:
+            raise LaunchAborted
 
     def _release_some(self) -> None:
         blocks, cluster = len(self.blocks), self.launch.cluster
@@ -365,6 +418,7 @@ class Batch:
             self.completed[ready] += 1
 
         if not (released.any() or divergent.any() or ready.any() or late.any()):
+            self._end_deadlock()
             divergent = some | (waiting.repeat(cluster) & at_cluster.any(axis=(0, 2)))
             ready = waiting
         for pc in np.unique(at[:, divergent][at[:, divergent] >= 0])[:1]:
@@ -421,7 +475,7 @@ class Launch:
         self.rng = np.random.default_rng(seed)
         self.schedule = schedule
         self.lines = 0
-        self.order = Order(math.prod(self.grid), self.warps, cluster)
+        self.order = Order(math.prod(self.grid), self.warps, cluster, module.uses_mbarriers)
         written = {a for p, a in self.args.items() if isinstance(a, str) and p in module.stored_params}
         self.unit = MemoryUnit(module, memory, self.order, written, place_of, self.rng)
         size = len(module.instructions) + 1
@@ -453,6 +507,9 @@ class Launch:
     def run(self, blocks: np.ndarray) -> LaunchReport:
         per_block = max(self.warps * 32, 1)
         count = min(BATCH_LANES // per_block, BATCH_REGISTER_BYTES // (per_block * max(self.module.register_bytes, 1)))
+        if self.module.uses_mbarriers:
+            size = self.module.source.static_bytes + self.shared_bytes
+            count = min(count, BATCH_READERS // (self.warps * (size // self.module.granule + 1)))
         count = max(count // self.cluster, 1) * self.cluster
         with np.errstate(all="ignore"):
             try:

@@ -9,6 +9,9 @@ For every granule the shadow keeps the last writer, the latest reader, and for e
 reader outside the unit of the latest reader. That is enough to decide exactly whether any earlier
 reader is unordered with a writer: where the latest reader shares the writer's unit and is ordered,
 only readers outside that unit can be unordered, and the latest of them decides.
+
+Kernels with mbarriers need more, as these order single warps: a clock for every warp (`Clocks`), and of every
+granule the latest reader in each warp of a block.
 """
 
 from __future__ import annotations
@@ -34,19 +37,84 @@ def bits_for(count: int) -> int:
     return max(count - 1, 0).bit_length()
 
 
-class Order:
-    """Step counter and the last barrier of every warp, block and cluster of one launch."""
+class Clocks:
+    """What each warp knows of the others: `latest[w, u]` is the first step of warp u that w is not ordered behind.
 
-    def __init__(self, blocks: int, warps: int, cluster: int) -> None:
+    u counts the warps of the cluster. Behind a block's warps come `AGENTS` more that stand for its mbarriers: each does
+    the asynchronous stores that count at its barrier. These have happened for those who know of the completed phase,
+    and for nobody else: not for the warp that issued them, and no other barrier waits for them.
+    """
+
+    AGENTS = 8  # barriers of a block that are told apart
+
+    def __init__(self, order: Order, warps: int) -> None:
+        self.order, self.warps = order, warps
+        self.per_block = 1 << order.block_shift - 5
+        self.per_cluster = 1 << order.cluster_shift - 5
+        self.latest = np.zeros((len(order.warp_sync), self.per_cluster), I64)
+        self.fenced = np.zeros_like(self.latest)  # what the warp knew at its last proxy fence
+        self.fenced_at = np.zeros(len(self.latest), I64)
+
+    def agent(self, block: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """The thread code that stands for a barrier, the `number`-th of the block with that code."""
+        return (block << self.order.block_shift) | (self.warps + number % self.AGENTS) << 5
+
+    def is_agent(self, threads: np.ndarray) -> np.ndarray:
+        return (threads >> 5) % self.per_block >= self.warps
+
+    def column(self, threads: np.ndarray) -> np.ndarray:
+        return (threads >> 5) % self.per_cluster
+
+    def of(self, known: np.ndarray, other: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """`known`, which is `latest` or `fenced`, of the warps of `threads` about those of `other`."""
+        near = (other ^ threads) >> self.order.cluster_shift == 0
+        return np.where(near, known[threads >> 5, self.column(other)], 0)
+
+    def at_send(self, warps: np.ndarray) -> np.ndarray:
+        """What somebody who hears from these warps now gets to know: all they did and knew, one row each."""
+        rows = self.latest[warps].copy()
+        rows[np.arange(len(warps)), warps % self.per_cluster] = self.order.now + 1 << 32
+        return rows
+
+    def learn(self, warps: np.ndarray, rows: np.ndarray) -> None:
+        join(self.latest, warps, rows)
+
+    def sync(self, units: np.ndarray, size: int) -> None:
+        """All warps of each unit of `size` blocks get to know what any of them did and knew."""
+        warps = size * self.per_block
+        by_unit = self.latest.reshape(-1, warps, self.per_cluster)
+        known = by_unit[units].max(axis=1)
+        members = units[:, None] * warps + np.arange(warps)[None, np.arange(warps) % self.per_block < self.warps]
+        known[np.arange(len(units))[:, None], members % self.per_cluster] = self.order.now << 32
+        by_unit[units] = known[:, None]
+
+    def fence(self, threads: np.ndarray) -> None:
+        warps = threads >> 5
+        self.fenced[warps] = self.latest[warps]
+        self.fenced_at[warps] = self.order.now << 32
+
+
+def join(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+    """table[place] = max(table[place], row) for each; places may repeat."""
+    order = np.argsort(places, kind="stable")
+    unique, first = np.unique(places[order], return_index=True)
+    table[unique] = np.maximum(table[unique], np.maximum.reduceat(rows[order], first, axis=0))
+
+
+class Order:
+    """Step counter and the last barrier of every warp, block and cluster of one launch; `clocks` for mbarriers."""
+
+    def __init__(self, blocks: int, warps: int, cluster: int, mbarriers: bool = False) -> None:
         self.cluster = cluster
         self.rank_bits = bits_for(cluster)
-        self.block_shift = 5 + bits_for(warps)
+        self.block_shift = 5 + bits_for(warps + Clocks.AGENTS if mbarriers else warps)
         self.cluster_shift = self.block_shift + self.rank_bits
         codes = -(-blocks // cluster) << self.rank_bits
-        self.warp_sync = np.zeros(codes << bits_for(warps), I64)
+        self.warp_sync = np.zeros(codes << self.block_shift - 5, I64)
         self.block_sync = np.zeros(codes, I64)
         self.cluster_sync = np.zeros(codes >> self.rank_bits, I64)
         self.proxy_fence: np.ndarray | None = None
+        self.clocks = Clocks(self, warps) if mbarriers else None
         self.now = 1
         self.trace = array("i", [-1, -1])  # instruction index of each stamp
 
@@ -69,10 +137,14 @@ class Order:
     def sync_blocks(self, blocks: np.ndarray) -> None:
         self.block_sync[blocks] = self.now << 32
         self.warp_sync.reshape(len(self.block_sync), -1)[blocks] = self.now << 32
+        if self.clocks is not None:
+            self.clocks.sync(blocks, 1)
 
     def sync_clusters(self, clusters: np.ndarray) -> None:
         self.cluster_sync[clusters] = self.now << 32
         self.sync_blocks((clusters[:, None] << self.rank_bits | np.arange(1 << self.rank_bits)).ravel())
+        if self.clocks is not None:
+            self.clocks.sync(clusters, 1 << self.rank_bits)
 
     def fence_proxy(self, threads: np.ndarray) -> None:
         """From here on the asynchronous proxy sees what these threads wrote, and what a barrier let them know of."""
@@ -82,6 +154,8 @@ class Order:
         self.proxy_fence[1, threads] = self.warp_sync[threads >> 5]
         self.proxy_fence[2, threads] = self.block_sync[threads >> self.block_shift]
         self.proxy_fence[3, threads] = self.cluster_sync[threads >> self.cluster_shift]
+        if self.clocks is not None:
+            self.clocks.fence(threads)
 
     def unfenced(self, writers: np.ndarray, threads: np.ndarray) -> np.ndarray:
         """Which writes neither their thread, after them, nor the reading one, behind a barrier, has fenced."""
@@ -90,7 +164,12 @@ class Order:
         other = writers & THREAD
         apart = other ^ threads
         unit = sum((apart >> shift != 0).astype(int) for shift in (0, 5, self.block_shift))
-        return (writers != 0) & (writers >= self.proxy_fence[0, other]) & (writers >= self.proxy_fence[unit, threads])
+        fenced = (writers < self.proxy_fence[0, other]) | (writers < self.proxy_fence[unit, threads])
+        if self.clocks is not None:
+            known = writers < self.clocks.of(self.clocks.fenced, other, threads)
+            known &= self.proxy_fence[0, threads] >= self.clocks.fenced_at[threads >> 5]
+            fenced = known | fenced & ~self.clocks.is_agent(other)
+        return (writers != 0) & ~fenced
 
     def unordered(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
         """Which earlier accesses no barrier separates from an access by `threads` now."""
@@ -101,6 +180,9 @@ class Order:
             np.where(apart >> 5 == 0, self.warp_sync[threads >> 5], self.block_sync[threads >> self.block_shift]),
             np.where(apart >> self.cluster_shift == 0, self.cluster_sync[threads >> self.cluster_shift], 0),
         )
+        if self.clocks is not None:
+            known = self.clocks.of(self.clocks.latest, other, threads)
+            since = np.where(self.clocks.is_agent(other), known, np.maximum(since, known))
         return (entries != 0) & (apart != 0) & (entries >= since)
 
 
@@ -115,14 +197,20 @@ class Shadow:
         units = [0, 5, order.block_shift, order.cluster_shift]
         count = {"block": 2, "cluster": 3, "grid": 3 if order.cluster == 1 else 4}[scope]
         self.outside = [(unit, np.zeros(granules, I64)) for unit in units[:count]]
+        clocks = order.clocks if scope != "grid" else None
+        self.by_warp = np.zeros((clocks.warps, granules), I64) if clocks else None
 
     def _old(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
         """A cheap test: which entries lie before the last barrier of all who share this memory."""
         if self.scope == "grid":
             return entries == 0
         if self.scope == "cluster":
-            return entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
-        return entries < self.order.block_sync[threads >> self.order.block_shift]
+            old = entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
+        else:
+            old = entries < self.order.block_sync[threads >> self.order.block_shift]
+        if self.order.clocks is not None:
+            old &= (entries == 0) | ~self.order.clocks.is_agent(entries & THREAD)
+        return old
 
     def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
         """Whether all entries are old or the threads' own."""
@@ -142,6 +230,8 @@ class Shadow:
                 moved = (apart >> unit != 0) & (previous != 0)
                 latest[granules[moved]] = previous[moved]
         self.reader[granules] = stamps
+        if self.by_warp is not None:
+            self.by_warp[self._warp(threads), granules] = stamps
         winners = self.reader[granules]
         lost = np.flatnonzero(winners != stamps)
         if len(lost):
@@ -151,6 +241,9 @@ class Shadow:
                 latest[granules[differ]] = stamps[differ]
         return racing
 
+    def _warp(self, threads: np.ndarray) -> np.ndarray:
+        return (threads >> 5) % (1 << self.order.block_shift - 5)
+
     def write(
         self,
         granules: np.ndarray,
@@ -158,12 +251,13 @@ class Shadow:
         changed: np.ndarray,
         atomic: np.ndarray | None,
         record: bool = True,
+        writer: np.ndarray | None = None,
     ) -> np.ndarray | None:
         """Record writes. Returns racing earlier accesses (0 where there is none), or None.
 
         `changed` says where the value differs from the old one: equal values do not race. `atomic` is
         None for plain stores, else it says of every instruction of the module whether it is atomic.
-        `record=False` only checks.
+        `record=False` only checks. `writer` goes on record in place of `threads`.
         """
         writers = self.writer[granules]
         racing = None
@@ -175,10 +269,11 @@ class Shadow:
         readers = self.reader[granules]
         if not self._old(readers, threads).all():  # where the latest reader is the writer itself, others may race
             racing = np.zeros_like(readers) if racing is None else racing
-            for entries in (readers, *(latest[granules] for _, latest in self.outside)):
+            others = [latest for _, latest in self.outside] + list(self.by_warp if self.by_warp is not None else ())
+            for entries in (readers, *(latest[granules] for latest in others)):
                 racing = np.where(self.order.unordered(entries, threads) & (racing == 0), entries, racing)
         if record:
-            self.writer[granules] = threads | (self.order.now << 32)
+            self.writer[granules] = (threads if writer is None else writer) | (self.order.now << 32)
         return racing
 
 

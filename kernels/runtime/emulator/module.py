@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import scalar, transfers, warpgroups, warps  # noqa: F401  (they register their opcodes)
+from . import mbarriers, scalar, transfers, warpgroups, warps  # noqa: F401  (they register their opcodes)
 from .decoding import Instruction, decode
 from .ptx import WIDTHS, Source, Statement, numpy_type, parse_number, parse_source
 from .report import UnknownInstruction
@@ -52,6 +52,7 @@ class Module:
             self.instructions.append(decode(self, statement, index))
         self.is_atomic = np.array([i.opcode.startswith(("atom.", "red.")) for i in self.instructions] + [False])
         self.uses_cluster = any("cluster" in i.opcode or i.opcode.startswith("mapa") for i in self.instructions)
+        self.uses_mbarriers = any(i.opcode.startswith(("mbarrier.", "st.async.")) for i in self.instructions)
         self.stored_params = _stored_params(source)
         self.register_bytes = sum(
             max(width, 1) for width in {n: source.registers[n] for k, n, *_ in self.slots if k == "register"}.values()

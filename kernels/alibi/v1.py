@@ -1,0 +1,46 @@
+"""ALiBi V1: a bias by distance, added to the scores inside the V8 core.
+
+Change from attention_v8: each score gets -slope * |query position - key position|; Q and K stay as they are.
+
+Source: beyond the documents, which name it as future work.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from ..log import attention_buffers
+from ..reference import alibi_slopes, require_table
+from ..v8 import Embedding, attend, require_problem
+from ..version import Buffer, Plan, Problem, register
+
+
+@cuda.jit(device=True)
+def by_distance(slopes, head, distance):
+    return -slopes[head] * abs(float32(int32(distance)))
+
+
+ALIBI = Embedding("alibi", None, None, None, query=False, keys=False, bias=by_distance)
+
+
+def _slopes(batch: int, heads: int) -> np.ndarray:
+    return np.tile(alibi_slopes(heads), batch).astype(np.float32)
+
+
+@register(
+    family="alibi",
+    title="Bias over a cluster",
+    parent="attention_v8",
+    source="beyond the documents",
+    change="a bias by distance on the scores",
+    beyond=True,
+)
+def alibi_v1(problem: Problem) -> Plan:
+    """Plan float32 attention with linear biases. Raises: Unsupported."""
+    require_problem(problem, "alibi")
+    require_table(problem)
+    slopes = Buffer((problem.batch * problem.heads,), init=partial(_slopes, problem.batch, problem.heads))
+    return Plan(problem, attention_buffers(problem, slopes=slopes), (attend(problem, ALIBI, "slopes"),))

@@ -1,0 +1,63 @@
+"""Attention on the V8 core with rows of a table added to Q and K, each at its position, on the way."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numba import cuda, float32, uint32
+
+from ..device.half import HALVES
+from ..device.table import WORDS, load_float8, load_floats, load_halves
+from ..device.vector import make_float4
+from ..log import FLOATS, attention_buffers
+from ..reference import require_table, stored_table
+from ..v8 import Embedding, attend
+from ..version import Buffer, Plan, Problem
+
+
+@cuda.jit(device=True)
+def nothing(table, dim):
+    return float32(0.0), float32(0.0)
+
+
+def rows_by(load: Any) -> Any:
+    """A function that loads 4 dims of the row of a position."""
+
+    @cuda.jit(device=True)
+    def row(table, position, dim, a, b, hdim):
+        x = load(table, uint32(uint32(position) * hdim + dim))
+        return x.x, x.y, x.z, x.w
+
+    return row
+
+
+@cuda.jit(device=True)
+def added(x, s, t, u, v):
+    return make_float4(x.x + s, x.y + t, x.z + u, x.w + v)
+
+
+# By the table's dtype: what the kernel does, the type of its pointer, and the dtype of the buffer.
+TABLES: dict[str, tuple[Embedding, Any, str]] = {
+    "float32": (Embedding("table_float32", nothing, rows_by(load_floats), added), FLOATS, "float32"),
+    "float16": (Embedding("table_float16", nothing, rows_by(load_halves), added), HALVES, "float16"),
+    "float8": (Embedding("table_float8", nothing, rows_by(load_float8), added), WORDS, "uint8"),
+}
+
+
+def _contents(problem: Problem) -> np.ndarray:
+    """The problem's table, float8 as bits."""
+    table = stored_table(problem)
+    return (table.view(torch.uint8) if problem.table == "float8" else table).numpy()
+
+
+def add_rows(problem: Problem) -> Plan:
+    """Plan attention with the problem's table. Raises: Unsupported where the family has no such table."""
+    require_table(problem)
+    embedding, pointer, dtype = TABLES[problem.table]
+    positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
+    table = Buffer((positions, problem.hdim), dtype, partial(_contents, problem))
+    buffers = attention_buffers(problem, table=table)
+    return Plan(problem, buffers, (attend(problem, embedding, "table", problem.hdim, table_type=pointer),))

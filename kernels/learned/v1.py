@@ -1,0 +1,26 @@
+"""Learned V1: rows of a learned table, added to Q and K inside the V8 core.
+
+Change from sinusoidal_v6: what is added comes from a table and not from sines; the core is the same.
+
+Source: beyond the documents, which name it as future work.
+"""
+
+from __future__ import annotations
+
+from ..v8 import require_problem
+from ..version import Plan, Problem, register
+from .table import add_rows
+
+
+@register(
+    family="learned",
+    title="Full fusion over a cluster",
+    parent="sinusoidal_v6",
+    source="beyond the documents",
+    change="rows of a table of float32, halves or float8 in place of sines",
+    beyond=True,
+)
+def learned_v1(problem: Problem) -> Plan:
+    """Plan float32 attention with a learned table, of the problem's `table`. Raises: Unsupported."""
+    require_problem(problem, "learned")
+    return add_rows(problem)

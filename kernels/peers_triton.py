@@ -1,0 +1,144 @@
+"""Fused attention in Triton, in the style of Triton's own tutorial, with or without RoPE inside the kernel.
+
+The kernel is in triton_kernels.py. Of a few tile sizes for a head dim the fastest on the problem at hand is used, as
+`triton.autotune` finds it on the first call and remembers it on disk. Float32 products are three TF32 products each
+("tf32x3") or FFMA instructions ("ieee"); never one TF32 product, Triton's default.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from .log import attention_buffers, require
+from .peers import Attention, Tables, require_positions, require_tile, rope_tables
+from .triton_kernels import attend, triton
+from .version import Plan, Problem, Unsupported, register
+
+# For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. More keys or stages do not fit, or spill.
+TILES = {
+    128: (
+        (16, 32, 4, 2),
+        (16, 32, 8, 1),
+        (32, 32, 8, 1),
+        (32, 32, 8, 2),
+        (64, 32, 4, 2),
+        (64, 32, 8, 2),
+        (128, 32, 8, 2),
+    ),
+    256: ((16, 16, 4, 2), (16, 16, 8, 1), (16, 32, 8, 1), (16, 32, 8, 2), (32, 32, 8, 1), (64, 16, 8, 2)),
+    512: ((16, 16, 4, 2), (16, 16, 8, 1), (16, 16, 8, 2), (16, 16, 16, 1), (32, 16, 16, 1)),
+    1024: ((16, 16, 8, 1), (16, 16, 16, 1)),
+}
+MOST_KEYS = 32  # the largest BLOCK_N
+TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "ROPE", "CAUSAL", "MASKED", "PRECISION")
+TUNING_MS = 2
+
+
+def arguments(
+    problem: Problem, precision: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables | None
+) -> tuple[tuple[Any, ...], dict[str, Any], torch.Tensor]:
+    """Positional arguments and constants of `attend`, and the tensor that it fills."""
+    out = torch.empty_like(q)
+    arrays = (q, k, v, out, *(tables or (None,) * 4))
+    numbers = (
+        problem.rotary_dim // 2 if tables else 0,
+        problem.heads // problem.kv_heads,
+        problem.batch * problem.heads,
+        problem.seq_q,
+        problem.seq_k,
+        problem.q_offset,
+        problem.softmax_scale * math.log2(math.e),
+    )
+    constants = {
+        "HDIM": problem.hdim,
+        "ROPE": tables is not None,
+        "CAUSAL": problem.causal,
+        "MASKED": problem.causal or problem.seq_k % MOST_KEYS != 0,
+        "PRECISION": precision,
+    }
+    return (*arrays, *numbers), constants, out
+
+
+@functools.cache
+def _tuned(hdim: int) -> Any:
+    """`attend` over the tiles of a head dim. Raises: Unsupported where there is no Triton."""
+    require(triton is not None, "Triton is not installed; PyTorch's builds for CUDA bring it")
+    from triton.testing import do_bench_cudagraph
+
+    tiles = TILES[min(size for size in TILES if size >= hdim)]
+    return triton.autotune(
+        [
+            triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
+            for m, n, warps, stages in tiles
+        ],
+        key=TUNED_BY,
+        do_bench=functools.partial(do_bench_cudagraph, rep=TUNING_MS),
+        cache_results=True,
+    )(attend)
+
+
+def _attention(problem: Problem, precision: str, tables: Callable[[torch.Tensor], Tables] | None) -> Attention:
+    ready = False
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        nonlocal ready
+        tuned = _tuned(problem.hdim)
+        values, constants, out = arguments(problem, precision, q, k, v, tables(q) if tables else None)
+
+        def grid(tile: dict[str, int]) -> tuple[int, int]:
+            return triton.cdiv(problem.seq_q, tile["BLOCK_M"]), problem.batch * problem.heads
+
+        try:
+            if not ready:  # compile all tiles at once: one after the other they take as many times longer
+                with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
+                    tuned.warmup(*values, grid=grid, **constants)
+                ready = True
+            tuned[grid](*values, **constants)
+        except triton.TritonError as error:
+            raise Unsupported(f"Triton: {str(error).splitlines()[0]}") from error
+        return out
+
+    return call
+
+
+def _plan(problem: Problem, family: str, precision: str) -> Plan:
+    require(problem.family == family, f"family is {problem.family}; this peer takes {family}")
+    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this peer takes float32")
+    require(
+        problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0,
+        f"hdim is {problem.hdim}; a Triton tile takes a power of two, 16 or more",
+    )
+    require_tile(problem)
+    require_positions(problem)
+    tables = rope_tables(problem) if family == "rope" else None
+    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision, tables))
+
+
+@register(family="attention", title="Triton fused attention, 3xTF32", source="Triton", beyond=True)
+def triton_attention(problem: Problem) -> Plan:
+    """Plan float32 attention by a Triton kernel. Raises: Unsupported."""
+    return _plan(problem, "attention", "tf32x3")
+
+
+@register(family="attention", title="Triton fused attention, FFMA", source="Triton", beyond=True)
+def triton_attention_ieee(problem: Problem) -> Plan:
+    """Plan float32 attention by a Triton kernel without tensor cores. Raises: Unsupported."""
+    return _plan(problem, "attention", "ieee")
+
+
+@register(family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True)
+def triton_rope(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention by a Triton kernel that rotates what it loads. Raises: Unsupported."""
+    return _plan(problem, "rope", "tf32x3")
+
+
+@register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True)
+def triton_rope_ieee(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention by a Triton kernel without tensor cores. Raises: Unsupported."""
+    return _plan(problem, "rope", "ieee")

@@ -1,0 +1,30 @@
+"""RoPE V8 on mma.sync: the same fusion, multiplied by warps and not by warpgroups.
+
+Change from rope_v8: the core of kernels/v8/mma.py for every problem. It runs on every GPU that has clusters, where
+that of kernels/v8/wgmma.py runs on compute capability 9.0 alone.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from ..log import attention_buffers
+from ..v8 import mma, require_problem
+from ..version import Plan, Problem, register
+from .v8 import ROPE, inverse_frequencies
+
+
+@register(
+    family="rope",
+    title="Full fusion over a cluster, by warps",
+    parent="rope_v8",
+    baseline="rope_v8",
+    source="beyond the documents",
+    change="mma.sync of single warps in place of wgmma",
+    beyond=True,
+)
+def rope_v8_mma(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+    require_problem(problem, "rope")
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim))
+    return Plan(problem, buffers, (mma.attend(problem, ROPE, "inv_freq", problem.rotary_dim),))

@@ -1,0 +1,31 @@
+"""RoPE V8 for every GPU: full fusion in plain float32 arithmetic.
+
+Change from rope_v8: the core of kernels/v8/portable.py in place of clusters and tensor cores; a block walks the whole
+head dim of its tile of queries.
+
+Source: beyond the documents.
+"""
+
+from __future__ import annotations
+
+from ..log import attention_buffers
+from ..v8 import require_problem
+from ..v8.portable import attend
+from ..version import Plan, Problem, register
+from .v8 import ROPE, inverse_frequencies
+
+
+@register(
+    family="rope",
+    title="Full fusion on every GPU",
+    parent="rope_v8",
+    baseline="rope_separate",
+    source="beyond the documents",
+    change="no cluster and no tensor cores: a block streams K and V through registers, K is rotated once a query tile",
+    beyond=True,
+)
+def rope_v8_portable(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported."""
+    require_problem(problem, "rope")
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim))
+    return Plan(problem, buffers, (attend(problem, ROPE, "inv_freq", problem.rotary_dim),))

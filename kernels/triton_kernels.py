@@ -1,0 +1,115 @@
+"""Fused attention in Triton, with or without RoPE, as a user would write it: a tile of queries walks the keys.
+
+A program keeps a tile of queries with the whole head dim and an online softmax. Keys are rotated as they are loaded,
+so each is rotated once per tile of queries. PyTorch's builds for CUDA bring Triton; without it these functions are
+plain Python that nobody calls.
+"""
+
+# mypy: allow-incomplete-defs
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = tl = None
+
+INTEGERS = ("group", "programs", "seq_q", "seq_k", "q_offset")
+
+
+def _jit(function: Callable) -> Any:
+    """Integers are not specialised: one binary serves every shape of a head dim."""
+    integers = [name for name in INTEGERS if name in function.__code__.co_varnames]
+    return function if triton is None else triton.jit(function, do_not_specialize=integers)
+
+
+@_jit
+def _rotated(x, cos, sin, rows, inside, pairs, ROWS: tl.constexpr, HDIM: tl.constexpr):
+    """x `[ROWS, HDIM]` with its first pairs (2i, 2i + 1) turned by the rows `rows` of cos and sin, `[seq, pairs]`."""
+    pair = tl.arange(0, HDIM // 2)[None, :]
+    turns = inside & (pair < pairs)
+    at = rows[:, None] * pairs + pair
+    c = tl.load(cos + at, mask=turns, other=1.0)
+    s = tl.load(sin + at, mask=turns, other=0.0)
+    even, odd = tl.split(tl.reshape(x, [ROWS, HDIM // 2, 2]))
+    return tl.reshape(tl.join(even * c - odd * s, even * s + odd * c), [ROWS, HDIM])
+
+
+@_jit
+def attend(
+    q,
+    k,
+    v,
+    out,
+    q_cos,
+    q_sin,
+    k_cos,
+    k_sin,
+    pairs,
+    group,
+    programs,
+    seq_q,
+    seq_k,
+    q_offset,
+    scale,
+    HDIM: tl.constexpr,
+    ROPE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Attention of BLOCK_M queries of one head.
+
+    q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous; with
+    ROPE cos and sin `[seq, pairs]` of the queries' and of the keys' positions. `scale` is the softmax's times
+    log2(e). If CAUSAL query i sees the keys up to q_offset + i. MASKED: some key of a tile may be out of sight.
+    `programs` is the size of the grid: a launch of another size is tuned anew.
+    """
+    tile, head = tl.program_id(0), tl.program_id(1)
+    kv_head = (head // group).to(tl.int64)  # through the batch, since heads are a multiple of group
+    query = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    dim = tl.arange(0, HDIM)[None, :]
+    inside = (query < seq_q)[:, None]
+    here = head.to(tl.int64) * seq_q * HDIM + query[:, None] * HDIM + dim
+    q_tile = tl.load(q + here, mask=inside, other=0.0)
+    if ROPE:
+        q_tile = _rotated(q_tile, q_cos, q_sin, query, inside, pairs, BLOCK_M, HDIM)
+    k += kv_head * seq_k * HDIM
+    v += kv_head * seq_k * HDIM
+
+    acc = tl.zeros([BLOCK_M, HDIM], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    end = seq_k
+    if CAUSAL:
+        end = tl.minimum(seq_k, q_offset + (tile + 1) * BLOCK_M)
+    for start in tl.range(0, end, BLOCK_N):
+        key = start + tl.arange(0, BLOCK_N)
+        at = key[:, None] * HDIM + dim
+        loaded = (key < seq_k)[:, None]
+        if MASKED:
+            k_tile = tl.load(k + at, mask=loaded, other=0.0)
+            v_tile = tl.load(v + at, mask=loaded, other=0.0)
+        else:
+            k_tile = tl.load(k + at)
+            v_tile = tl.load(v + at)
+        if ROPE:
+            k_tile = _rotated(k_tile, k_cos, k_sin, key, loaded, pairs, BLOCK_N, HDIM)
+        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        if MASKED:
+            visible = (key < seq_k)[None, :]
+            if CAUSAL:
+                visible = visible & (key[None, :] <= (query + q_offset)[:, None])
+            scores = tl.where(visible, scores, float("-inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query sees key 0
+        weights = tl.exp2(scores - new_max[:, None])
+        shrink = tl.exp2(row_max - new_max)
+        row_sum = row_sum * shrink + tl.sum(weights, 1)
+        acc = tl.dot(weights, v_tile, acc * shrink[:, None], input_precision=PRECISION)
+        row_max = new_max
+    tl.store(out + here, acc / row_sum[:, None], mask=inside)

@@ -1,0 +1,335 @@
+"""The model of when to fuse: on times made from a known law it finds the law, says what it is worth, and advises.
+
+No time here was measured: the law is the model's own form with other constants, and noise.
+"""
+
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernels.rope.hybrid_v8
+import kernels.rope.separate_v8
+import kernels.rope.v8  # noqa: F401 -- registers the versions of the map
+from analysis import cost_model, data, figures, tables
+from analysis.cost_model import FULL, HYBRID, NAIVE, SEPARATE, Card, Model, Point
+from analysis.data import DataError, append_rows, problem_columns
+from analysis.evidence import CEILINGS, Measured, today
+from analysis.studies import FUSIONS, STUDIES
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.check import supports
+
+NOISE = 0.02  # standard deviation of the logarithm of a time
+GPU = {
+    "name": "Test GPU",
+    "slug": "test-gpu",
+    "sms": 132,
+    "l2_bytes": 60_000_000,
+    "ceilings": {name: value for name, value in zip(CEILINGS, (4000.0, 8000.0, 60.0, 700.0, 0.5, 4.0))},
+}
+LOG_SHAPE = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
+
+
+def law(**factors: float) -> Model:
+    """A card on which every term costs another 0.5 to 2 times what the model guesses, or the factor given."""
+    card, draw = Card.of(GPU), random.Random(1)
+    guesses = [term.prior(GPU["ceilings"]) for term in cost_model.TERMS.values()]
+    drawn = [factors.get(name, math.exp(draw.uniform(-0.7, 0.7))) for name in cost_model.NAMES]
+    return Model(card, tuple(guess * factor for guess, factor in zip(guesses, drawn)), 3.0)
+
+
+def record(
+    folder: Path, us: Callable[[str, Problem], float], left_out: Callable[[str, Problem], bool], noise: float = NOISE
+) -> Measured:
+    """A complete run of the study in which a version takes `us`, with noise in each of five processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gpu.json").write_text(json.dumps(GPU))
+    words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
+    row = {"run": "1", "study": "map", "complete": True, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
+    append_rows(folder / "runs.csv", "runs", [{**dict.fromkeys((*words, "started_at", "finished_at"), "x"), **row}])
+    checks, timings = [], []
+    draw = random.Random(0)
+    for version, problem in STUDIES["map"].pairs():
+        if left_out(version.id, problem) or not supports(version, problem):
+            continue
+        mine = {"run": "1", "study": "map", "version": version.id, **problem_columns(problem), "measured_at": "1"}
+        mine |= {"source_hash": today(version.id), "status": "ok"}
+        found = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0}
+        checks += [{**mine, **found, "inputs": kind} for kind in ("uniform", "sharp")]
+        time = us(version.id, problem)
+        timings += [
+            {**mine, "process": i, "timer": "device_warm", "median_us": time * math.exp(draw.gauss(0, noise))}
+            for i in range(1, 6)
+        ]
+    append_rows(folder / "checks.csv", "checks", checks)
+    append_rows(folder / "timings.csv", "timings", timings)
+    return Measured.read(folder, "map")
+
+
+def none(version: str, problem: Problem) -> bool:
+    return False
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> cost_model.Judged:
+    return cost_model.judge(record(tmp_path_factory.mktemp("map") / "test-gpu", law().us, none))
+
+
+def test_the_grid_spans_what_it_says_and_stays_short() -> None:
+    study = STUDIES["map"]
+    assert len(set(study.problems)) == len(study.problems) >= 60
+    for name, low, high in (("seq_q", 1, 2048), ("seq_k", 16, 4096), ("hdim", 64, 4096), ("rotary_dim", 32, 4096)):
+        sizes = [getattr(problem, name) for problem in study.problems]
+        assert (min(sizes), max(sizes)) == (low, high), name
+    heads = [problem.batch * problem.heads for problem in study.problems]
+    assert (min(heads), max(heads)) == (1, 128)
+    timed = [(version, problem) for version, problem in study.pairs() if supports(version, problem)]
+    assert {version.id for version, _ in timed} == {*FUSIONS, NAIVE}
+    assert len(timed) * 5 * 0.28 < 6 * 60  # seconds: five processes
+    assert all(supports(VERSIONS[version], problem) for version in FUSIONS for problem in study.problems)
+    assert max(problem.flops for version, problem in timed if version.id == NAIVE) <= 4 * 2**30
+    assert {cost_model.regime(problem) for problem in study.problems} == set(cost_model.REGIMES)
+
+
+def test_the_fit_finds_the_law_on_problems_that_it_has_not_seen(judged: cost_model.Judged) -> None:
+    held = judged.points[judged.points["held_out"]]
+    # A time is the median of five noisy ones; three deviations of one are far above the median error of a true model.
+    assert cost_model.errors(held).median() < 100 * 3 * NOISE
+    truth = law()
+    for version in FUSIONS:
+        for problem in judged.held():
+            assert judged.model.us(version, problem) == pytest.approx(truth.us(version, problem), rel=0.25)
+
+
+def test_the_model_answers_better_than_any_constant(judged: cost_model.Judged) -> None:
+    found = cost_model.answers(judged).set_index("answer")
+    constants = found.drop(index="the model")
+    assert found["right"]["the model"] >= 90
+    assert found["right"]["the model"] > constants["right"].max()
+    assert found["lost"]["the model"] < constants["lost"].min()
+    assert (found["strictly"] <= found["right"]).all() and (found["lost"] <= found["worst"]).all()
+
+
+def test_a_problem_is_on_one_side_and_every_regime_on_both(judged: cost_model.Judged) -> None:
+    sides = judged.points.groupby("problem")["held_out"].nunique()
+    assert (sides == 1).all()
+    by_regime = judged.points.drop_duplicates("problem").groupby("regime")["held_out"].mean()
+    assert set(by_regime.index) == set(cost_model.REGIMES) and by_regime.between(0.2, 0.4).all()
+    order = list(STUDIES["map"].problems)
+    assert cost_model.held_out(order) == cost_model.held_out(reversed(order))
+
+
+def test_what_is_held_out_does_not_touch_the_fit(tmp_path: Path, judged: cost_model.Judged) -> None:
+    truth, held = law(), cost_model.held_out(STUDIES["map"].problems)
+    other = record(tmp_path / "test-gpu", lambda v, p: truth.us(v, p) * (3 if p in held else 1), none)
+    again = cost_model.judge(other)
+    # Noise is drawn in the same order: equal but for the digits that a CSV keeps.
+    assert again.model.costs == pytest.approx(judged.model.costs, rel=1e-3)
+    rows = again.points["held_out"]
+    assert cost_model.errors(again.points[rows]).median() > 60 > cost_model.errors(again.points[~rows]).median()
+    assert again.bars[1] > 2.5 > judged.bars[1]
+
+
+def test_a_tie_counts_as_right(tmp_path: Path) -> None:
+    us = {FULL: 10.0, HYBRID: 10.1, SEPARATE: 20.0, NAIVE: 90.0}
+    found = cost_model.judge(record(tmp_path / "test-gpu", lambda version, problem: us[version], none, noise=0))
+    for problem in found.held():
+        assert {FULL, HYBRID} <= found.winners(problem) and SEPARATE not in found.winners(problem)
+    rows = cost_model.answers(found).set_index("answer")
+    assert rows["right"]["always hybrid"] == 100 > rows["strictly"]["always hybrid"]
+    assert rows["right"]["always separate"] == 0
+    assert rows["lost"]["always separate"] == pytest.approx(100)
+
+
+def test_versions_that_were_not_timed_everywhere_are_left_out_of_the_answers(tmp_path: Path) -> None:
+    missing = set(STUDIES["map"].problems[::5])
+    found = cost_model.judge(record(tmp_path / "test-gpu", law().us, lambda v, p: v == HYBRID and p in missing))
+    assert set(found.problems) == set(STUDIES["map"].problems) - missing
+    assert len(cost_model.answers(found)) == 4
+
+
+def test_too_few_problems_are_one_clear_message(tmp_path: Path) -> None:
+    few = set(STUDIES["map"].problems[:6])
+    measured = record(tmp_path / "test-gpu", law().us, lambda version, problem: problem not in few)
+    with pytest.raises(DataError, match=r"\d problems of study 'map' were timed; the model needs 12"):
+        cost_model.judge(measured)
+
+
+# ---------------------------------------------------------------- what a launch does
+
+
+def done(version: str, problem: Problem, term: str) -> float:
+    rows = cost_model.work(VERSIONS[version](problem), Card.of(GPU))
+    return float(rows[:, cost_model.NAMES.index(term)].sum())
+
+
+def test_the_family_differs_in_launches_and_rotations_alone() -> None:
+    assert [done(version, LOG_SHAPE, "launch") for version in FUSIONS] == [1, 2, 3]
+    rotations = [done(version, LOG_SHAPE, "rotation") for version in FUSIONS]
+    assert rotations[0] > rotations[1] > rotations[2] == 0
+    for term in ("start", "round", "mma", "wgmma", "copy"):
+        assert len({done(version, LOG_SHAPE, term) for version in FUSIONS}) == 1, term
+    megabytes = 4 * math.prod(LOG_SHAPE.kv_shape) / 1e6  # read and written, and the table of frequencies
+    assert done(HYBRID, LOG_SHAPE, "rewrite") == pytest.approx(2 * megabytes, rel=1e-3)
+    assert done(SEPARATE, LOG_SHAPE, "rewrite") == pytest.approx(4 * megabytes, rel=1e-3)
+
+
+def test_rotations_grow_with_tiles_of_queries_and_rotated_dims() -> None:
+    short = Problem("rope", 1, 128, seq_q=256, seq_k=2048, hdim=128, rotary_dim=64)
+    long = dataclasses.replace(short, seq_q=512, q_offset=None)
+    assert done(FULL, long, "rotation") == pytest.approx(2 * done(FULL, short, "rotation"), rel=0.1)
+    assert done(FULL, dataclasses.replace(short, rotary_dim=128), "rotation") > done(FULL, short, "rotation")
+    assert cost_model.repeats(long) == 2 * cost_model.repeats(short)
+
+
+def test_a_mask_saves_less_than_half() -> None:
+    full = Problem("rope", 1, 32, seq_q=1024, hdim=128, rotary_dim=64)
+    masked = dataclasses.replace(full, causal=True)
+    for term in ("round", "copy"):
+        assert 0.5 < done(FULL, masked, term) / done(FULL, full, term) < 1
+
+
+def test_what_l2_does_not_hold_comes_from_memory() -> None:
+    small = Problem("rope", 1, 8, seq_q=1, seq_k=1024, hdim=128, rotary_dim=64)
+    assert done(FULL, small, "memory") == 0
+    assert done(FULL, dataclasses.replace(small, heads=128, kv_heads=128), "memory") > 100
+
+
+# ---------------------------------------------------------------- advice
+
+
+@pytest.fixture
+def measured(judged: cost_model.Judged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The synthetic card is the only one measured."""
+    record(tmp_path / "test-gpu", law().us, none)
+    monkeypatch.setattr(data, "MEASURED", tmp_path)
+
+
+def test_advice_says_what_is_asked_and_allowed(measured: None) -> None:
+    with pytest.raises(DataError, match="no GPU called 'abacus' has been measured; there is: test-gpu"):
+        cost_model.advise(LOG_SHAPE, "abacus")
+    with pytest.raises(Unsupported, match="rotary_dim is 0; it must be a multiple of 4 above 0"):
+        cost_model.advise(dataclasses.replace(LOG_SHAPE, rotary_dim=0), "test-gpu")
+    with pytest.raises(Unsupported, match="dtype is float16; this version takes float32"):
+        cost_model.advise(dataclasses.replace(LOG_SHAPE, dtype="float16"), "test-gpu")
+    with pytest.raises(Unsupported, match="family is attention; this version takes rope"):
+        cost_model.advise(Problem("attention"), "test-gpu")
+    with pytest.raises(Unsupported, match="hdim is 66; it must be a multiple of 4"):
+        cost_model.advise(Problem("rope", hdim=66, rotary_dim=32), "test-gpu")
+
+
+def test_a_card_without_the_study_is_one_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "test-gpu", law().us, none)
+    runs = (tmp_path / "test-gpu" / "runs.csv").read_text()
+    (tmp_path / "test-gpu" / "runs.csv").write_text(runs.replace("map", "log"))
+    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    with pytest.raises(DataError, match="no run of study 'map' is complete"):
+        cost_model.advise(LOG_SHAPE, "test-gpu")
+
+
+def test_advice_has_error_bars_and_a_runner_up(measured: None) -> None:
+    advice = cost_model.advise(LOG_SHAPE, "test-gpu")
+    assert set(advice.times) == set(FUSIONS)
+    assert all(taken.low < taken.us < taken.high for taken in advice.times.values())
+    assert advice.choice == min(FUSIONS, key=lambda version: advice.times[version].us)
+    assert advice.margin.low < advice.margin.value < advice.margin.high
+    assert advice.margin.value == pytest.approx(advice.times[advice.runner_up].us / advice.times[advice.choice].us)
+    assert advice.choice in advice.text and f"{advice.margin.value:.2f} times" in advice.text
+    assert advice.outside == () and "Beyond" not in advice.text
+
+
+def test_error_bars_cover_nine_of_ten_held_out_points(judged: cost_model.Judged) -> None:
+    rows = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
+    low, high = judged.bars
+    ratio = rows["measured_us"] / rows["predicted_us"]
+    assert ratio.between(low, high).mean() == pytest.approx(cost_model.COVERED, abs=2 / len(rows))
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (Problem("rope", 1, 8, seq_q=1, seq_k=131_072, hdim=128, rotary_dim=128), "seq_k is 131,072, measured from 16"),
+        (Problem("rope", 1, 4, seq_q=64, hdim=16_384, rotary_dim=128), "hdim is 16,384, measured from 64 to 4,096"),
+        (Problem("rope", 8, 32, seq_q=64, hdim=128, rotary_dim=128), "batch x heads is 256, measured from 1 to 128"),
+        (Problem("rope", 1, 128, seq_q=2048, hdim=128, rotary_dim=128), "GFLOP is 274.878"),
+        (Problem("rope", 1, 1, seq_q=1, seq_k=4096, hdim=4096, rotary_dim=4096), "within a factor of 4 in everything"),
+    ],
+)
+def test_advice_beyond_what_was_measured_says_so(judged: cost_model.Judged, problem: Problem, said: str) -> None:
+    advice = cost_model.advice_of(judged, problem)
+    assert any(said in text for text in advice.outside), advice.outside
+    assert said in advice.text and not advice.sure
+
+
+def test_every_measured_problem_lies_inside(judged: cost_model.Judged) -> None:
+    assert not any(cost_model.outside(problem, judged.problems) for problem in judged.problems)
+
+
+def test_advice_flips_where_rotating_again_costs_more_than_a_launch() -> None:
+    """On a card with dear rotations full fusion wins where K is rotated once, and not where 64 tiles do it again."""
+    card = law(launch=2.0, rotation=4.0, turn=0.1, rewrite=1.0)
+    decode = Problem("rope", 1, 4, seq_q=1, seq_k=256, hdim=128, rotary_dim=128)
+    prefill = Problem("rope", 1, 8, seq_q=2048, hdim=128, rotary_dim=128)
+    assert min(FUSIONS, key=lambda version: card.us(version, decode)) == FULL
+    assert min(FUSIONS, key=lambda version: card.us(version, prefill)) in (HYBRID, SEPARATE)
+    points = tuple(
+        Point(version, problem, card.us(version, problem)) for problem in STUDIES["map"].problems for version in FUSIONS
+    )
+    model = cost_model.fit(points, card.card)
+    for problem in (decode, prefill):
+        expected = min(FUSIONS, key=lambda version: card.us(version, problem))
+        assert min(FUSIONS, key=lambda version: model.us(version, problem)) == expected
+    # The boundary that the figure draws lies between the two, on a card as dear as that.
+    assert cost_model.repeats(decode) < cost_model.break_even(model, 4e-6 * math.prod(decode.kv_shape))
+    assert cost_model.repeats(prefill) > cost_model.break_even(model, 4e-6 * math.prod(prefill.kv_shape))
+
+
+def test_the_command_advises(measured: None, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--gpu", "test-gpu", "--heads", "32", "--seq-q", "1", "--seq-k", "4096", "--rotary-dim", "64"]
+    assert cost_model.main(asked) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("rope B1 H32 S1/4096 D128 R64 on test-gpu\n")
+    assert all(version in said for version in FUSIONS) and said.count("µs") == 4
+    assert cost_model.main(["--gpu", "test-gpu", "--hdim", "66"]) == 1
+    assert capsys.readouterr().err == "advise: hdim is 66; it must be a multiple of 4\n"
+    assert cost_model.main(["--gpu", "abacus"]) == 1
+    assert "there is: test-gpu" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- what the chapter shows
+
+
+def test_the_map_names_every_problem_and_its_winner(judged: cost_model.Judged, tmp_path: Path) -> None:
+    plot = figures.fusion_map(judged)
+    assert len(plot.data) == len(judged.problems) and set(plot.data["winner"]) <= set(FUSIONS)
+    assert (plot.data["margin"] >= 1).all()
+    for where in ("a", "b"):
+        figures.save(figures.fusion_map(judged), tmp_path / where)
+        figures.save(figures.fusion_model(judged), tmp_path / where)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    rows = tables.map_problems(judged).rows
+    assert len(rows) == len(judged.problems)
+    assert sum(" *" in row[1] for row in rows) == len(judged.held())
+
+
+def test_tables_say_what_the_model_is_worth(judged: cost_model.Judged) -> None:
+    assert [row[0] for row in tables.map_answers(judged).rows] == [
+        "the model", "always full fusion", "always hybrid", "always separate",
+    ]  # fmt: skip
+    assert [row[0] for row in tables.map_regimes(judged).rows] == list(cost_model.REGIMES)
+    constants = [row[0] for row in tables.map_constants(judged).rows]
+    assert {"launch", "rotation", "rewrite", "overlap"} <= set(constants) <= {*cost_model.NAMES, "overlap"}
+    assert [row[0].split("<")[0] for row in tables.advice(judged).rows] == list(cost_model.TYPICAL)
+
+
+def test_the_paragraph_agrees_with_the_points(judged: cost_model.Judged) -> None:
+    said = cost_model.words(judged)
+    wins = [int(said[f"{name}_wins"]) for name in ("full", "hybrid", "separate")]
+    assert sum(wins) == len(judged.problems) == int(said["problems"])
+    ratios = [judged.measured(p, SEPARATE) / judged.measured(p, FULL) for p in judged.problems]
+    assert said["separate_over_full"] == f"{min(ratios):.2f}–{max(ratios):.2f}×"

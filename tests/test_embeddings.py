@@ -1,0 +1,220 @@
+"""ALiBi, learned and stored sinusoidal embeddings: their definitions, their tables and what computes with them."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numba import cuda, uint32
+
+from kernels import Problem, Unsupported, version
+from kernels.check import faults
+from kernels.device.half import HALVES
+from kernels.device.table import WORDS, load_float8, load_floats, load_halves
+from kernels.device.vector import st4
+from kernels.log import FLOATS
+from kernels.reference import (
+    INPUTS,
+    alibi_slopes,
+    attention,
+    exact_table,
+    make_inputs,
+    stored_table,
+    table_error,
+    trial,
+)
+from kernels.runtime.compile import compile_ptx
+from kernels.runtime.emulator import run
+from kernels.version import Buffer, Kernel, Launch, Plan
+
+for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers_embeddings"):
+    importlib.import_module(f"kernels.{name}")  # registers; parents first
+
+STORED = ("float32", "float16", "float8")
+EMBEDDINGS = [
+    ("alibi_v1", "computed"),
+    *(("learned_v1", table) for table in STORED),
+    *(("sinusoidal_v6", table) for table in ("computed", *STORED)),
+]
+# Heads that are no power of two, and queries beyond the keys; grouped heads, few queries, masked.
+SHAPES: list[dict[str, Any]] = [
+    {"heads": 6, "seq_q": 17, "seq_k": 65, "hdim": 36, "q_offset": 60},
+    {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 5, "seq_k": 70, "hdim": 68, "causal": True},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=("beyond", "grouped"))
+@pytest.mark.parametrize(("name", "table"), EMBEDDINGS)
+def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, table: str, shape: dict) -> None:
+    chosen = version(name)
+    for kind in INPUTS:
+        assert not faults(chosen, Problem(chosen.family, table=table, **shape), kind)
+
+
+def test_slopes_are_those_of_the_paper() -> None:
+    """Eight heads: 1/2, 1/4, ... 1/256. Six: those of four, then the first and third of eight."""
+    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(6).tolist() == [2.0**-i for i in (2, 4, 6, 8, 1, 3)]
+    assert alibi_slopes(16)[:2].tolist() == [2**-0.5, 2**-1.0]
+    assert alibi_slopes(1).tolist() == [2.0**-8]
+
+
+def inputs_of(problem: Problem) -> list[torch.Tensor]:
+    return [torch.from_numpy(values).double() for values in make_inputs(problem, "sharp").values()]
+
+
+def test_alibi_takes_slope_times_distance_off_scaled_scores() -> None:
+    problem = Problem("alibi", heads=2, seq_q=3, seq_k=5, hdim=4)
+    q, k, v = inputs_of(problem)
+    scores = torch.empty(1, 2, 3, 5, dtype=torch.float64)
+    for head, query, key in np.ndindex(2, 3, 5):
+        away = abs(query + 2 - key)  # the last query stands at the last key
+        scores[0, head, query, key] = q[0, head, query] @ k[0, head, key] / 2 - 2.0 ** (-4 * (head + 1)) * away
+    torch.testing.assert_close(attention(problem, q, k, v), torch.softmax(scores, -1) @ v)
+
+
+@pytest.mark.parametrize("family", ["learned", "sinusoidal"])
+@pytest.mark.parametrize("table", STORED)
+def test_stored_rows_are_added_at_their_positions(family: str, table: str) -> None:
+    problem = Problem(family, heads=2, seq_q=3, seq_k=5, hdim=8, table=table)
+    q, k, v = inputs_of(problem)
+    rows = stored_table(problem).double()
+    plain = replace(problem, family="attention", table="computed")
+    expected = attention(plain, q + rows[2:5], k + rows[:5], v)
+    torch.testing.assert_close(attention(problem, q, k, v), expected)
+
+
+def test_a_learned_row_does_not_depend_on_the_length_and_sinusoidal_rows_are_sines() -> None:
+    short, long = (exact_table(Problem("learned", seq_q=seq, hdim=8, table="float32")) for seq in (5, 70))
+    assert torch.equal(short, long[:5]) and 0.4 < long.std() < 0.6
+    row = exact_table(Problem("sinusoidal", seq_q=4, hdim=4, table="float8"))[3].tolist()
+    assert row == pytest.approx([math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)], abs=1e-15)
+
+
+def test_rounded_tables_are_as_far_from_sines_as_their_last_place_says() -> None:
+    """Values lie in [-1, 1]: the farthest are off by half of the last place of [0.5, 1), of 24, 11 or 4 bits."""
+    for table, bits in zip(STORED, (24, 11, 4)):
+        error = table_error(Problem("sinusoidal", seq_q=64, hdim=64, table=table))
+        assert 0.9 * 2.0 ** -(bits + 1) < error <= 2.0 ** -(bits + 1)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_the_truth_tells_every_embedding_from_none_and_coarse_tables_from_exact_ones(kind: str) -> None:
+    shape = {"heads": 2, "seq_q": 33, "hdim": 64}
+    plain = trial(Problem("attention", **shape), kind).truth
+    sines = trial(Problem("sinusoidal", **shape), kind).truth
+    for family, table in [("alibi", "computed"), *((f, t) for f in ("learned", "sinusoidal") for t in STORED)]:
+        case = trial(Problem(family, table=table, **shape), kind)
+        assert case.judge(plain).status == "wrong"
+        if family == "sinusoidal":
+            assert case.judge(sines).status == ("ok" if table == "float32" else "wrong")
+
+
+def test_one_key_allows_two_roundings_of_the_output() -> None:
+    case = trial(Problem("attention", heads=2, seq_q=1, hdim=64), "sharp")
+    largest = case.truth.abs().max()
+    assert case.allowed_abs_err == 2.0**-23 * float(largest)
+    assert case.judge(case.truth * (1 + 2.0**-24)).status == "ok"
+    assert case.judge(case.truth * (1 + 2.0**-22)).status == "wrong"
+    half = trial(Problem("fp16", heads=2, seq_q=1, hdim=64, dtype="float16"), "sharp")
+    assert half.allowed_abs_err == 0
+
+
+def loaded(load: Any, pointer: Any, values: np.ndarray) -> tuple[np.ndarray, str]:
+    """What `load` makes of `values`, 4 of them a thread, and the kernel's PTX."""
+
+    def unpack(table, out):
+        at = uint32(uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * uint32(4))
+        st4(out, at, load(table, at))
+
+    kernel = Kernel(unpack, (pointer, FLOATS))
+    buffers = {"table": Buffer(values.shape, str(values.dtype), lambda: values), "out": Buffer(values.shape)}
+    launch = Launch(kernel, (max(values.size // 1024, 1),), (min(values.size // 4, 256),), ("table", "out"))
+    report = run(Plan(Problem("attention"), buffers, (launch,)), {})
+    assert report.out is not None and not report.findings
+    return report.out, compile_ptx(kernel)
+
+
+def test_float8_is_decoded_exactly_by_one_load_of_four() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    out, ptx = loaded(load_float8, WORDS, codes)
+    expected = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()
+    numbers = ~np.isnan(expected)
+    assert numbers.sum() == 254
+    np.testing.assert_array_equal(out[numbers].view(np.uint32), expected[numbers].view(np.uint32))
+    assert re.findall(r"ld\.global\S*", ptx) == ["ld.global.u32"]
+
+
+def test_halves_are_decoded_exactly_by_one_load_of_four() -> None:
+    bits = np.arange(2**16, dtype=np.uint16)
+    out, ptx = loaded(load_halves, HALVES, bits.view(np.float16))
+    expected = bits.view(np.float16).astype(np.float32)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(out[numbers].view(np.uint32), expected[numbers].view(np.uint32))
+    (load,) = re.findall(r"ld\.global\S*", ptx)
+    assert re.fullmatch(r"ld\.global(\.nc)?\.v2\.[bfu]32", load)
+
+
+def test_floats_are_loaded_four_at_a_time() -> None:
+    values = np.arange(64, dtype=np.float32)
+    out, ptx = loaded(load_floats, FLOATS, values)
+    np.testing.assert_array_equal(out, values)
+    assert re.findall(r"ld\.global\S*", ptx) == ["ld.global.v4.f32"]
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "table", "message"),
+    [
+        ("learned_v1", "learned", "computed", "table is computed; family learned takes float32, float16, float8"),
+        ("torch_learned_sdpa", "learned", "computed", "table is computed; family learned takes float32"),
+        ("alibi_v1", "alibi", "float16", "table is float16; family alibi takes computed"),
+        ("torch_alibi_sdpa", "alibi", "float16", "table is float16; family alibi takes computed"),
+        ("flex_alibi", "alibi", "float8", "table is float8; family alibi takes computed"),
+        ("sinusoidal_v6", "rope", "float8", "family is rope; this version takes sinusoidal"),
+    ],
+)
+def test_a_table_that_the_family_has_not_is_refused(name: str, family: str, table: str, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        version(name)(Problem(family, table=table, rotary_dim=2 if family == "rope" else 0))
+
+
+def test_the_reference_refuses_tables_that_it_has_not() -> None:
+    for family in ("attention", "rope", "alibi"):
+        with pytest.raises(Unsupported, match=f"table is float8; family {family} takes computed"):
+            trial(Problem(family, rotary_dim=2 if family == "rope" else 0, table="float8"), "uniform")
+    with pytest.raises(Unsupported, match="table is computed; family learned takes float32"):
+        trial(Problem("learned"), "uniform")
+    with pytest.raises(Unsupported, match="q_offset is -1; it must be 0 or more"):
+        trial(Problem("sinusoidal", seq_q=3, seq_k=2, table="float16"), "uniform")
+    with pytest.raises(Unsupported, match="table is computed; what is stored is float32, float16, float8"):
+        stored_table(Problem("sinusoidal"))
+
+
+PEERS = [
+    ("torch_alibi_sdpa", "computed"),
+    ("flex_alibi", "computed"),
+    *((name, table) for name in ("torch_learned_sdpa", "torch_learned_compiled_sdpa") for table in STORED),
+]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(("name", "table"), PEERS)
+def test_peers_of_embeddings_do_the_whole_job(name: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run as they are written, uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""
+    monkeypatch.setattr("kernels.peers_embeddings._compiled", lambda function: function)
+    peer = version(name)
+    problems = [
+        Problem(peer.family, 2, 6, kv_heads=3, seq_q=33, hdim=32, causal=causal, table=table) for causal in (0, 1)
+    ]
+    if peer.family == "alibi":
+        problems.append(Problem("alibi", heads=4, seq_q=5, seq_k=40, hdim=32, causal=True))
+    for problem in problems:
+        case = trial(problem, "sharp")
+        q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+        assert case.judge(peer(problem).call(q, k, v)).status == "ok"

@@ -1,0 +1,257 @@
+"""The peers of V8: they do the whole job, or say why they do not."""
+
+from __future__ import annotations
+
+import math
+import sys
+import types
+import warnings
+
+import pytest
+import torch
+
+from analysis.studies import STUDIES
+from kernels import VERSIONS, Problem, Unsupported, peers, peers_triton, triton_kernels, version
+from kernels.reference import trial
+from kernels.runtime import identity
+
+BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
+LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
+
+
+def problem(family: str, **fields) -> Problem:
+    return Problem(family, **{"batch": 2, "heads": 2, "rotary_dim": 16 if family == "rope" else 0, **LATE, **fields})
+
+
+def test_the_studies_of_the_documents_have_none_of_them() -> None:
+    assert not {v.id for v in BEYOND} & {v.id for study in STUDIES.values() for v in study.versions()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch_sdpa_offset",
+        "torch_sdpa_offset_math",
+        "torch_rope_compiled_sdpa_offset",
+        "torch_rope_sdpa_one_graph",
+        "torch_rope_sdpa_one_graph_math",
+        "flex_attention",
+        "flex_rope",
+    ],
+)
+def test_they_embed_and_mask(name: str) -> None:
+    asked = problem(version(name).family)
+    case = trial(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+    call = version(name)(asked).call
+    for _ in range(2):  # the second call has its tables
+        assert case.judge(call(q, k, v)).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("torch_sdpa_offset", {"q_offset": 0}, "q_offset is 0; this peer is for queries that start behind key 0"),
+        ("torch_rope_sdpa_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("flex_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("flex_attention", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
+        ("triton_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
+        ("triton_rope", {"hdim": 80}, "hdim is 80; a Triton tile takes a power of two, 16 or more"),
+        ("triton_attention_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
+        ("triton_attention", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("flashinfer_rope", {}, "dtype is float32; FlashInfer's prefill takes float16 and bfloat16"),
+        ("flashinfer_rope", {"dtype": "float16"}, "hdim is 32; FlashInfer's prefill takes 64, 128, 256"),
+        ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
+        ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64}, "batch is 2; .* takes 1"),
+    ],
+)
+def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        version(name)(problem(version(name).family, **fields))
+
+
+def test_a_refusing_backend_tells_pytorch_s_reason() -> None:
+    notes = (
+        "Flash attention kernel not used because: (Triggered internally at sdp_utils.cpp:1.)",
+        "Expected query to be of dtype: {Half}. Got float.\n (Triggered internally at sdp_utils.cpp:2.)",
+        "cuDNN attention has been runtime disabled. (Triggered internally at sdp_utils.cpp:3.)",
+    )
+
+    def refuse(q, k, v):
+        for note in notes:
+            warnings.warn(note, stacklevel=1)
+        raise RuntimeError("No available kernel. Aborting execution.\nmore")
+
+    with pytest.raises(Unsupported) as caught:
+        peers._with_reason(refuse)(None, None, None)
+    assert str(caught.value) == (
+        "No available kernel. Aborting execution. Expected query to be of dtype: {Half}. Got float."
+    )
+
+
+def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
+    seen = []
+
+    def attend(q, k, v, kernel_options, **_):
+        seen.append(kernel_options)
+        if "BLOCK_M" not in kernel_options:
+            raise RuntimeError("out of resource")
+        return q
+
+    monkeypatch.setattr(peers, "_compiled_whole", lambda function: attend)
+    call = version("flex_attention_tf32x3")(problem("attention")).call
+    q = torch.zeros(1)
+    assert call(q, q, q) is q and call(q, q, q) is q
+    assert ["BLOCK_M" in options for options in seen] == [False, True, True]
+    assert {options["FLOAT32_PRECISION"] for options in seen} == {"'tf32x3'"}
+
+    def works_once(q, k, v, kernel_options, **_):
+        seen.append(kernel_options)
+        if len(seen) > 4:
+            raise RuntimeError("later")
+        return q
+
+    monkeypatch.setattr(peers, "_compiled_whole", lambda function: works_once)
+    call = version("flex_attention")(problem("attention")).call
+    call(q, q, q)
+    with pytest.raises(RuntimeError, match="later"):  # what goes wrong later is no matter of blocks
+        call(q, q, q)
+    assert len(seen) == 5
+
+
+def test_flashinfer_gets_the_pairs_where_it_turns_them(monkeypatch) -> None:
+    """A stand-in that does what FlashInfer documents: pairs (i, i + hdim / 2), the last query at the last key."""
+
+    def prefill(q, k, v, causal, kv_layout, pos_encoding_mode, rope_theta):
+        assert (kv_layout, pos_encoding_mode) == ("HND", "ROPE_LLAMA") and q.is_contiguous()
+        q, k, v = q.transpose(0, 1).double(), k.double(), v.double()
+        hdim, position = q.shape[-1], torch.arange(k.shape[-2], dtype=torch.float64)
+        turn = position[:, None] * rope_theta ** (-torch.arange(0, hdim, 2, dtype=torch.float64) / hdim)
+
+        def turned(x, turn):
+            low, high = x.chunk(2, -1)
+            return torch.cat((low * turn.cos() - high * turn.sin(), high * turn.cos() + low * turn.sin()), -1)
+
+        scores = turned(q, turn[-q.shape[-2] :]) @ turned(k, turn).transpose(-1, -2) / math.sqrt(hdim)
+        if causal:
+            scores += torch.full(scores.shape[-2:], -math.inf).triu(1 + k.shape[-2] - q.shape[-2])
+        return (scores.softmax(-1) @ v).half().transpose(0, 1)
+
+    monkeypatch.setitem(sys.modules, "flashinfer", types.SimpleNamespace(single_prefill_with_kv_cache=prefill))
+    asked = problem("rope", batch=1, hdim=64, rotary_dim=64, dtype="float16")
+    case = trial(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]).half() for which in "qkv")
+    assert case.judge(version("flashinfer_rope")(asked).call(q, k, v)).status == "ok"
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    with pytest.raises(Unsupported, match="FlashInfer cannot be imported"):
+        version("flashinfer_rope")(asked)
+
+
+# ---------------------------------------------------------------- Triton's kernel, on torch tensors
+
+
+class Pointer:
+    """An array and offsets into it; a load or store that leaves the array fails."""
+
+    def __init__(self, array: torch.Tensor, at: torch.Tensor | int = 0) -> None:
+        self.array, self.at = array.view(-1), at
+
+    def __add__(self, offset: torch.Tensor) -> Pointer:
+        return Pointer(self.array, self.at + offset)
+
+    def chosen(self, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        at, mask = torch.broadcast_tensors(self.at, torch.tensor(True) if mask is None else mask)
+        assert bool(((at >= 0) & (at < self.array.numel()) | ~mask).all()), "out of bounds"
+        return at, mask
+
+
+def load(pointer: Pointer, mask: torch.Tensor | None = None, other: float = math.nan) -> torch.Tensor:
+    at, mask = pointer.chosen(mask)
+    return torch.where(mask, pointer.array[torch.where(mask, at, 0)], other)
+
+
+def store(pointer: Pointer, values: torch.Tensor, mask: torch.Tensor | None = None) -> None:
+    at, mask = pointer.chosen(mask)
+    pointer.array[at[mask]] = values[mask]
+
+
+def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> torch.Tensor:
+    """`attend` as plain Python, one program after the other, with a `tl` that works on torch tensors."""
+    program = [0, 0]
+    language = types.SimpleNamespace(
+        program_id=lambda axis: torch.tensor(program[axis]),
+        int64=torch.int64,
+        float32=torch.float32,
+        load=load,
+        store=store,
+        arange=torch.arange,
+        range=lambda start, end, step: range(int(start), int(end), step),
+        reshape=torch.reshape,
+        split=lambda x: x.unbind(-1),
+        join=lambda x, y: torch.stack((x, y), -1),
+        trans=lambda x: x.T,
+        dot=lambda x, y, acc=0, input_precision=None: acc + x @ y,
+        where=torch.where,
+        exp2=torch.exp2,
+        max=lambda x, axis: x.amax(axis),
+        sum=lambda x, axis: x.sum(axis),
+        maximum=torch.maximum,
+        minimum=lambda x, y: torch.minimum(torch.as_tensor(x), torch.as_tensor(y)),
+        zeros=lambda shape, dtype: torch.zeros(shape, dtype=dtype),
+        full=lambda shape, value, dtype: torch.full(shape, value, dtype=dtype),
+    )
+    plain = {name: getattr(triton_kernels, name) for name in ("attend", "_rotated")}
+    plain = {name: getattr(kernel, "fn", kernel) for name, kernel in plain.items()}  # what triton.jit wraps
+    monkeypatch.setattr(triton_kernels, "tl", language)
+    monkeypatch.setattr(triton_kernels, "_rotated", plain["_rotated"])
+    tables = peers.rope_tables(asked)(q) if asked.family == "rope" else None
+    values, constants, out = peers_triton.arguments(asked, "ieee", q, k, v, tables)
+    out.fill_(math.nan)
+    values = [Pointer(value) if isinstance(value, torch.Tensor) else value for value in values]
+    for program[0] in range(math.ceil(asked.seq_q / tile[0])):
+        for program[1] in range(asked.batch * asked.heads):
+            plain["attend"](*values, **constants, BLOCK_M=tile[0], BLOCK_N=tile[1])
+    return out
+
+
+@pytest.mark.parametrize("tile", [(16, 16), (64, 32)])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        problem("rope"),
+        problem("rope", heads=4, kv_heads=2, seq_k=70, rotary_dim=32),
+        problem("rope", causal=False, seq_q=64, seq_k=64),
+        problem("rope", seq_q=70, seq_k=40, q_offset=0, rotary_dim=6),
+        problem("attention", heads=4, kv_heads=2, causal=False, seq_q=1, seq_k=33),
+        problem("attention", seq_q=65, seq_k=65),
+    ],
+    ids=str,
+)
+def test_the_triton_kernel_computes_attention(monkeypatch, asked: Problem, tile: tuple[int, int]) -> None:
+    case = trial(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+    assert case.judge(run_kernel(monkeypatch, asked, tile, q, k, v)).status == "ok"
+
+
+def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
+    tiles = [tile for chosen in peers_triton.TILES.values() for tile in chosen]
+    assert all(peers_triton.MOST_KEYS % block_n == 0 for _, block_n, _, _ in tiles)
+    assert all(len(chosen) <= 8 for chosen in peers_triton.TILES.values())
+    for seq_k, masked in ((64, False), (48, True), (33, True)):
+        asked = problem("attention", causal=False, seq_q=1, seq_k=seq_k)
+        q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))
+        assert peers_triton.arguments(asked, "ieee", q, k, v, None)[1]["MASKED"] == masked
+
+
+@pytest.mark.skipif(triton_kernels.triton is not None, reason="Triton is installed")
+def test_without_triton_its_peers_are_registered_and_refuse() -> None:
+    asked = problem("rope")
+    with pytest.raises(Unsupported, match="Triton is not installed"):
+        version("triton_rope")(asked).call(*(torch.zeros(1) for _ in "qkv"))
+
+
+def test_a_hash_covers_the_triton_kernel() -> None:
+    for name in ("triton_rope", "triton_attention_ieee"):
+        reached = {where for where, node in identity._reach(("kernels.peers_triton", name)) if node is not None}
+        assert {("kernels.triton_kernels", "attend"), ("kernels.triton_kernels", "_rotated")} <= reached
+        assert ("kernels.peers_triton", "TILES") in reached

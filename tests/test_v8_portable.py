@@ -1,0 +1,180 @@
+"""The V8 core for GPUs without clusters: right for odd shapes, one small launch, every byte read once a tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numba import cuda, float32
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.log import SHARED_LIMIT, attention_buffers
+from kernels.reference import INPUTS, trial
+from kernels.rope.v8 import ROPE, inverse_frequencies
+from kernels.rope.v8_portable import rope_v8_portable
+from kernels.runtime.compile import blocks_per_sm, compile_ptx, resources
+from kernels.runtime.emulator import run
+from kernels.sinusoidal.v6_cluster import SINUSOIDAL
+from kernels.v8 import Embedding
+from kernels.v8.portable import Shape, attend, choose
+from kernels.version import Buffer, Launch, Plan
+
+MAIN = Problem("rope", heads=4, seq_q=64, hdim=2048, rotary_dim=128)
+EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": None}
+
+
+def plan_of(problem: Problem, shape: Shape) -> Plan:
+    dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
+    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(dims))
+    return Plan(problem, buffers, (attend(problem, EMBEDDINGS[problem.family], "inv_freq", dims, shape=shape),))
+
+
+def ptx_for(target: str) -> Any:
+    return lambda kernel: compile_ptx(kernel, target)
+
+
+MANY = Problem("rope", batch=8, heads=16, seq_q=64, hdim=128, rotary_dim=64)
+SMALL = Shape(4, 36, 8, 8, 1, 64)
+# Shapes of which a small problem has several tiles: 4, 8 and 16 queries; all of them staged or slices; outputs in
+# registers, of one thread or joined, or in global memory.
+CASES = [
+    (
+        Problem("rope", batch=2, heads=2, kv_heads=1, seq_q=5, seq_k=70, hdim=2048, rotary_dim=40, causal=True),
+        choose(MAIN),
+    ),
+    (Problem("rope", seq_q=33, hdim=36, rotary_dim=36, causal=True), SMALL),
+    (Problem("rope", seq_q=2, seq_k=65, hdim=36, rotary_dim=0), SMALL),
+    (Problem("sinusoidal", heads=2, seq_q=7, seq_k=33, hdim=36, q_offset=0), SMALL),
+    (Problem("rope", seq_q=9, seq_k=21, hdim=1100, rotary_dim=600, causal=True, q_offset=3), Shape(8, 1100, 4, 32, 2)),
+    (Problem("rope", heads=2, seq_q=20, seq_k=140, hdim=128, rotary_dim=128), choose(MANY)),
+]
+
+
+@pytest.mark.parametrize(
+    "case, target",
+    [(0, "sm_75"), (1, "sm_75"), (2, "sm_75"), (3, "sm_89"), (4, "sm_89"), (5, "sm_75")],
+)
+def test_attention(case: int, target: str) -> None:
+    """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
+    problem, shape = CASES[case]
+    for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
+        given = trial(problem, kind)
+        report = run(plan_of(problem, shape), given.inputs, ptx_for(target), schedule=schedule)
+        verdict = given.judge(torch.from_numpy(report.out))
+        assert verdict.status == "ok", f"{problem} {kind}: {verdict}"
+        assert not report.findings, [str(finding) for finding in report.findings]
+
+
+def test_one_key_is_returned_as_it_is() -> None:
+    problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
+    inputs = trial(problem, "sharp").inputs
+    out = run(plan_of(problem, SMALL), inputs, ptx_for("sm_75")).out
+    assert np.array_equal(out, np.broadcast_to(inputs["v"], problem.q_shape))
+
+
+@cuda.jit(device=True)
+def by_distance(slopes, head, distance):
+    return -slopes[head] * float32(distance)
+
+
+SLOPES = np.linspace(0.05, 0.8, 4).astype(np.float32)
+DISTANCE = Embedding("distance", query=False, keys=False, bias=by_distance)
+
+
+def biased(problem: Problem) -> Plan:
+    buffers = attention_buffers(problem, slopes=Buffer((4,), init=lambda: SLOPES))
+    return Plan(problem, buffers, (attend(problem, DISTANCE, "slopes", shape=Shape(4, 40, 8, 8, 1, 64)),))
+
+
+def test_a_bias_is_added_to_scaled_scores() -> None:
+    """Its head counts through the batch, its distance is the query's position less the key's."""
+    problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=3, seq_k=19, hdim=40, q_offset=7)
+    inputs = trial(problem, "uniform").inputs
+    out = run(biased(problem), inputs).out
+
+    q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
+    bias = -SLOPES.reshape(2, 2, 1, 1) * (7.0 + np.arange(3)[:, None] - np.arange(19))
+    scores = q @ k.swapaxes(-1, -2) * problem.softmax_scale + bias
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    # A score is a sum of hdim products and a bias; its error is one of the weights, above and below the line.
+    sizes = abs(q) @ abs(k).swapaxes(-1, -2) * problem.softmax_scale + abs(bias)
+    rounding = 2.0**-24
+    allowed = 2 * (problem.hdim + 3) * rounding * sizes.max() + 2 * (problem.seq_k + 4) * rounding
+    assert np.abs(out - expected).max() < allowed * np.abs(v).max()
+
+
+def test_a_tile_of_queries_reads_k_and_v_once() -> None:
+    problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=8, seq_k=24, hdim=40, q_offset=0)
+    (report,) = run(biased(problem), trial(problem, "uniform").inputs).launches
+    tiles = problem.batch * problem.heads * 2
+    for name in "kv":
+        assert report.counts[f"global.read.sectors.{name}"] == tiles * problem.seq_k * problem.hdim * 4 // 32
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [MAIN, MANY],
+    ids=str,
+)
+def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
+    (launch,) = rope_v8_portable(problem).steps
+    assert isinstance(launch, Launch)
+    assert launch.cluster == 1 and launch.shared_bytes <= SHARED_LIMIT and launch.kernel.architecture is None
+    used = resources(launch.kernel, "sm_75")
+    assert used.spill_bytes == used.stack_bytes == used.static_shared_bytes == 0
+    assert blocks_per_sm(launch, "sm_75") >= 1
+    assert ".f64" not in compile_ptx(launch.kernel, "sm_75")
+
+
+def test_few_heads_get_small_tiles() -> None:
+    def queries(batch: int, heads: int, seq: int) -> int:
+        return choose(Problem("rope", batch=batch, heads=heads, seq_q=seq, hdim=512, rotary_dim=128)).queries
+
+    assert [queries(1, 4, 64), queries(1, 16, 64), queries(8, 16, 64)] == [4, 8, 16]
+
+
+def test_shared_memory_fits_every_problem() -> None:
+    for hdim in (4, 64, 80, 332, 516, 1028, 2052, 4096, 16384):
+        for heads in (1, 24, 128):
+            for seq in (1, 7, 33, 65, 130, 4096):
+                problem = Problem("rope", heads=heads, seq_q=64, seq_k=seq, hdim=hdim, q_offset=0)
+                shape = choose(problem)
+                assert shape.layout.nbytes <= SHARED_LIMIT and shape.keys % 4 == 0 and shape.threads <= 1024
+
+
+@pytest.mark.parametrize(
+    "problem, message",
+    [
+        (Problem("rope", hdim=66, rotary_dim=64), "hdim is 66; it must be a multiple of 4"),
+        (Problem("rope", rotary_dim=30), "rotary_dim is 30; it must be a multiple of 4"),
+        (Problem("rope", rotary_dim=32, dtype="float16"), "dtype is float16; this version takes float32"),
+        (Problem("rope", seq_q=8, seq_k=4), "q_offset is -4; it must be 0 or more"),
+        (
+            Problem("rope", heads=2**10, seq_q=2**12, seq_k=1, hdim=2**10, q_offset=0),
+            "a tensor has 4,294,967,296 elements; this version takes 4,294,967,295",
+        ),
+    ],
+)
+def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        rope_v8_portable(problem)
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ((4, 64, 4, 32, 8), "queries \\* each is 16; it must be a multiple of lanes, which is 32"),
+        ((16, 4096, 4, 32, 2), "a slice of the queries has 256 dims; a step of 512 does not fit it"),
+    ],
+)
+def test_a_shape_that_does_not_fit_says_so(sizes: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Shape(*sizes)
+
+
+def test_it_is_registered_beyond_the_documents() -> None:
+    version = VERSIONS["rope_v8_portable"]
+    assert version.beyond and version.parent == "rope_v8" and version.baseline == "rope_separate"
