@@ -537,7 +537,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             if group == 0 and column < uint32(hdim):
                 store(acc, shared, out_tile, query_count, column, True)
 
-    name = f"attention_portable_q{queries}_d{hdim}_e{each}_l{lanes}_a{across}"
+    name = f"attention_portable_q{queries}_d{hdim}_e{each}_l{lanes}_a{across}_t{threads}"
     attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
     return attention
 
@@ -546,11 +546,12 @@ def choose(problem: Problem) -> Shape:
     """The shape for a problem.
 
     Many queries a tile mean few reads of K and V, few mean many blocks: the largest of 16, 8 and 4 that gives `ENOUGH`
-    blocks. The fewer queries, the less a thread holds, and the more warps share the SM. Of a tile of keys, as many as
-    seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
+    blocks and is at least half full. The fewer queries, the less a thread holds, and the more warps share the SM. Of a
+    tile of keys, as many as seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
     """
     heads = problem.batch * problem.heads
-    queries = next((n for n in (16, 8) if heads * -(-problem.seq_q // n) >= ENOUGH), 4)
+    enough = (n for n in (16, 8) if n < 2 * problem.seq_q and heads * -(-problem.seq_q // n) >= ENOUGH)
+    queries = next(enough, 4)
     each, threads = 8 if queries == 4 else 4, 256 if queries == 16 else 512
     warps = threads // 32
     lanes = min(max(_power_of_two(-(-problem.hdim // 4)), 8), 32)

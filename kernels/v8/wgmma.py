@@ -43,6 +43,7 @@ LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 MAX_WIDTH = 256
+SHARED_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
 TILE_COST = 24  # in queries: what a tile costs beside its queries
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
@@ -100,13 +101,18 @@ class Shape:
         return -(-self.queries // self.cluster)
 
     @property
+    def in_place(self) -> bool:
+        """Whether V takes the place of K, which makes room for a second block."""
+        return self.blocks > 1 and self.cluster > 1
+
+    @property
     def layout(self) -> SharedLayout:
         """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
         return SharedLayout(
             query=2 * self.queries * self.width,
             weights=2 * self.queries * KEYS,
             keys=KEYS * self.width,
-            values=KEYS * self.width,
+            values=0 if self.in_place else KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
         )
@@ -116,8 +122,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
+    in_place = shape.in_place
     query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
-    values_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("values", "parts", "rescale"))
+    values_at = keys_at if in_place else uint32(layout["values"])
+    parts_at, rescale_at = (uint32(layout[name]) for name in ("parts", "rescale"))
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, width // GROUP, cluster * warpgroups
@@ -424,6 +432,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                         st2(shared, at, x, y)
             if cluster > 1:
                 cluster_arrive()
+                if in_place:
+                    cuda.syncthreads()
                 copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
                 cluster_wait()
@@ -431,7 +441,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 cuda.syncthreads()
 
             next_start = uint32(tile_start + uint32(KEYS))
-            if next_start < last_key:
+            if next_start < last_key and not in_place:
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
             cp_async_commit()
 
@@ -517,6 +527,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 weigh(shared, acc, 2, warpgroup, dim, member)
             if panels > 3:
                 weigh(shared, acc, 3, warpgroup, dim, member)
+            if in_place and next_start < last_key:
+                cuda.syncthreads()
+                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+                cp_async_commit()
             tile_start = next_start
 
         for j in range(queries // 8):
@@ -543,7 +557,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                             else:
                                 st2(out_row, there, acc[i] * inverse, acc[i + 2] * inverse)
 
-    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}"
+    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}" + ("_in_place" if in_place else "")
     attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
     return attention
 
@@ -562,15 +576,27 @@ def choose(problem: Problem) -> Shape:
     """The shape for a problem, by a rule that was fitted to what the H200 showed.
 
     The fewest blocks a cluster whose slices fit; where one tile holds all keys and these would leave half of the card
-    idle, up to 8, with slices of 64 dims at least. Of the queries a tile that fit, those for which the waves of blocks
-    take least: a tile costs what its queries cost and as much as 24 more, for copies and exchanges.
+    idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
+    slices of 128 dims, with V in the place of K, so that two blocks share an SM. Of the queries a tile that fit, those
+    for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
+    exchanges.
 
     Raises: Unsupported where no tile fits.
     """
     heads = problem.batch * problem.heads
     cluster = _power_of_two(-(-problem.hdim // MAX_WIDTH))
-    if problem.seq_k <= KEYS and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
-        cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
+    if problem.seq_k <= KEYS:
+        if heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+            cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
+        pair = Shape(max(_power_of_two(-(-problem.hdim // SHARED_WIDTH)), 2), 32, SHARED_WIDTH, 2, 2)
+        tiles = heads * -(-problem.seq_q // pair.queries)
+        if (
+            problem.seq_q > 24
+            and problem.hdim > SHARED_WIDTH
+            and tiles * pair.cluster > 4 * SMS
+            and pair.cluster <= MAX_CLUSTER
+        ):
+            return pair
     width = width_of(problem.hdim, cluster)
     warpgroups = 1 if width == ROWS else 2
 
