@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +23,25 @@ from kernels.device.cluster import (
     cluster_wait,
 )
 from kernels.device.reduce import FULL_MASK, NEGATIVE_INFINITY
+from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, compile_ptx
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
+from kernels.runtime.emulator.mbarriers import Barriers
+from kernels.runtime.emulator.memory import Order, Shadow, SharedMemory
 from kernels.version import Kernel, SharedLayout
 
 FLOATS = types.CPointer(float32)
+PROBABILITIES = (0.3, 0.04, 0.18, 0.12, 0.34, 0.01, 0.01)
 KEYS, ROWS, WARPS, TILES = 64, 2, 2, 3  # ROWS: that a block owns, one a warp
+STRIDE = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The kernels here lie outside of what the cache knows them by."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile, "CACHE", tmp_path_factory.mktemp("cache"))
+        yield
 
 
 def kinds(report: LaunchReport) -> set[str]:
@@ -73,7 +87,10 @@ def make_exchange(exchange: Exchange) -> Kernel:
     one_waits, one_sends, in_turn = exchange.one_waits, exchange.one_sends, exchange.wait_in_turn
 
     def attend(x, v, out):
-        """x: [TILES, slots, rows, KEYS], parts of scores; v: [TILES, cluster, threads, KEYS]; out: [blocks, threads, rows]."""
+        """x: [TILES, slots, rows, KEYS]; v: [TILES, cluster, threads, KEYS]; out: [blocks, threads, rows].
+
+        A thread multiplies every fourth key, so that all threads of a warp together read all weights.
+        """
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp, lane, rank = tid // uint32(32), tid % uint32(32), cluster_rank()
@@ -131,9 +148,10 @@ def make_exchange(exchange: Exchange) -> Kernel:
 
             for row in range(rows):
                 acc[row] *= shared[rescale_at + uint32(row)]
-                for key in range(KEYS):
+                for step in range(KEYS // STRIDE):
+                    key = uint32(uint32(step * STRIDE) + tid % uint32(STRIDE))
                     there = uint32(((t * cluster + rank) * threads + tid) * KEYS + key)
-                    acc[row] += shared[weights_at + uint32(row * KEYS + key)] * v[there]
+                    acc[row] += shared[weights_at + uint32(row * KEYS) + key] * v[there]
         for row in range(rows):
             out[(uint32(cuda.blockIdx.x) * threads + tid) * rows + row] = acc[row]
 
@@ -142,7 +160,8 @@ def make_exchange(exchange: Exchange) -> Kernel:
 
 def expected(x: np.ndarray, v: np.ndarray) -> np.ndarray:
     scores, total, row_max = x.astype(np.float64).sum(axis=1), 0.0, np.full(x.shape[2], -np.inf)
-    for tile, values in zip(scores, v.astype(np.float64), strict=True):
+    taken = np.arange(32 * WARPS)[:, None] % STRIDE == np.arange(KEYS) % STRIDE
+    for tile, values in zip(scores, v.astype(np.float64) * taken, strict=True):
         greatest = tile.max(axis=1)
         total = total * np.where(greatest > row_max, 2.0, 1.0) + values @ tile.T
         row_max = np.maximum(row_max, greatest)
@@ -181,7 +200,7 @@ def test_the_exchange_is_right_and_clean(cluster: int, schedule: str) -> None:
     assert right and not report.findings
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_counts_do_not_depend_on_the_order_of_warps(seed: int) -> None:
     _, report = exchanged(Exchange(2), seed)
     assert report.counts == exchanged(Exchange(2), 7)[1].counts
@@ -204,7 +223,6 @@ DEFECTS = [  # what is wrong, and where it shows
     (Exchange(2, more_scores=4), {"deadlock"}, "0 arrivals and 4 bytes"),
     (Exchange(2, more_scores=-4), {"deadlock"}, "0 arrivals and -4 bytes"),
     (Exchange(2, expects=False), {"deadlock"}, "1 arrivals"),
-    (Exchange(2, start=False), {"uninitialised"}, "barriers"),
 ]
 
 
@@ -214,6 +232,15 @@ def test_a_defect_of_the_exchange_is_found(exchange: Exchange, kind: set[str], p
     _, report = exchanged(exchange, schedule=schedule)
     assert kind <= kinds(report)
     assert any(place in finding.place for finding in report.findings if finding.kind in kind)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_barriers_are_made_before_others_use_them(seed: int) -> None:
+    _, report = exchanged(Exchange(2, start=False), seed)
+    assert {(finding.kind, finding.place) for finding in report.findings} & {
+        ("race", "barriers"),
+        ("uninitialised", "barriers"),
+    }
 
 
 @pytest.mark.parametrize("schedule", ["random", "in step"])
@@ -263,7 +290,7 @@ def test_bytes_may_come_before_they_are_expected() -> None:
     assert not report.findings
 
 
-@pytest.mark.parametrize("sync", ["", "bar.sync 0;", SYNC, SYNC + wait(1)])
+@pytest.mark.parametrize("sync", ["", "bar.sync 0;", SYNC])
 def test_nothing_but_the_wait_orders_the_stores(sync: str) -> None:
     _, report = sent(EXPECT.format(256) + SEND + sync + LOAD)
     assert kinds(report) & {"race", "uninitialised"}
@@ -277,7 +304,7 @@ def test_not_even_the_sender_knows_that_its_store_has_happened() -> None:
 
 
 def test_another_barrier_does_not_wait_for_the_stores() -> None:
-    other = SEND.replace("%r5", "%r5+256").replace("%r6", "%r7").replace("buffer", "buffer")
+    other = SEND.replace("%r5", "%r5+256").replace("%r6", "%r7")
     body = "add.u32 %r7, %r6, 8; {} @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0+8], 256;" + SEND + other
     both = body.format(EXPECT.format(256))
     second = wait(label="second").replace("[%r0]", "[%r0+8]")
@@ -298,9 +325,8 @@ def test_a_phase_takes_all_its_arrivals_and_the_next_one_the_same() -> None:
     body += "ld.shared.f32 %f2, [%r0+16];" + arrive + wait(1, "second")
     body += "mov.u32 %r8, 2; @%p0 st.shared.u32 [%r0+16], %r8;" + arrive + wait(0, "third")
     assert not sent(body, count=64)[1].findings
-    assert kinds(sent(body, count=63)[1]) & {"race", "deadlock"}
+    assert kinds(sent(body, count=32)[1]) & {"race", "deadlock"}
     assert kinds(sent(body, count=65)[1]) == {"deadlock"}
-    assert kinds(sent(body.replace(wait(1, "second"), ""), count=64)[1]) >= {"race"}
 
 
 def test_a_wait_for_the_phase_before_the_first_goes_on() -> None:
@@ -350,6 +376,121 @@ def test_unknown_forms_are_named(body: str) -> None:
         sent(body)
 
 
+# --- who knows of what ------------------------------------------------------------------------------
+
+
+class Knowledge:
+    """The accesses that each warp is ordered behind, as sets; accesses and barriers have numbers."""
+
+    def __init__(self, warps: int, barriers: int) -> None:
+        self.known: list[set[int]] = [set() for _ in range(warps)]
+        self.gathered: list[set[int]] = [set() for _ in range(barriers)]
+        self.stored: list[set[int]] = [set() for _ in range(barriers)]
+        self.released: list[set[int]] = [set() for _ in range(barriers)]
+
+    def sync(self, warps: list[int]) -> None:
+        everything = set().union(*(self.known[warp] for warp in warps))
+        for warp in warps:
+            self.known[warp] |= everything
+
+    def complete(self, barrier: int) -> None:
+        self.released[barrier] = self.gathered[barrier] | self.stored[barrier]
+        self.gathered[barrier] = set()
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_warps_is_exact(cluster: int, seed: int) -> None:
+    """Random accesses, stores that count, waits and barriers against sets of accesses; reads are of the own block."""
+    rng = np.random.default_rng(seed)
+    blocks, warps, each, granules, bytes_a_phase = 4, 4, 1, 4, 4  # barriers and free granules of a block
+    order = Order(blocks, warps, cluster, mbarriers=True)
+    size = 4 * (granules + 2 * each)
+    memory = SharedMemory(blocks, size, Shadow(blocks * size, order, "cluster" if cluster > 1 else "block"), 4)
+    codes = order.code(np.arange(blocks))
+    barriers = Barriers(memory, order, codes)
+    places = np.array([block * memory.stride + 8 * i for block in range(blocks) for i in range(each)])
+    barriers.init(places, np.ones(len(places), np.int64))
+    truth = Knowledge(blocks * warps, len(places))
+    writer: dict[int, tuple[int, int]] = {}  # granule: access, and the warp, -1 for a barrier's
+    readers: dict[int, list[tuple[int, int]]] = {}
+    seen = {True: 0, False: 0}
+    for access in range(2500):
+        order.tick(0)
+        block, warp = int(rng.integers(blocks)), int(rng.integers(warps))
+        number, thread = block * warps + warp, np.array([codes[block] << order.block_shift | 32 * warp])
+        first = block // cluster * cluster
+        action = rng.choice(["read", "write", "send", "arrive", "wait", "block", "cluster"], p=PROBABILITIES)
+        there = first + int(rng.integers(cluster))
+        slot = there * each + int(rng.integers(each))
+        slots, codes_of_warps = np.array([slot]), thread >> 5
+        if action == "block":
+            order.sync_blocks(codes[[block]])
+            truth.sync([block * warps + w for w in range(warps)])
+        elif action == "cluster":
+            order.sync_clusters(np.array([block // cluster]))
+            truth.sync(list(range(first * warps, (first + cluster) * warps)))
+        elif action == "wait":
+            slot = block * each + slot % each
+            barriers.acquire(np.array([slot]), codes_of_warps)
+            truth.known[number] |= truth.released[slot]
+        elif action == "arrive":
+            if barriers.pending[slot]:
+                truth.gathered[slot] |= truth.known[number]
+                phase = barriers.phase[slot]
+                barriers.arrive(slots, codes_of_warps, np.array([bytes_a_phase]))
+                if barriers.phase[slot] > phase:
+                    truth.complete(slot)
+        else:
+            there = block if action == "read" else there
+            granule = there * memory.stride // 4 + 2 * each + int(rng.integers(granules))
+            where = np.array([granule])
+            known = truth.known[number]
+            last, by = writer.get(granule, (-1, number))
+            expected = by != number and last not in known
+            if action == "read":
+                racing = memory.shadow.read(where, thread)
+                readers.setdefault(granule, []).append((access, number))
+                known.add(access)
+            else:
+                expected |= any(who != number and what not in known for what, who in readers.get(granule, []))
+                sends = action == "send"
+                agent = barriers.agent[slots] if sends else None
+                racing = memory.shadow.write(where, thread, np.ones(1, bool), None, writer=agent)
+                writer[granule] = access, -1 if sends else number
+                if sends:
+                    truth.gathered[slot] |= known
+                    truth.stored[slot].add(access)
+                    phase = barriers.phase[slot]
+                    barriers.deliver(slots, codes_of_warps, 4)
+                    if barriers.phase[slot] > phase:
+                        truth.complete(slot)
+                else:
+                    known.add(access)
+            assert (racing is not None and bool(racing.any())) == expected
+            seen[expected] += 1
+    assert min(seen.values()) > 50
+
+
+def test_every_warp_that_has_read_must_be_heard_of() -> None:
+    """Three warps read, the last two of them send, a fourth waits for these and writes: the first one's read races."""
+    order = Order(1, 4, 1, mbarriers=True)
+    memory = SharedMemory(1, 16, Shadow(4, order, "block"), 4)
+    barriers = Barriers(memory, order, order.code(np.arange(1)))
+    barriers.init(np.array([0]), np.array([2]))
+    slot, granule = np.array([0]), np.array([2])
+    for warp in range(3):
+        order.tick(0)
+        memory.shadow.read(granule, np.array([32 * warp]))
+    for warp in (1, 2):
+        order.tick(0)
+        barriers.arrive(slot, np.array([warp]), np.array([0]))
+    order.tick(0)
+    barriers.acquire(slot, np.array([3]))
+    racing = memory.shadow.write(granule, np.array([96]), np.ones(1, bool), None)
+    assert racing is not None and racing[0] & 0xFFFFFFFF == 0 and racing[0] > 0
+
+
 # --- products that read what was sent ---------------------------------------------------------------
 
 
@@ -371,7 +512,7 @@ def test_products_need_a_fence_behind_the_wait(sync: str, found: set[str]) -> No
     ptx = text(32, descriptor(0, 512, 128), size, sync=sync.format(wait=wait().replace("[%r0]", "[made]")))
     made = """.shared .align 8 .b8 made[8]; setp.eq.u32 %p1, %t, 0; mov.u32 %r9, made; mov.u32 %r8, 0;
         @%p1 mbarrier.init.shared::cta.b64 [%r9], 1; bar.sync 0; mapa.shared::cluster.u32 %r11, %r9, %r8;"""
-    ptx = ptx.replace("mov.u32 %r1, buffer;", made + "mov.u32 %r1, buffer;").replace("setp.eq.u32 %p1, 0, 0;", "", 0)
+    ptx = ptx.replace("mov.u32 %r1, buffer;", made + "mov.u32 %r1, buffer;")
     store = "mapa.shared::cluster.u32 %r10, %r1, %r8; "
     store += "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%r10], {%f0, %f1, %f2, %f3}, [%r11];"
     ptx = ptx.replace("st.shared.v4.f32 [%r1], {%f0, %f1, %f2, %f3};", store)

@@ -18,7 +18,16 @@ from numba import cuda, float32, int32, uint32
 from numba.cuda.libdevice import exp2f as exp2
 
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one
-from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store2, cluster_wait
+from ..device.cluster import (
+    barrier_expect,
+    barrier_init,
+    barrier_init_fence,
+    barrier_wait,
+    cluster_rank,
+    cluster_send2,
+    cluster_start,
+    cluster_wait,
+)
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
@@ -45,6 +54,7 @@ TILE_ALIGNMENT = 1024
 MAX_WIDTH = 256
 SHARED_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
+BARRIER = 2  # floats of an mbarrier
 TILE_COST = 24  # in queries: what a tile costs beside its queries
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
 
@@ -115,6 +125,7 @@ class Shape:
             values=0 if self.in_place else KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
+            arrived=2 * BARRIER if self.cluster > 1 else 0,
         )
 
 
@@ -126,6 +137,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
     values_at = keys_at if in_place else uint32(layout["values"])
     parts_at, rescale_at = (uint32(layout[name]) for name in ("parts", "rescale"))
+    parts_arrived = uint32(layout["arrived"])
+    weights_arrived = uint32(parts_arrived + uint32(BARRIER))
+    row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row gets of a tile
+    weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block gets
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, width // GROUP, cluster * warpgroups
@@ -336,6 +351,13 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
+            owned = uint32(min(int32(rows), max(int32(queries) - int32(rank) * int32(rows), int32(0))))
+            if tid == 0:
+                barrier_init(shared, parts_arrived, 1)
+                barrier_init(shared, weights_arrived, 1)
+                barrier_init_fence()
+                barrier_expect(shared, parts_arrived, owned * row_bytes)
+                barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
         kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
@@ -388,6 +410,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             row_max[i] = NEGATIVE_INFINITY
             row_sum[i] = float32(0.0)
 
+        phase = uint32(0)  # of the mbarriers
         tile_start = uint32(0)
         while tile_start < last_key:
             first_tile = tile_start == 0
@@ -396,7 +419,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             if first_tile:
                 fence_products()
             v_tile = advance(v_head, tile_start * hdim)
-            if cluster == 1:
+            if not in_place:
                 copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
 
@@ -427,20 +450,23 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     at = uint32(at + exchanged(key, row // uint32(2)))
                     x, y = scores[4 * j + side], scores[4 * j + side + 2]
                     if cluster > 1:
-                        cluster_store2(shared, at, owner, x, y)
+                        cluster_send2(shared, at, owner, x, y, parts_arrived)
                     else:
                         st2(shared, at, x, y)
-            if cluster > 1:
-                cluster_arrive()
-                if in_place:
-                    cuda.syncthreads()
+            next_start = uint32(tile_start + uint32(KEYS))
+            if in_place:
+                cuda.syncthreads()
                 copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
-                cluster_wait()
+            if cluster > 1:
+                barrier_wait(shared, parts_arrived, phase)
+                if next_start < last_key:
+                    cuda.syncthreads()
+                    if tid == 0:
+                        barrier_expect(shared, parts_arrived, owned * row_bytes)
             else:
                 cuda.syncthreads()
 
-            next_start = uint32(tile_start + uint32(KEYS))
             if next_start < last_key and not in_place:
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
             cp_async_commit()
@@ -492,8 +518,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     at = uint32(weights_at + at)
                     for to in range(cluster):
                         if cluster > 1:
-                            cluster_store2(shared, at, uint32(to), x, y)
-                            cluster_store2(shared, at + weights_low, uint32(to), xl, yl)
+                            cluster_send2(shared, at, uint32(to), x, y, weights_arrived)
+                            cluster_send2(shared, at + weights_low, uint32(to), xl, yl, weights_arrived)
                         else:
                             st2(shared, at, x, y)
                             st2(shared, at + weights_low, xl, yl)
@@ -509,15 +535,16 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 if lane_id < uint32(cluster) and (all_rows or (own < uint32(rows) and row < uint32(queries))):
                     at = uint32(rescale_at + uint32(2) * row)
                     if cluster > 1:
-                        cluster_store2(shared, at, lane_id, correction[i], row_sum[i])
+                        cluster_send2(shared, at, lane_id, correction[i], row_sum[i], weights_arrived)
                     else:
                         st2(shared, at, correction[i], row_sum[i])
             cp_async_wait_but_one()
+            cuda.syncthreads()
             if cluster > 1:
-                cluster_arrive()
-                cluster_wait()
-            else:
-                cuda.syncthreads()
+                barrier_wait(shared, weights_arrived, phase)
+                if tid == 0 and next_start < last_key:
+                    barrier_expect(shared, weights_arrived, weights_bytes)
+                phase ^= uint32(1)
             fence_products()
 
             weigh(shared, acc, 0, warpgroup, dim, member)
