@@ -231,25 +231,23 @@ def _identify(send: Connection) -> None:
 # ---------------------------------------------------------------- compiling ahead
 
 
-def _compile(name: str, problems: list[Problem], target: str) -> None:
-    for problem in problems:
-        # What cannot be planned or compiled is said by the check, in its row.
-        with contextlib.suppress(Unsupported, CompileError):
-            for launch in VERSIONS[name](problem).launches:
-                assembled(compile_ptx(launch.kernel, target), target)
+def _compile(pair: Pair, target: str) -> None:
+    name, problem = pair
+    # What cannot be planned or compiled is said by the check, in its row.
+    with contextlib.suppress(Unsupported, CompileError):
+        for launch in VERSIONS[name](problem).launches:
+            assembled(compile_ptx(launch.kernel, target), target)
 
 
 def _compile_all(pairs: Iterable[Pair], target: str) -> None:
-    """Fill the cache of compiled kernels, several versions at a time."""
-    problems: dict[str, list[Problem]] = {}
-    for name, problem in pairs:
-        if not VERSIONS[name].is_peer:
-            problems.setdefault(name, []).append(problem)
-    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(problems)))
+    """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
+    own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
+    todo = sorted(own, key=lambda pair: (-pair[1].hdim, str(pair)))
+    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(todo)))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         with _children_ignore_interrupts():
-            done = pool.map(_compile, problems, problems.values(), [target] * len(problems))
-        list(tqdm(done, total=len(problems), desc="compile", unit="version"))
+            done = pool.map(_compile, todo, [target] * len(todo))
+        list(tqdm(done, total=len(todo), desc="compile", unit="plan"))
 
 
 # ---------------------------------------------------------------- the run and its files

@@ -1,10 +1,11 @@
-"""The V8 core on warpgroups: that of `v8`, with the products turned over so that they are large enough for wgmma.
+"""The V8 core on warpgroups: that of `mma`, with the products turned over so that they are large enough for wgmma.
 
 K and V, of which there is more, are the 64 rows of a product and come from registers, where each element is split into
 high and low once; Q and the weights, split when they are written, are its columns and come from shared memory. A
 warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output.
 
-Slices are interleaved as in `v8`: rank r takes dims 32 (r + cluster i) .. + 31 for all i.
+Slices are interleaved as in `mma`: rank r takes dims 32 (r + cluster i) .. + 31 for all i. Scores and weights go to
+other blocks by asynchronous stores, which an mbarrier of the receiver counts: no fence waits for all of memory.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 MAX_WIDTH = 256
-SHARED_WIDTH = 128  # of the slices of two blocks that share an SM
+PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
 BARRIER = 2  # floats of an mbarrier
 TILE_COST = 24  # in queries: what a tile costs beside its queries
@@ -419,7 +420,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             if first_tile:
                 fence_products()
             v_tile = advance(v_head, tile_start * hdim)
-            if not in_place:
+            if cluster == 1:
                 copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
 
@@ -454,11 +455,11 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     else:
                         st2(shared, at, x, y)
             next_start = uint32(tile_start + uint32(KEYS))
-            if in_place:
-                cuda.syncthreads()
+            if cluster > 1:
+                if in_place:
+                    cuda.syncthreads()
                 copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
                 cp_async_commit()
-            if cluster > 1:
                 barrier_wait(shared, parts_arrived, phase)
                 if next_start < last_key:
                     cuda.syncthreads()
@@ -602,7 +603,7 @@ def width_of(hdim: int, cluster: int) -> int:
 def choose(problem: Problem) -> Shape:
     """The shape for a problem, by a rule that was fitted to what the H200 showed.
 
-    The fewest blocks a cluster whose slices fit; where one tile holds all keys and these would leave half of the card
+    The fewest blocks a cluster whose slices fit; where keys or queries are few and these would leave half of the card
     idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
     slices of 128 dims, with V in the place of K, so that two blocks share an SM. Of the queries a tile that fit, those
     for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
@@ -612,18 +613,14 @@ def choose(problem: Problem) -> Shape:
     """
     heads = problem.batch * problem.heads
     cluster = _power_of_two(-(-problem.hdim // MAX_WIDTH))
-    if problem.seq_k <= KEYS:
-        if heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
-            cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
-        pair = Shape(max(_power_of_two(-(-problem.hdim // SHARED_WIDTH)), 2), 32, SHARED_WIDTH, 2, 2)
-        tiles = heads * -(-problem.seq_q // pair.queries)
-        if (
-            problem.seq_q > 24
-            and problem.hdim > SHARED_WIDTH
-            and tiles * pair.cluster > 4 * SMS
-            and pair.cluster <= MAX_CLUSTER
-        ):
-            return pair
+    few = problem.seq_k <= KEYS or problem.seq_q <= 16
+    if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+        cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
+    pair = Shape(max(_power_of_two(-(-problem.hdim // PAIR_WIDTH)), 2), 32, PAIR_WIDTH, 2, 2)
+    blocks = heads * -(-problem.seq_q // pair.queries) * pair.cluster
+    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24 and problem.hdim > PAIR_WIDTH
+    if one_tile and blocks > 4 * SMS and pair.cluster <= MAX_CLUSTER:
+        return pair
     width = width_of(problem.hdim, cluster)
     warpgroups = 1 if width == ROWS else 2
 
