@@ -152,8 +152,7 @@ def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) ->
     sms, held = card.room(launch)
     waves, blocks_of_busiest = -(-blocks // (sms * held)), -(-blocks // sms)
     tiles = -(-problem.seq_q // queries)
-    splits = max(launch.grid[0] // (launch.cluster * tiles), 1)  # of the keys over blocks, if any
-    mean, most = (rounds / splits for rounds in _rounds(problem, queries, keys, tiles))
+    mean, most = _rounds(problem, queries, keys, tiles)
     chain = waves * mean + (most - mean)  # the longest may come last
     rounds = blocks_of_busiest * mean + (most - mean)
 
