@@ -15,7 +15,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure status claims counts counters sanitize resources \
+.PHONY: book test test-deep test-gpu measure tune status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
@@ -32,6 +32,9 @@ test-gpu: .venv/.stamp
 
 measure: .venv/.stamp
 	$(run) -m analysis measure --study $(STUDY) $(if $(NEW_RUN),--new-run)
+
+tune: .venv/.stamp
+	$(run) -m analysis tune $(if $(NEW_RUN),--new-run)
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status

@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "build": "execute the notebooks and render the book",
     "measure": "check and time a study on the GPU at hand",
+    "tune": "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs",
     "counters": "read hardware counters with Nsight Compute",
     "sanitize": "run every version under compute-sanitizer's tools",
     "claims": "give every claim of the documents its verdict",

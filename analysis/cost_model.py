@@ -100,6 +100,7 @@ GROUPS = tuple(dict.fromkeys(term.group for term in TERMS.values() if term.group
 
 CORE = re.compile(r"^attention_\w*?q(?P<queries>\d+)_(?:k(?P<keys>\d+)_)?w(?P<width>\d+)")
 CORE_KEYS = 64  # of a tile, where the name does not say
+KINDS = ("one tile of keys", "more keys, each rotated once or twice", "more keys, each rotated more often")
 LINE = 32  # dims that stay in one block of a cluster
 
 
@@ -568,21 +569,14 @@ def advice_of(judged: Judged, problem: Problem) -> Advice:
 def visits(problem: Problem) -> int:
     """How often full fusion rotates a key: once a tile of queries, of every head that shares it."""
     launch = VERSIONS[FULL](problem).launches[-1]
-    return launch.grid[0] // launch.cluster * launch.grid[1]
+    return launch.grid[1] * launch.grid[2]
 
 
-def repeats(problem: Problem) -> float:
-    """The same as an average over its dims, of which some rotate."""
-    return visits(problem) * problem.rotary_dim / problem.hdim
-
-
-def break_even(model: Model, megabytes: float) -> float:
-    """The `repeats` at which rotating in shared memory costs what a launch does that rewrites `megabytes` of K.
-
-    Of a card that is full, and of the rotations alone.
-    """
-    launch = model.cost("launch") + 2 * megabytes * model.cost("rewrite")
-    return launch / (megabytes / 8 * model.cost("rotation"))
+def kind(problem: Problem) -> str:
+    """What decides: whether a tile holds all keys, and if not, how often full fusion rotates each of them."""
+    if problem.seq_k <= CORE_KEYS:
+        return KINDS[0]
+    return KINDS[1] if visits(problem) <= 2 else KINDS[2]
 
 
 def words(judged: Judged) -> dict[str, str]:
@@ -597,17 +591,15 @@ def words(judged: Judged) -> dict[str, str]:
         if (problem, NAIVE) in judged._times
     ]
     over = {v: [judged.measured(p, v) / judged.measured(p, FULL) for p in judged.problems] for v in (HYBRID, SEPARATE)}
-    once = [problem for problem in judged.problems if visits(problem) == 1]
-    often = [problem for problem in judged.problems if visits(problem) > 1]
 
-    def fused(problems: Sequence[Problem]) -> str:
-        return f"{sum(FULL in judged.winners(problem) for problem in problems)} of {len(problems)}"
+    def fused(chosen: str) -> str:
+        mine = [problem for problem in judged.problems if kind(problem) == chosen]
+        return f"{sum(FULL in judged.winners(problem) for problem in mine)} of {len(mine)}"
 
     return {
         "problems": str(len(judged.problems)),
         **{f"{name}_wins": str(fastest.count(v)) for name, v in zip(("full", "hybrid", "separate"), FUSIONS)},
-        "fused_once": fused(once),
-        "fused_often": fused(often),
+        **{f"fused_{name}": fused(chosen) for name, chosen in zip(("one_tile", "rarely", "often"), KINDS)},
         "hybrid_over_full": _range(over[HYBRID]),
         "separate_over_full": _range(over[SEPARATE]),
         "naive_over_best": _range(naive) if naive else "no number of times",

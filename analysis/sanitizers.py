@@ -41,7 +41,7 @@ from cuda.bindings import driver
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.probes import EMPTY
-from kernels.reference import make_inputs
+from kernels.reference import TABLES_OF, make_inputs
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, entry_name
 from kernels.runtime.gpu import C_TYPES, DTYPES, GpuError, device_target, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.identity import source_hash
@@ -102,9 +102,10 @@ def problems(version: Version) -> list[Problem]:
                 problem = Problem("fp16", batch, heads, seq_q=seq, hdim=hdim, dtype="float16", causal=causal)
                 found.update(dict.fromkeys(_first_supported(version, [problem])))
     else:
+        table = TABLES_OF.get(version.family, ("computed",))[0]
         for batch, heads, seq, most in SHAPES:
             candidates = (
-                Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+                Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim, table=table)
                 for hdim in (most, *(dims for dims in FEWER_DIMS if dims < most))
                 for rotary_dim in ((hdim // 8 * 4, hdim) if version.family == "rope" else (0,))
             )

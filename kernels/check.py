@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle, product
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ import torch
 from . import VERSIONS
 from .defects import model_of, total_weight
 from .fast_math import SUFFIX
-from .reference import Trial, trial
+from .reference import TABLES_OF, Trial, trial
 from .runtime.emulator import Finding, run
 from .version import Kernel, Plan, Problem, Unsupported, Version
 
@@ -49,12 +50,24 @@ ALL_KEYS = {
     "attention_tensor_core_v2",
 }
 TWINS = ("_227k", SUFFIX)  # how the names of versions end that have another one's kernels
-TABLES = {"learned": ("float32", "float16", "float8")}  # of the families that must have one, in turn
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
+# One key; two tiles of keys; heads that share keys, masked; queries that stand behind the first key, and beyond the
+# last; three tiles; the most blocks a cluster.
+BEYOND_SHAPES: list[dict[str, Any]] = [
+    {"heads": 2, "seq_q": 1, "hdim": 64},
+    {"seq_q": 65, "hdim": 332},
+    {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 5, "seq_k": 70, "hdim": 80, "causal": True},
+    {"heads": 3, "seq_q": 17, "seq_k": 65, "hdim": 80, "q_offset": 60, "causal": True},
+    {"seq_q": 130, "hdim": 24},
+    {"seq_q": 2, "hdim": 2052},
+]
+CORES = {"rope_v8", "rope_v8_mma", "rope_v8_portable"}  # what else is beyond the documents has the core of one of these
 
 
 def problems(version: Version) -> list[Problem]:
     """The small, odd problems that `version` takes, on which it is tried; fewer of a twin or an ablation."""
+    if version.beyond:
+        return _beyond(version) if version.id in CORES else _beyond(version)[::2]
     if version.family == "fp16":
         candidates = [
             Problem("fp16", batch, heads, seq_q=seq, hdim=hdim, dtype="float16", causal=causal)
@@ -62,16 +75,30 @@ def problems(version: Version) -> list[Problem]:
         ]
     else:
         shapes = SHAPES + (ALL_KEYS_SHAPES if version.id in ALL_KEYS else [])
-        tables = cycle(TABLES.get(version.family, ("computed",)))
         candidates = [
-            Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim, table=table)
-            for (batch, heads, seq, hdim), table in zip(shapes, tables)
+            Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+            for batch, heads, seq, hdim in shapes
             for rotary_dim in ((hdim, hdim // 8 * 4) if version.family == "rope" else (0,))
         ]
     taken = [problem for problem in candidates if supports(version, problem)]
     if version.family == "fp16":
         return taken
     return taken[::3] if version.ablation else taken[::2] if version.id.endswith(TWINS) else taken
+
+
+def _beyond(version: Version) -> list[Problem]:
+    """All of the family: every table in turn, and half of the dims rotated in two of three."""
+    tables = cycle(TABLES_OF.get(version.family, ("computed",)))
+    parts = cycle((1, 2, 2))
+    return [
+        Problem(
+            version.family,
+            **shape,
+            rotary_dim=shape["hdim"] // 4 // part * 4 if version.family == "rope" else 0,
+            table=table,
+        )
+        for shape, part, table in zip(BEYOND_SHAPES, parts, tables)
+    ]
 
 
 def supports(version: Version, problem: Problem) -> bool:

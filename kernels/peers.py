@@ -11,7 +11,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -202,52 +202,6 @@ def _with_reason(attend: Attention) -> Attention:
     return call
 
 
-def _causal_mask(problem: Problem, q: torch.Tensor) -> torch.Tensor | None:
-    """[seq_q, seq_k] to add to the scores, -inf at keys behind the query; None where `is_causal` says the same."""
-    if not problem.causal or problem.q_offset == 0:
-        return None
-    query, key = positions(problem, q.device)
-    hidden = key[None, :] > query[:, None]
-    return torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill(hidden, float("-inf"))
-
-
-def _masked_sdpa(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    enable_gqa: bool,
-    backend: str,
-) -> torch.Tensor:
-    options: dict[str, Any] = {"attn_mask": mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
-    if not backend:
-        return scaled_dot_product_attention(q, k, v, **options)
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        return scaled_dot_product_attention(q, k, v, **options)
-
-
-def _options(problem: Problem) -> tuple[bool, bool]:
-    return problem.causal and problem.q_offset == 0, problem.heads != problem.kv_heads
-
-
-def _sdpa_offset(problem: Problem, backend: str) -> Attention:
-    """SDPA of queries that start behind key 0, causal by a mask: `is_causal` counts from the top left."""
-    require(problem.q_offset != 0, "q_offset is 0; this peer is for queries that start behind key 0")
-    require_positions(problem)
-    mask, options = once_per_device(functools.partial(_causal_mask, problem)), _options(problem)
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return _masked_sdpa(q, k, v, mask(q), *options, backend)
-
-    return call
-
-
-def _rope_sdpa_offset(problem: Problem, backend: str) -> Attention:
-    attend = _sdpa_offset(problem, backend)
-    return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
-
-
 def _compiled_whole(function: Callable) -> Callable:
     """`function` compiled once a shape, as `_compiled` does, with room for the shapes of every study."""
     torch._dynamo.config.accumulated_recompile_limit = 4096
@@ -255,20 +209,23 @@ def _compiled_whole(function: Callable) -> Callable:
 
 
 def _rotate_and_attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, mask: torch.Tensor | None, *options: Any
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, backend: str, **options: bool
 ) -> torch.Tensor:
     q, k = _rotate_both(q, k, tables)
-    return _masked_sdpa(q, k, v, mask, *options)
+    if not backend:
+        return scaled_dot_product_attention(q, k, v, **options)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        return scaled_dot_product_attention(q, k, v, **options)
 
 
 def _rope_sdpa_one_graph(problem: Problem, backend: str) -> Attention:
     """RoPE and SDPA in one compiled function, so the compiler may fuse what it can."""
-    require_positions(problem)
-    attend, tables, options = _compiled_whole(_rotate_and_attend), rope_tables(problem), _options(problem)
-    mask = once_per_device(functools.partial(_causal_mask, problem))
+    require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
+    attend, tables = _compiled_whole(_rotate_and_attend), rope_tables(problem)
+    options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attend(q, k, v, tables(q), mask(q), *options, backend)
+        return attend(q, k, v, tables(q), backend, **options)
 
     return call
 
@@ -369,59 +326,31 @@ def _flashinfer_rope(problem: Problem) -> Attention:
     return call
 
 
-def _register_beyond(
-    name: str, family: str, title: str, make: Callable[[Problem], Attention], source: str = "PyTorch"
-) -> None:
-    _register(name, family, title, make)
+def _register_beyond(name: str, title: str, make: Callable[[Problem], Attention], source: str = "PyTorch") -> None:
+    _register(name, "rope", title, make)
     VERSIONS[name] = dataclasses.replace(VERSIONS[name], source=source, beyond=True)
 
 
-def _refusing_sdpa(problem: Problem, backend: str) -> Attention:
-    return _with_reason(_sdpa(problem, backend))
-
-
-def _refusing_rope_sdpa(problem: Problem, backend: str, compiled: bool) -> Attention:
-    return _with_reason(_rope_sdpa(problem, backend, compiled))
+def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
+    return _with_reason(_rope_sdpa(problem, backend, compiled=True))
 
 
 for _suffix in HALF_BACKENDS:
-    _backend, _label = BACKENDS[_suffix], f"PyTorch SDPA{_suffix.replace('_', ', ')}"
-    _register_beyond(f"torch_sdpa{_suffix}", "attention", _label, functools.partial(_refusing_sdpa, backend=_backend))
-    for _compile in (False, True):
-        _how, _eager = ("_compiled", "Compiled") if _compile else ("", "Eager")
-        _register_beyond(
-            f"torch_rope{_how}_sdpa{_suffix}",
-            "rope",
-            f"{_eager} RoPE, then {_label}",
-            functools.partial(_refusing_rope_sdpa, backend=_backend, compiled=_compile),
-        )
+    _register_beyond(
+        f"torch_rope_compiled_sdpa{_suffix}",
+        f"Compiled RoPE, then PyTorch SDPA{_suffix.replace('_', ', ')}",
+        functools.partial(_refusing_rope_sdpa, backend=BACKENDS[_suffix]),
+    )
 for _suffix in FP32_BACKENDS:
-    _backend, _label = BACKENDS[_suffix], f"PyTorch SDPA{_suffix.replace('_', ', ')}"
-    _register_beyond(
-        f"torch_sdpa_offset{_suffix}",
-        "attention",
-        f"{_label}, of queries behind key 0",
-        functools.partial(_sdpa_offset, backend=_backend),
-    )
-    _register_beyond(
-        f"torch_rope_compiled_sdpa_offset{_suffix}",
-        "rope",
-        f"Compiled RoPE, then {_label}, of queries behind key 0",
-        functools.partial(_rope_sdpa_offset, backend=_backend),
-    )
     _register_beyond(
         f"torch_rope_sdpa_one_graph{_suffix}",
-        "rope",
-        f"RoPE and {_label}, compiled as one graph",
-        functools.partial(_rope_sdpa_one_graph, backend=_backend),
+        f"RoPE and PyTorch SDPA{_suffix.replace('_', ', ')}, compiled as one graph",
+        functools.partial(_rope_sdpa_one_graph, backend=BACKENDS[_suffix]),
     )
 for _precision, _suffix in (("ieee", ""), ("tf32x3", "_tf32x3")):
-    _label = f"flex_attention, compiled, {_precision}"
-    _register_beyond(f"flex_attention{_suffix}", "attention", _label, functools.partial(_flex, precision=_precision))
     _register_beyond(
         f"flex_rope{_suffix}",
-        "rope",
-        f"Compiled RoPE, then {_label}",
+        f"Compiled RoPE, then flex_attention, compiled, {_precision}",
         functools.partial(_rope_flex, precision=_precision),
     )
-_register_beyond("flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, "FlashInfer")
+_register_beyond("flashinfer_rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, "FlashInfer")

@@ -1,7 +1,6 @@
-"""What a user would pick for ALiBi and for learned embeddings: PyTorch's attention and flex_attention.
+"""What a user would pick for ALiBi and for learned embeddings: PyTorch's attention.
 
-Biases and tables do not change between calls and are made once, outside the timing. FP32 products stay FP32: PyTorch's
-flex_attention takes TF32 only where `torch.set_float32_matmul_precision` allows it, which nothing here does.
+Biases and tables do not change between calls and are made once, outside the timing.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from .log import require
 from .peers import Attention, Tables, _compiled, _embedded, _sdpa
-from .reference import alibi_bias, alibi_slopes, positions, require_table, stored_table
+from .reference import alibi_bias, positions, require_table, stored_table
 from .version import Buffer, Plan, Problem, register
 
 
@@ -36,32 +34,6 @@ def _alibi_sdpa(problem: Problem) -> Attention:
     return call
 
 
-def _alibi_flex(problem: Problem) -> Attention:
-    offset = problem.q_offset
-
-    @functools.cache
-    def modifiers(device: torch.device) -> tuple:
-        slopes = torch.from_numpy(alibi_slopes(problem.heads)).float().to(device)
-
-        def bias(score, batch, head, query, key):
-            return score - slopes[head] * (query + offset - key).abs()
-
-        def visible(batch, head, query, key):
-            return key <= query + offset
-
-        seen = None
-        if problem.causal:
-            seen = create_block_mask(visible, None, None, problem.seq_q, problem.seq_k, device=str(device))
-        return bias, seen
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        bias, seen = modifiers(q.device)
-        gqa = problem.heads != problem.kv_heads
-        return _compiled(flex_attention)(q, k, v, score_mod=bias, block_mask=seen, enable_gqa=gqa)
-
-    return call
-
-
 def _stored_rows(problem: Problem, q: torch.Tensor) -> Tables:
     """The table's rows of the queries and of the keys, in the table's dtype."""
     table = stored_table(problem).to(q.device)
@@ -72,9 +44,8 @@ def _add_stored(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch
     return q + tables[0].to(q.dtype), k + tables[1].to(k.dtype)
 
 
-def _learned_sdpa(problem: Problem, compiled: bool) -> Attention:
-    embed = _compiled(_add_stored) if compiled else _add_stored
-    return _embedded(_sdpa(problem, ""), functools.partial(_stored_rows, problem), embed)
+def _learned_sdpa(problem: Problem) -> Attention:
+    return _embedded(_sdpa(problem, ""), functools.partial(_stored_rows, problem), _compiled(_add_stored))
 
 
 def _register(name: str, family: str, title: str, make: Callable[[Problem], Attention]) -> None:
@@ -91,11 +62,6 @@ def _register(name: str, family: str, title: str, make: Callable[[Problem], Atte
 
 
 _register("torch_alibi_sdpa", "alibi", "PyTorch SDPA with ALiBi's bias as a mask", _alibi_sdpa)
-_register("flex_alibi", "alibi", "Compiled flex_attention with ALiBi's bias", _alibi_flex)
-for _compile, _how, _title in ((False, "", "Eager"), (True, "_compiled", "Compiled")):
-    _register(
-        f"torch_learned{_how}_sdpa",
-        "learned",
-        f"{_title} addition of a table's rows, then PyTorch SDPA",
-        functools.partial(_learned_sdpa, compiled=_compile),
-    )
+_register(
+    "torch_learned_compiled_sdpa", "learned", "Compiled addition of a table's rows, then PyTorch SDPA", _learned_sdpa
+)

@@ -1,4 +1,4 @@
-"""Fused attention in Triton, in the style of Triton's own tutorial, with or without RoPE inside the kernel.
+"""Fused attention in Triton, in the style of Triton's own tutorial, with RoPE inside the kernel.
 
 The kernel is in triton_kernels.py. Of a few tile sizes for a head dim the fastest on the problem at hand is used, as
 `triton.autotune` finds it on the first call and remembers it on disk. Float32 products are three TF32 products each
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,18 +35,18 @@ TILES = {
     1024: ((16, 16, 8, 1), (16, 16, 16, 1)),
 }
 MOST_KEYS = 32  # the largest BLOCK_N
-TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "ROPE", "CAUSAL", "MASKED", "PRECISION")
+TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "CAUSAL", "MASKED", "PRECISION")
 TUNING_MS = 2
 
 
 def arguments(
-    problem: Problem, precision: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables | None
+    problem: Problem, precision: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables
 ) -> tuple[tuple[Any, ...], dict[str, Any], torch.Tensor]:
     """Positional arguments and constants of `attend`, and the tensor that it fills."""
     out = torch.empty_like(q)
-    arrays = (q, k, v, out, *(tables or (None,) * 4))
+    arrays = (q, k, v, out, *tables)
     numbers = (
-        problem.rotary_dim // 2 if tables else 0,
+        problem.rotary_dim // 2,
         problem.heads // problem.kv_heads,
         problem.batch * problem.heads,
         problem.seq_q,
@@ -57,7 +56,6 @@ def arguments(
     )
     constants = {
         "HDIM": problem.hdim,
-        "ROPE": tables is not None,
         "CAUSAL": problem.causal,
         "MASKED": problem.causal or problem.seq_k % MOST_KEYS != 0,
         "PRECISION": precision,
@@ -83,13 +81,13 @@ def _tuned(hdim: int) -> Any:
     )(attend)
 
 
-def _attention(problem: Problem, precision: str, tables: Callable[[torch.Tensor], Tables] | None) -> Attention:
-    ready = False
+def _attention(problem: Problem, precision: str) -> Attention:
+    tables, ready = rope_tables(problem), False
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         nonlocal ready
         tuned = _tuned(problem.hdim)
-        values, constants, out = arguments(problem, precision, q, k, v, tables(q) if tables else None)
+        values, constants, out = arguments(problem, precision, q, k, v, tables(q))
 
         def grid(tile: dict[str, int]) -> tuple[int, int]:
             return triton.cdiv(problem.seq_q, tile["BLOCK_M"]), problem.batch * problem.heads
@@ -107,8 +105,8 @@ def _attention(problem: Problem, precision: str, tables: Callable[[torch.Tensor]
     return call
 
 
-def _plan(problem: Problem, family: str, precision: str) -> Plan:
-    require(problem.family == family, f"family is {problem.family}; this peer takes {family}")
+def _plan(problem: Problem, precision: str) -> Plan:
+    require(problem.family == "rope", f"family is {problem.family}; this peer takes rope")
     require(problem.dtype == "float32", f"dtype is {problem.dtype}; this peer takes float32")
     require(
         problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0,
@@ -116,29 +114,16 @@ def _plan(problem: Problem, family: str, precision: str) -> Plan:
     )
     require_tile(problem)
     require_positions(problem)
-    tables = rope_tables(problem) if family == "rope" else None
-    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision, tables))
-
-
-@register(family="attention", title="Triton fused attention, 3xTF32", source="Triton", beyond=True)
-def triton_attention(problem: Problem) -> Plan:
-    """Plan float32 attention by a Triton kernel. Raises: Unsupported."""
-    return _plan(problem, "attention", "tf32x3")
-
-
-@register(family="attention", title="Triton fused attention, FFMA", source="Triton", beyond=True)
-def triton_attention_ieee(problem: Problem) -> Plan:
-    """Plan float32 attention by a Triton kernel without tensor cores. Raises: Unsupported."""
-    return _plan(problem, "attention", "ieee")
+    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision))
 
 
 @register(family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True)
 def triton_rope(problem: Problem) -> Plan:
     """Plan float32 RoPE attention by a Triton kernel that rotates what it loads. Raises: Unsupported."""
-    return _plan(problem, "rope", "tf32x3")
+    return _plan(problem, "tf32x3")
 
 
 @register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True)
 def triton_rope_ieee(problem: Problem) -> Plan:
     """Plan float32 RoPE attention by a Triton kernel without tensor cores. Raises: Unsupported."""
-    return _plan(problem, "rope", "ieee")
+    return _plan(problem, "ieee")

@@ -1,4 +1,4 @@
-"""Fused attention in Triton, with or without RoPE, as a user would write it: a tile of queries walks the keys.
+"""Fused attention in Triton with RoPE inside, as a user would write it: a tile of queries walks the keys.
 
 A program keeps a tile of queries with the whole head dim and an online softmax. Keys are rotated as they are loaded,
 so each is rotated once per tile of queries. PyTorch's builds for CUDA bring Triton; without it these functions are
@@ -56,7 +56,6 @@ def attend(
     q_offset,
     scale,
     HDIM: tl.constexpr,
-    ROPE: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -65,8 +64,8 @@ def attend(
 ):
     """Attention of BLOCK_M queries of one head.
 
-    q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous; with
-    ROPE cos and sin `[seq, pairs]` of the queries' and of the keys' positions. `scale` is the softmax's times
+    q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous;
+    cos and sin `[seq, pairs]` of the queries' and of the keys' positions. `scale` is the softmax's times
     log2(e). If CAUSAL query i sees the keys up to q_offset + i. MASKED: some key of a tile may be out of sight.
     `programs` is the size of the grid: a launch of another size is tuned anew.
     """
@@ -77,8 +76,7 @@ def attend(
     inside = (query < seq_q)[:, None]
     here = head.to(tl.int64) * seq_q * HDIM + query[:, None] * HDIM + dim
     q_tile = tl.load(q + here, mask=inside, other=0.0)
-    if ROPE:
-        q_tile = _rotated(q_tile, q_cos, q_sin, query, inside, pairs, BLOCK_M, HDIM)
+    q_tile = _rotated(q_tile, q_cos, q_sin, query, inside, pairs, BLOCK_M, HDIM)
     k += kv_head * seq_k * HDIM
     v += kv_head * seq_k * HDIM
 
@@ -98,8 +96,7 @@ def attend(
         else:
             k_tile = tl.load(k + at)
             v_tile = tl.load(v + at)
-        if ROPE:
-            k_tile = _rotated(k_tile, k_cos, k_sin, key, loaded, pairs, BLOCK_N, HDIM)
+        k_tile = _rotated(k_tile, k_cos, k_sin, key, loaded, pairs, BLOCK_N, HDIM)
         scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
         if MASKED:
             visible = (key < seq_k)[None, :]

@@ -105,7 +105,7 @@ def test_measuring_live_without_a_gpu_is_one_message(
 @pytest.mark.parametrize("name", [v.id for v in VERSIONS.values() if not v.is_peer])
 def test_every_version_has_a_source_listing(name: str) -> None:
     text = report.kernel_text(name)
-    assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention(" in text
+    assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention" in text
 
 
 def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer() -> None:

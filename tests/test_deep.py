@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, partial
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from analysis.studies import study
 from kernels import Plan, Problem, Version
-from kernels.check import OWN, TWINS, Fault, faults, problems, supports
-from kernels.reference import trial
+from kernels.check import CORES, OWN, TWINS, Fault, faults, problems, supports
+from kernels.reference import TABLES_OF, trial
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel
@@ -23,20 +24,29 @@ pytestmark = pytest.mark.deep
 LARGEST = 20_000  # elements of q
 SEQS = [*range(1, 71), 128, 130]
 HDIMS = range(8, 324, 4)
+BEYOND_HDIMS = (36, 132)  # few, as these kernels take seconds to compile
 
 
 def variants(chosen: Version, batch: int, heads: int, seq: int, hdim: int) -> list[Problem]:
-    """The problems of that shape that `chosen` takes: all dims rotated or half of them, with a mask or without."""
+    """The problems of that shape that `chosen` takes: all dims rotated or half, with a mask or without, every table."""
     fields: list[dict] = [{}]
     if chosen.family == "rope":
         fields = [{"rotary_dim": hdim}, {"rotary_dim": max(4, hdim // 8 * 4)}]
     elif chosen.family == "fp16":
         fields = [{"dtype": "float16", "causal": causal} for causal in (False, True)]
+    if chosen.beyond:
+        tables = TABLES_OF.get(chosen.family, ("computed",))
+        fields = [{**more, "table": table, "causal": causal} for more, table, causal in product(fields, tables, (0, 1))]
     candidates = [Problem(chosen.family, batch, heads, seq_q=seq, hdim=hdim, **more) for more in fields]
     return [problem for problem in candidates if supports(chosen, problem)]
 
 
-BARRIER = re.compile(r"^\s*bar\.sync\s+0;\s*$", re.MULTILINE)
+# Of a block, of its cluster, or of the stores that an mbarrier counts.
+BARRIER = re.compile(
+    r"^\s*(?:bar\.sync\s+0;|(?P<cluster>barrier\.cluster\.wait)\S*;|\{ \.reg \.pred complete;.*?\})\s*$",
+    re.MULTILINE | re.DOTALL,
+)
+ARRIVAL = re.compile(r"^\s*barrier\.cluster\.arrive\S*;\s*$", re.MULTILINE)
 
 
 def without_barrier(kernel: Kernel, target: str = "sm_90", *, name: str, which: int) -> str:
@@ -44,7 +54,12 @@ def without_barrier(kernel: Kernel, target: str = "sm_90", *, name: str, which: 
     if kernel.name != name:
         return text
     barriers = list(BARRIER.finditer(text))
-    return text[: barriers[which].start()] + text[barriers[which].end() :]
+    gone = [barriers[which]]
+    if gone[0]["cluster"]:  # with the arrival that it waits for, which stands before it
+        gone.insert(0, list(ARRIVAL.finditer(text))[sum(bool(each["cluster"]) for each in barriers[:which])])
+    for match in reversed(gone):
+        text = text[: match.start()] + text[match.end() :]
+    return text
 
 
 # Barriers that order nothing, by version, each for one reason: it is followed by a step that touches nothing in use
@@ -52,6 +67,10 @@ def without_barrier(kernel: Kernel, target: str = "sm_90", *, name: str, which: 
 # scores before their maximum); or it ends a reduction that shares nothing, and no other one follows at once, or thread
 # 0 shares the result next, whose warp was the one that read.
 FOLLOWED, OWN_VALUES, NONE_FOLLOWS, SHARED_NEXT = 1, 1, 1, 1
+# Beyond the documents: one keeps the compiler from moving loads behind copies; one waits until all blocks of a cluster
+# have begun, as in the emulator they have from the start; one keeps a warp from missing a whole phase of an mbarrier,
+# which the next phase, waiting for that warp's own part, rules out wherever a block owns rows.
+COMPILER, BEGUN, OWN_PART = 1, 1, 1
 IDLE = {
     "attention_atomics": 0,
     "attention_atomics_float4": 0,
@@ -72,6 +91,9 @@ IDLE = {
     "fp16_phase4": 0,
     "fp16_phase6_iter1": 2 * OWN_VALUES,
     "fp16_phase6_iter2": FOLLOWED + 2 * OWN_VALUES,
+    "rope_v8": COMPILER + OWN_PART,
+    "rope_v8_mma": BEGUN,
+    "rope_v8_portable": NONE_FOLLOWS,
 }
 
 
@@ -86,12 +108,24 @@ def races(plan: Plan, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
 
 # Versions that go over the dims in slices need more than one of them.
 SLICED = {"rope_v6a": 264, "rope_v6b": 264}
-# A version with another limit, or built otherwise, has the barriers of the one that it is made of.
-BARRIERS = [chosen for chosen in OWN if not chosen.ablation and not chosen.id.endswith(TWINS)]
+# Beyond the documents: three tiles of 64 keys on a cluster, or two of 512 and outputs that several threads join.
+TILES = {
+    "rope_v8": Problem("rope", seq_q=5, seq_k=130, hdim=260, rotary_dim=128),
+    "rope_v8_mma": Problem("rope", seq_q=5, seq_k=130, hdim=64, rotary_dim=32),
+    "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
+}
+# A version with another limit, built otherwise or on the same core has the barriers of the one that it is made of.
+BARRIERS = [
+    chosen
+    for chosen in OWN
+    if chosen.id in CORES or not (chosen.ablation or chosen.beyond or chosen.id.endswith(TWINS))
+]
 
 
 def two_tiles(chosen: Version) -> Problem:
     """A problem with a key more than a tile, or two tiles."""
+    if chosen.id in TILES:
+        return TILES[chosen.id]
     sizes = [(65, SLICED.get(chosen.id, 64)), (65, 36), (128, 64)]
     return next(problem for seq, hdim in sizes for problem in variants(chosen, 1, 1, seq, hdim)[::-1])
 
@@ -119,7 +153,8 @@ def sharp_faults(chosen: Version, problem: Problem) -> list[Fault]:
 def accepted(chosen: Version) -> tuple[list[int], list[int]]:
     """The sequence lengths and the head dims of the sweep that `chosen` takes."""
     first = problems(chosen)[0]
-    hdims = [hdim for hdim in HDIMS if variants(chosen, 1, 1, first.seq_q, hdim)]
+    swept = HDIMS if not chosen.beyond else BEYOND_HDIMS if chosen.id in CORES else BEYOND_HDIMS[-1:]
+    hdims = [hdim for hdim in swept if variants(chosen, 1, 1, first.seq_q, hdim)]
     return [seq for seq in SEQS if variants(chosen, 1, 1, seq, hdims[0])], hdims
 
 

@@ -172,10 +172,9 @@ def test_floats_are_loaded_four_at_a_time() -> None:
     ("name", "family", "table", "message"),
     [
         ("learned_v1", "learned", "computed", "table is computed; family learned takes float32, float16, float8"),
-        ("torch_learned_sdpa", "learned", "computed", "table is computed; family learned takes float32"),
+        ("torch_learned_compiled_sdpa", "learned", "computed", "table is computed; family learned takes float32"),
         ("alibi_v1", "alibi", "float16", "table is float16; family alibi takes computed"),
         ("torch_alibi_sdpa", "alibi", "float16", "table is float16; family alibi takes computed"),
-        ("flex_alibi", "alibi", "float8", "table is float8; family alibi takes computed"),
         ("sinusoidal_v6", "rope", "float8", "family is rope; this version takes sinusoidal"),
     ],
 )
@@ -198,12 +197,10 @@ def test_the_reference_refuses_tables_that_it_has_not() -> None:
 
 PEERS = [
     ("torch_alibi_sdpa", "computed"),
-    ("flex_alibi", "computed"),
-    *((name, table) for name in ("torch_learned_sdpa", "torch_learned_compiled_sdpa") for table in STORED),
+    *(("torch_learned_compiled_sdpa", table) for table in STORED),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(("name", "table"), PEERS)
 def test_peers_of_embeddings_do_the_whole_job(name: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run as they are written, uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""

@@ -58,10 +58,13 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it(hash_after) -> None
     assert not any(VERSIONS[name].is_peer for name in shuffles)
     assert "rope_v1a" not in changed("kernels.device.trig", "[0]", "[1]")
 
-    rope_peers = {name for name in VERSIONS if name.startswith("torch_rope_")}
-    assert changed("kernels.peers", "f(turn) for turn", "f(-turn) for turn") == rope_peers
-    sinusoidal_peers = {name for name in VERSIONS if name.startswith("torch_sinusoidal_")}
-    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == rope_peers | sinusoidal_peers
+    def peers(*prefixes: str) -> set[str]:
+        return {name for name in VERSIONS if name.startswith(prefixes)}
+
+    compiled = peers("torch_rope_", "flex_rope")
+    assert changed("kernels.peers", "f(turn) for turn", "f(-turn) for turn") == compiled | peers("triton_rope")
+    compiled |= peers("torch_sinusoidal_", "torch_learned_")
+    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == compiled
     assert {"torch_sdpa", "torch_rope_sdpa"} <= changed(
         "kernels.peers", '"is_causal": problem', '"is_causal": not problem'
     )

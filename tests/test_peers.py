@@ -10,7 +10,7 @@ import warnings
 import pytest
 import torch
 
-from analysis.studies import STUDIES
+from analysis.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, peers, peers_triton, triton_kernels, version
 from kernels.reference import trial
 from kernels.runtime import identity
@@ -19,28 +19,24 @@ BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
 
 
-def problem(family: str, **fields) -> Problem:
-    return Problem(family, **{"batch": 2, "heads": 2, "rotary_dim": 16 if family == "rope" else 0, **LATE, **fields})
+def problem(**fields) -> Problem:
+    return Problem("rope", **{"batch": 2, "heads": 2, "rotary_dim": 16, **LATE, **fields})
 
 
 def test_the_studies_of_the_documents_have_none_of_them() -> None:
-    assert not {v.id for v in BEYOND} & {v.id for study in STUDIES.values() for v in study.versions()}
+    assert not {v.id for v in BEYOND} & {v.id for study in studies(PUBLISHED) for v in study.versions()}
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "fields"),
     [
-        "torch_sdpa_offset",
-        "torch_sdpa_offset_math",
-        "torch_rope_compiled_sdpa_offset",
-        "torch_rope_sdpa_one_graph",
-        "torch_rope_sdpa_one_graph_math",
-        "flex_attention",
-        "flex_rope",
+        ("torch_rope_sdpa_one_graph", {"seq_k": 9, "kv_heads": 1}),
+        ("torch_rope_sdpa_one_graph_math", {"seq_k": 9}),
+        ("flex_rope", {}),
     ],
 )
-def test_they_embed_and_mask(name: str) -> None:
-    asked = problem(version(name).family)
+def test_they_embed_and_mask(name: str, fields: dict) -> None:
+    asked = problem(**fields)
     case = trial(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
     call = version(name)(asked).call
@@ -51,14 +47,13 @@ def test_they_embed_and_mask(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("torch_sdpa_offset", {"q_offset": 0}, "q_offset is 0; this peer is for queries that start behind key 0"),
-        ("torch_rope_sdpa_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("torch_rope_sdpa_one_graph", {}, "q_offset is 11; it must be 0"),
         ("flex_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
-        ("flex_attention", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
+        ("flex_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
         ("triton_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
         ("triton_rope", {"hdim": 80}, "hdim is 80; a Triton tile takes a power of two, 16 or more"),
-        ("triton_attention_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
-        ("triton_attention", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("triton_rope_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
+        ("triton_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flashinfer_rope", {}, "dtype is float32; FlashInfer's prefill takes float16 and bfloat16"),
         ("flashinfer_rope", {"dtype": "float16"}, "hdim is 32; FlashInfer's prefill takes 64, 128, 256"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
@@ -67,7 +62,7 @@ def test_they_embed_and_mask(name: str) -> None:
 )
 def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
-        version(name)(problem(version(name).family, **fields))
+        version(name)(problem(**fields))
 
 
 def test_a_refusing_backend_tells_pytorch_s_reason() -> None:
@@ -99,7 +94,7 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
         return q
 
     monkeypatch.setattr(peers, "_compiled_whole", lambda function: attend)
-    call = version("flex_attention_tf32x3")(problem("attention")).call
+    call = peers._flex(problem(), "tf32x3")
     q = torch.zeros(1)
     assert call(q, q, q) is q and call(q, q, q) is q
     assert ["BLOCK_M" in options for options in seen] == [False, True, True]
@@ -112,7 +107,7 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
         return q
 
     monkeypatch.setattr(peers, "_compiled_whole", lambda function: works_once)
-    call = version("flex_attention")(problem("attention")).call
+    call = peers._flex(problem(), "tf32x3")
     call(q, q, q)
     with pytest.raises(RuntimeError, match="later"):  # what goes wrong later is no matter of blocks
         call(q, q, q)
@@ -138,7 +133,7 @@ def test_flashinfer_gets_the_pairs_where_it_turns_them(monkeypatch) -> None:
         return (scores.softmax(-1) @ v).half().transpose(0, 1)
 
     monkeypatch.setitem(sys.modules, "flashinfer", types.SimpleNamespace(single_prefill_with_kv_cache=prefill))
-    asked = problem("rope", batch=1, hdim=64, rotary_dim=64, dtype="float16")
+    asked = problem(batch=1, hdim=64, rotary_dim=64, dtype="float16")
     case = trial(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]).half() for which in "qkv")
     assert case.judge(version("flashinfer_rope")(asked).call(q, k, v)).status == "ok"
@@ -204,8 +199,7 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
     plain = {name: getattr(kernel, "fn", kernel) for name, kernel in plain.items()}  # what triton.jit wraps
     monkeypatch.setattr(triton_kernels, "tl", language)
     monkeypatch.setattr(triton_kernels, "_rotated", plain["_rotated"])
-    tables = peers.rope_tables(asked)(q) if asked.family == "rope" else None
-    values, constants, out = peers_triton.arguments(asked, "ieee", q, k, v, tables)
+    values, constants, out = peers_triton.arguments(asked, "ieee", q, k, v, peers.rope_tables(asked)(q))
     out.fill_(math.nan)
     values = [Pointer(value) if isinstance(value, torch.Tensor) else value for value in values]
     for program[0] in range(math.ceil(asked.seq_q / tile[0])):
@@ -218,12 +212,12 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
 @pytest.mark.parametrize(
     "asked",
     [
-        problem("rope"),
-        problem("rope", heads=4, kv_heads=2, seq_k=70, rotary_dim=32),
-        problem("rope", causal=False, seq_q=64, seq_k=64),
-        problem("rope", seq_q=70, seq_k=40, q_offset=0, rotary_dim=6),
-        problem("attention", heads=4, kv_heads=2, causal=False, seq_q=1, seq_k=33),
-        problem("attention", seq_q=65, seq_k=65),
+        problem(),
+        problem(heads=4, kv_heads=2, seq_k=70, rotary_dim=32),
+        problem(causal=False, seq_q=64, seq_k=64),
+        problem(seq_q=70, seq_k=40, q_offset=0, rotary_dim=6),
+        problem(heads=4, kv_heads=2, causal=False, seq_q=1, seq_k=33),
+        problem(seq_q=65, seq_k=65),
     ],
     ids=str,
 )
@@ -238,20 +232,20 @@ def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
     assert all(peers_triton.MOST_KEYS % block_n == 0 for _, block_n, _, _ in tiles)
     assert all(len(chosen) <= 8 for chosen in peers_triton.TILES.values())
     for seq_k, masked in ((64, False), (48, True), (33, True)):
-        asked = problem("attention", causal=False, seq_q=1, seq_k=seq_k)
+        asked = problem(causal=False, seq_q=1, seq_k=seq_k)
         q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))
-        assert peers_triton.arguments(asked, "ieee", q, k, v, None)[1]["MASKED"] == masked
+        assert peers_triton.arguments(asked, "ieee", q, k, v, ())[1]["MASKED"] == masked
 
 
 @pytest.mark.skipif(triton_kernels.triton is not None, reason="Triton is installed")
 def test_without_triton_its_peers_are_registered_and_refuse() -> None:
-    asked = problem("rope")
+    asked = problem()
     with pytest.raises(Unsupported, match="Triton is not installed"):
         version("triton_rope")(asked).call(*(torch.zeros(1) for _ in "qkv"))
 
 
 def test_a_hash_covers_the_triton_kernel() -> None:
-    for name in ("triton_rope", "triton_attention_ieee"):
+    for name in ("triton_rope", "triton_rope_ieee"):
         reached = {where for where, node in identity._reach(("kernels.peers_triton", name)) if node is not None}
         assert {("kernels.triton_kernels", "attend"), ("kernels.triton_kernels", "_rotated")} <= reached
         assert ("kernels.peers_triton", "TILES") in reached

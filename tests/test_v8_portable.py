@@ -133,7 +133,7 @@ def test_few_heads_get_small_tiles() -> None:
     def queries(batch: int, heads: int, seq: int) -> int:
         return choose(Problem("rope", batch=batch, heads=heads, seq_q=seq, hdim=512, rotary_dim=128)).queries
 
-    assert [queries(1, 4, 64), queries(1, 16, 64), queries(8, 16, 64)] == [4, 8, 16]
+    assert [queries(1, 4, 64), queries(1, 16, 64), queries(8, 16, 64), queries(8, 32, 1)] == [4, 8, 16, 4]
 
 
 def test_shared_memory_fits_every_problem() -> None:
