@@ -1,8 +1,8 @@
 """Exact counts of what the kernels do, from the emulator: `python -m analysis counts` writes data/counts.csv.
 
-Needs no GPU. Every block is executed and counted. Events (`kernels.device.mark`) are counted in one block, by kernels
-compiled with marks, and multiplied by the blocks, which all do the same at the published shapes. Rows of versions whose
-code has not changed are kept.
+Needs no GPU. Every block is executed and counted. Events (`kernels.device.mark`) are counted by kernels compiled with
+marks: those of the documents in one block, multiplied by the blocks, which all do the same at the published shapes.
+Rows of versions whose code has not changed are kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def count(name: str, problem: Problem) -> list[dict[str, Any]]:
     if mark.enabled():
         if not any("mark." in compile_ptx(launch.kernel) for launch in plan.launches):
             return []
-        launches = [{c: n for c, n in counts.items() if c.startswith("event.")} for counts in work(plan, blocks=1)]
+        blocks = None if VERSIONS[name].beyond else 1
+        launches = [{c: n for c, n in counts.items() if c.startswith("event.")} for counts in work(plan, blocks)]
     else:
         launches = work(plan)
     columns = {

@@ -89,5 +89,6 @@ def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
 
 
 def card(family: str) -> str:
-    """The GPU that a family's numbers were published for."""
-    return str(load().query("family == @family")["gpu"].value_counts().idxmax())
+    """The GPU that a family's numbers were published for; "" where none were."""
+    cards = load().query("family == @family")["gpu"].value_counts()
+    return "" if cards.empty else str(cards.idxmax())

@@ -13,9 +13,9 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS, version
 from kernels.check import problems, supports
-from kernels.version import Launch, Plan, Version
+from kernels.version import Launch, Plan, Problem, Version
 
-from . import figures, published
+from . import cost_model, figures, published
 from .data import DataError, gpu_folder, read_table
 from .evidence import Measured, baseline_of
 from .figures import Plot, beside, effect, span
@@ -179,7 +179,29 @@ def findings(evidence: Measured) -> str:
   on method.
 - **Attention.** The online kernel {against(evidence, "attention_online")} the baseline, and
   {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
-  {compared(evidence, "attention_online_fixed")}."""
+  {compared(evidence, "attention_online_fixed")}.
+{beyond(evidence.slug)}"""
+
+
+def beyond(slug: str) -> str:
+    """What V8 and the map found, in Markdown; where they are not measured, what would measure them."""
+    try:
+        v8, judged = Measured.load(slug, "beyond"), cost_model.load(slug)
+    except DataError:
+        return "- **Beyond the documents.** Not measured on this GPU: `make measure STUDY=beyond,map`."
+    largest = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
+    taken, said = v8.time("rope_v8", largest), cost_model.words(judged)
+    peers = [found for name in v8.versions("rope", peers=True) if (found := v8.ratio(name, "rope_v8", largest))]
+    over_hybrid = v8.ratio("rope_v7", "rope_v8", largest)
+    if not (taken and peers and over_hybrid):
+        return "- **Beyond the documents.** `rope_v8` has no right result on this GPU: see the chapter on it."
+    over_peer = min(peer.value for peer in peers)
+    return f"""- **Beyond the documents.** RoPE can be fused fully without rotating K for every query: `rope_v8`, one
+  launch of thread-block clusters that share the head dim, takes {taken.us:.1f} µs at head dim {largest.hdim}, where
+  the log's hybrid takes {over_hybrid.value:.1f} and the fastest of PyTorch's ways {over_peer:.1f} times as long. On that
+  core fusing is fastest or ties on {said["fused_one_tile"]} problems with up to {cost_model.CORE_KEYS} keys, and on
+  {said["fused_often"]} with more, each rotated more than twice: `python -m analysis advise` says what to do with
+  yours."""
 
 
 def readme(text: str, evidence: Measured) -> str:

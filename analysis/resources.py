@@ -1,11 +1,13 @@
 """What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
 
-Needs no GPU. A kernel has no row for a target that lacks its instructions.
+Needs no GPU. A kernel has no row for a target that lacks its instructions. Rows of versions whose code has not changed
+are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -15,7 +17,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, resources
 from kernels.runtime.identity import source_hash
 
-from .data import RESOURCES, problem_columns, write_table
+from .data import RESOURCES, DataError, problem_columns, problem_of, read_table, write_table
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
@@ -56,9 +58,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis resources", description=__doc__.splitlines()[0])
     parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
     options = parser.parse_args(arguments)
-    pairs = own_pairs(options.study)
+    try:
+        pairs = own_pairs(options.study)
+        kept = read_table(RESOURCES, "resources").to_dict("records") if RESOURCES.exists() else []
+    except (DataError, ValueError) as error:
+        print(f"resources: {error}", file=sys.stderr)
+        return 1
+    groups: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
+    for row in kept:
+        if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]]):
+            groups.setdefault((row["version"], problem_of(row)), []).append(row)
+    todo = [pair for pair in pairs if pair not in groups]
     with ProcessPoolExecutor(WORKERS) as pool:
-        groups = list(tqdm(pool.map(report, *zip(*pairs, strict=True)), total=len(pairs), desc="assemble"))
-    write_table(RESOURCES, "resources", (row for group in groups for row in group))
-    print(f"[resources] {sum(map(len, groups))} rows in {RESOURCES}")
+        rows = tqdm(pool.map(report, *zip(*todo, strict=True)), total=len(todo), desc="assemble") if todo else ()
+        groups.update(zip(todo, rows, strict=True))
+    write_table(RESOURCES, "resources", (row for pair in pairs for row in groups[pair]))
+    print(f"[resources] {sum(len(groups[pair]) for pair in pairs)} rows in {RESOURCES}")
     return 0

@@ -288,12 +288,24 @@ def studies(names: str) -> list[Study]:
     return [study(name) for name in (STUDIES if names == "all" else names.split(","))]
 
 
+COUNTED = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "attention_v8")  # at shapes of the log, beyond which they go
+
+
+def _counted() -> Iterator[tuple[Version, Problem]]:
+    for name in COUNTED:
+        for hdim in (512, 2048):
+            yield VERSIONS[name], next(_shape(VERSIONS[name].family, hdim, *LOG_SHAPES[hdim]))
+
+
 def own_pairs(names: str) -> list[tuple[str, Problem]]:
     """The log's versions with the problems of some studies, each pair once; with a small one where they take none.
+
+    What goes beyond the log comes with it: on two of its shapes, or on a small problem.
 
     Raises: ValueError with the known names.
     """
     chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
+    chosen += _counted()
     fitting = {version.id for version, problem in chosen if supports(version, problem)}
     unfit = (version for version in OWN if version.id not in fitting and not version.ablation)
     small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]

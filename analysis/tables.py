@@ -159,12 +159,14 @@ def speedups(evidence: Measured, family: str, timer: str = "device_warm") -> Tab
         return "<br>".join(line for line in lines if line) or NOTHING
 
     compared = [version for version in evidence.versions(family) if baseline_of(version)]
+    card = published.card(family)
+    said = f" Published on the {card}; a second figure is the range over the documents and logs." if card else ""
     return _by_hdim(
         evidence,
         family,
         cell,
-        f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval over the processes. "
-        f"Published on the {published.card(family)}; a second figure is the range over the documents and logs.",
+        f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval over the processes."
+        + said,
         compared,
         ("over", lambda version: code(baseline_of(version))),
     )
