@@ -17,6 +17,7 @@ from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
+from kernels.v8 import require_problem
 from kernels.v8.wgmma import Shape, attend
 from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
 
@@ -412,6 +413,11 @@ def test_attention_needs_both_its_proxy_fences() -> None:
             lambda: attend(Problem("attention", hdim=256), shape=Shape(1, 64, 256, 2)),
             Unsupported,
             "needs .* B of shared memory",
+        ),
+        (
+            lambda: require_problem(Problem("rope", 8, 128, seq_q=2048, hdim=4096, rotary_dim=128), "rope"),
+            Unsupported,
+            "a tensor has 8,589,934,592 elements; this version takes 4,294,967,295",
         ),
     ],
 )

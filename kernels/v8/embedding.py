@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from ..log import require
 from ..version import Problem
+
+MOST_ELEMENTS = 2**32 - 1  # that kernels count in 32 bits
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,5 @@ def require_problem(problem: Problem, family: str) -> None:
     require(problem.rotary_dim % 4 == 0, f"rotary_dim is {problem.rotary_dim}; it must be a multiple of 4")
     require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
     require(problem.cache == "none", f"cache is {problem.cache}; this version takes none")
+    elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
+    require(elements <= MOST_ELEMENTS, f"a tensor has {elements:,} elements; this version takes {MOST_ELEMENTS:,}")
