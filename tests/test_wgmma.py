@@ -7,7 +7,7 @@ import pytest
 import torch
 from numba import cuda, float32, types, uint32
 
-from kernels import Problem, Unsupported
+from kernels import Problem, Unsupported, version
 from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
 from kernels.log import attention_buffers
@@ -424,3 +424,17 @@ def test_attention_needs_both_its_proxy_fences() -> None:
 def test_shapes_that_do_not_fit_say_so(make, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_card_without_clusters_or_wgmma_refuses_before_it_compiles() -> None:
+    few, many = Problem("rope", heads=4, hdim=512, rotary_dim=128), Problem("rope", 8, 16, hdim=128, rotary_dim=64)
+    (clustered,), (alone,) = (version("rope_v8")(problem).launches for problem in (few, many))
+    assert clustered.cluster > 1 and alone.cluster == 1
+    with pytest.raises(Unsupported, match=r"clusters of 8 blocks need compute capability 9\.0, this GPU has sm_89"):
+        compile.require_target(clustered, "sm_89")
+    for target in ("sm_89", "sm_120"):
+        with pytest.raises(Unsupported, match=f"uses instructions of sm_90a alone, this GPU has {target}"):
+            compile.require_target(alone, target)
+    compile.require_target(alone, "sm_90")
+    (portable,) = version("rope_v8_portable")(few).launches
+    compile.require_target(portable, "sm_75")

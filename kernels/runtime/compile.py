@@ -21,7 +21,7 @@ from cuda.bindings import nvjitlink
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 
-from ..version import Kernel, Launch
+from ..version import Kernel, Launch, Unsupported
 from .identity import kernel_identity
 
 TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -50,6 +50,7 @@ LIMITS = {
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
 }
 ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
+CLUSTERS_SINCE = (9, 0)
 STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
 REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
 SHARED_UNIT = 128
@@ -88,6 +89,16 @@ def architecture_target(architecture: str | None, target: str, name: str) -> str
     if capability(target) != capability(architecture):
         raise CompileError(f"{name} uses instructions of {architecture} alone; {target} has none of them")
     return architecture
+
+
+def require_target(launch: Launch, target: str) -> None:
+    """Raises: Unsupported where a launch needs clusters, or instructions, that the target lacks."""
+    if launch.cluster > 1 and capability(target) < CLUSTERS_SINCE:
+        since = ".".join(map(str, CLUSTERS_SINCE))
+        raise Unsupported(f"clusters of {launch.cluster} blocks need compute capability {since}, this GPU has {target}")
+    needed = launch.kernel.architecture
+    if needed and capability(target) != capability(needed):
+        raise Unsupported(f"{launch.kernel.name} uses instructions of {needed} alone, this GPU has {target}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import torch
 from cuda.bindings import driver
 
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Sync, Unsupported
-from .compile import assembled, compile_ptx, entry_name
+from .compile import assembled, compile_ptx, entry_name, require_target
 
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
@@ -88,7 +88,7 @@ def prepare_launch(
     """A bare driver launch with prebuilt arguments, to torch's current stream at the time of the call.
 
     Raises:
-        Unsupported: the GPU has less shared memory for a block, or no clusters; with both numbers.
+        Unsupported: the GPU has less shared memory for a block; with both numbers.
     """
     if shared_bytes > DEFAULT_SHARED_LIMIT:
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -102,10 +102,6 @@ def prepare_launch(
     config.sharedMemBytes = shared_bytes
     config.numAttrs = 0
     if cluster > 1:
-        if torch.cuda.get_device_capability()[0] < 9:
-            raise Unsupported(
-                f"clusters of {cluster} blocks need compute capability 9.0, this GPU has {device_target()}"
-            )
         if cluster > 8:
             name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuFuncSetAttribute(function, name, 1))
@@ -197,6 +193,7 @@ class Program:
         return call
 
     def _prepare_launch(self, launch: Launch, copy: int) -> Callable[[], None]:
+        require_target(launch, device_target())
         values: list[Any] = []
         types: list[Any] = []
         for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
