@@ -37,7 +37,7 @@ from .argument import (
     speed,
     waits,
 )
-from .contradictions import phase6_rows
+from .contradictions import BOTH_ON_TENSOR_CORES, PHASE6_SPILL, V2_UNROTATED, V7_LAUNCHED, phase6_rows
 from .data import gpu_folder
 from .evidence import TIE, Measured
 from .facts import Facts, Undecided
@@ -48,9 +48,7 @@ ROPE = (128, 512, 2048)
 BUSIEST = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
-WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
 GLOBAL = "long_scoreboard lg_throttle"  # stalls: a warp waits for global or local memory
-SHARED = "mio_throttle short_scoreboard"  # and for shared memory or the special-function unit
 
 CAUSES: dict[str, Argument] = {}
 cause = collect(CAUSES)
@@ -104,10 +102,7 @@ cause = collect(CAUSES)
             "two passes with all threads at the scores, over one thread a key",
             speed("attention_two_pass_all_warps", "attention_two_pass_float4", study="ablation"),
         ),
-        "tensor": Item(
-            "two passes with both products on tensor cores, over two passes",
-            speed("attention_two_pass_mma", "attention_two_pass_float4", study="ablation"),
-        ),
+        "tensor": BOTH_ON_TENSOR_CORES,
     },
     because=(
         "DRAM carries {dram} of what it can, L2 {l2}, L1 and shared memory {l1}; the FP32 units do {fp32} of what they "
@@ -223,11 +218,7 @@ def _conflicts(version: str) -> Any:
     claims=("C-08", "C-12", "C-15", "C-16", "C-23"),
     needs=("time3", "time6"),
     items={
-        "v2": Item(
-            "share of V2's gap that goes without rotating K",
-            closed("rope_v2", "rope_v2_no_rotation", "rope_separate", rotary="full"),
-            "%",
-        ),
+        "v2": V2_UNROTATED,
         "v3": Item(
             "share of V3's gap that goes without rotating K",
             closed("rope_v3", "rope_v3_no_rotation", "rope_separate", rotary="full"),
@@ -339,10 +330,7 @@ def host_syncs(version: str) -> float:
             speed("rope_v7", "rope_separate", rotary="partial"),
             said=printed({128: "N199", 512: "N201", 2048: "N203", 4096: "X085", 8192: "X086"}),
         ),
-        "launched": Item(
-            "the same with launches and host syncs timed",
-            speed("rope_v7", "rope_separate", rotary="partial", timer="launched"),
-        ),
+        "launched": V7_LAUNCHED,
         "saved": Item("saved on the device, a call", _saved("device_warm"), "µs"),
         "saved_launched": Item("saved with launches and syncs timed", _saved("launched"), "µs"),
         "rotations": Item(
@@ -412,11 +400,7 @@ def hybrid(found: Findings) -> str:
     claims=("E-03", "E-04", "E-05", "E-06", "E-07"),
     needs=("spill", "second"),
     items={
-        "spill": Item(
-            "bytes that a thread of iteration 1 spills",
-            lambda f, d: f.resource("fp16_phase6_iter1", "spill_bytes", d, **HALF_PRECISION),
-            "B",
-        ),
+        "spill": PHASE6_SPILL,
         "second": Item(
             "iteration 2, arrays in shared memory, over iteration 1",
             speed("fp16_phase6_iter2", "fp16_phase6_iter1", **HALF_PRECISION),

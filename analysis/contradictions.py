@@ -57,6 +57,28 @@ def _same(found: Found) -> bool:
     return bool(found) and all(abs(each.value / found.said[hdim] - 1) < NEAR for hdim, each in found.values.items())
 
 
+# ---------------------------------------------------------------- measured for causes.py too
+
+BOTH_ON_TENSOR_CORES = Item(
+    "two passes with both products on tensor cores, over two passes",
+    speed("attention_two_pass_mma", "attention_two_pass_float4", study="ablation"),
+)
+V2_UNROTATED = Item(
+    "share of V2's gap that goes without rotating K",
+    closed("rope_v2", "rope_v2_no_rotation", "rope_separate", rotary="full"),
+    "%",
+)
+V7_LAUNCHED = Item(
+    "the same with launches and host syncs timed",
+    speed("rope_v7", "rope_separate", rotary="partial", timer="launched"),
+)
+PHASE6_SPILL = Item(
+    "bytes that a thread of iteration 1 spills",
+    lambda f, d: f.resource("fp16_phase6_iter1", "spill_bytes", d, **HALF_PRECISION),
+    "B",
+)
+
+
 # ---------------------------------------------------------------- what most of the rest hangs on
 
 
@@ -327,10 +349,7 @@ def ceiling(found: Findings) -> str:
             said=printed({64: ("N470", "N469")}),
             dims=(64,),
         ),
-        "single": Item(
-            "two passes with both products on tensor cores, over two passes",
-            speed("attention_two_pass_mma", "attention_two_pass_float4", study="ablation"),
-        ),
+        "single": BOTH_ON_TENSOR_CORES,
         "threads": Item(
             "two passes with all 256 threads at the scores, over two passes",
             speed("attention_two_pass_all_warps", "attention_two_pass_float4", study="ablation"),
@@ -507,11 +526,7 @@ def which_kernel(found: Findings) -> str:
             closed("rope_v1c", "rope_v1c_no_tables", "rope_separate", rotary="full"),
             "%",
         ),
-        "turning": Item(
-            "share of V2's gap that goes without rotating K",
-            closed("rope_v2", "rope_v2_no_rotation", "rope_separate", rotary="full"),
-            "%",
-        ),
+        "turning": V2_UNROTATED,
     },
     because=(
         "V1 rotates {rotations} as often as separate kernels; all in all it executes {arithmetic} their floating-point "
@@ -642,10 +657,7 @@ def sixth(found: Findings) -> str:
             "the same with 4 heads of 64 queries throughout",
             speed("rope_v7", "rope_separate", rotary="partial", study="controlled"),
         ),
-        "launched": Item(
-            "the same with launches and host syncs timed",
-            speed("rope_v7", "rope_separate", rotary="partial", timer="launched"),
-        ),
+        "launched": V7_LAUNCHED,
     },
     because=(
         "On the device V7 {device:as} separate kernels; with heads and queries held it {held:as} them.",
@@ -664,11 +676,7 @@ def everywhere(found: Findings) -> str:
     claims=("E-03", "E-04"),
     needs=("spill", "gap"),
     items={
-        "spill": Item(
-            "bytes that a thread of iteration 1 spills",
-            lambda f, d: f.resource("fp16_phase6_iter1", "spill_bytes", d, **HALF_PRECISION),
-            "B",
-        ),
+        "spill": PHASE6_SPILL,
         "stack": Item(
             "bytes of arrays that it keeps in memory",
             lambda f, d: f.resource("fp16_phase6_iter1", "stack_bytes", d, **HALF_PRECISION),

@@ -474,11 +474,6 @@ class Advice:
     outside: tuple[str, ...]
 
     @property
-    def sure(self) -> bool:
-        """Whether the choice is fastest all along the margin's error bar, and the problem like those measured."""
-        return self.margin.low > 1 and not self.outside
-
-    @property
     def text(self) -> str:
         taken = self.times[self.choice]
         said = f"{MEANS[self.choice]} ({self.choice}): {_us(taken)}, and {WORDS[self.runner_up]} takes "

@@ -33,7 +33,7 @@ from kernels.reference import make_inputs
 from kernels.runtime.compile import CompileError
 from kernels.runtime.gpu import GpuError, Program
 
-from .data import MEASURED, DataError, problem_columns, problem_of, read_table, write_table
+from .data import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
 from .evidence import today
 from .gpu import identity, now
 from .studies import PUBLISHED, STUDIES, studies
@@ -344,7 +344,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run, slug = now().replace("-", "").replace(":", ""), identity()["slug"]
         path = MEASURED / slug / "counters.csv"
-        kept = read_table(path, "counters").to_dict("records") if path.exists() else []
+        kept = read_records(path, "counters")
         wanted = tasks(options.study, options.versions)
         todo = wanted if options.all else missing(wanted, kept)
         print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)

@@ -21,9 +21,9 @@ from kernels.device import mark
 from kernels.reference import make_inputs
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.runtime.emulator import run
-from kernels.runtime.identity import source_hash
 
-from .data import COUNTS, DataError, problem_columns, problem_of, read_table, write_table
+from .data import COUNTS, DataError, problem_columns, problem_of, read_records, write_table
+from .evidence import today
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
@@ -61,7 +61,7 @@ def count(name: str, problem: Problem) -> list[dict[str, Any]]:
         "version": name,
         **problem_columns(problem),
         "target": EMULATED_TARGET,
-        "source_hash": source_hash(VERSIONS[name]),
+        "source_hash": today(name),
     }
     return [
         {**columns, "launch": index, "counter": counter, "value": value}
@@ -76,15 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pairs = own_pairs(options.study)
-        kept = read_table(COUNTS, "counts").to_dict("records") if COUNTS.exists() else []
+        kept = read_records(COUNTS, "counts")
     except (DataError, ValueError) as error:
         print(f"counts: {error}", file=sys.stderr)
         return 1
-    kept = [
-        row
-        for row in kept
-        if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
-    ]
+    kept = [row for row in kept if row["source_hash"] == today(row["version"])]
     done = {(row["version"], problem_of(row)) for row in kept}
     todo = [pair for pair in pairs if pair not in done]
     for what, prepare in (("count", None), ("events", mark.enable)):

@@ -311,6 +311,14 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)[expected]
 
 
+def read_records(path: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of `read_table`, None where a cell is empty; no rows where there is no file yet. Raises: DataError."""
+    if not path.exists():
+        return []
+    frame = read_table(path, table)
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def _format(value: Any) -> str:
     if value is None or value != value:
         return ""

@@ -128,6 +128,11 @@ def short(version: str) -> str:
 # ---------------------------------------------------------------- drawing
 
 
+def _looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
+    """How series are drawn, by their names: colour of the palette, marker, label."""
+    return {name: {"color": PALETTE[colour], "marker": marker, "label": label} for name, colour, marker, label in rows}
+
+
 @contextmanager
 def _canvas(
     title: str, rows: int = 1, columns: int = 1, height: float = 3.6, **axes: Any
@@ -788,15 +793,12 @@ def cliff(published_shapes: Measured, held: Measured, version: str = "attention_
     )
 
 
-FUSION_SERIES: dict[str, dict[str, Any]] = {
-    version: {"color": PALETTE[colour], "marker": marker, "label": label}
-    for version, colour, marker, label in (
-        (cost_model.FULL, 0, "o", "full fusion"),
-        (cost_model.HYBRID, 1, "s", "hybrid"),
-        (cost_model.SEPARATE, 2, "^", "separate"),
-        (cost_model.NAIVE, 4, "P", "the log's full fusion"),
-    )
-}
+FUSION_SERIES = _looks(
+    (cost_model.FULL, 0, "o", "full fusion"),
+    (cost_model.HYBRID, 1, "s", "hybrid"),
+    (cost_model.SEPARATE, 2, "^", "separate"),
+    (cost_model.NAIVE, 4, "P", "the log's full fusion"),
+)
 
 
 def fusion_map(judged: cost_model.Judged) -> Plot:
@@ -916,21 +918,15 @@ def fusion_model(judged: cost_model.Judged) -> Plot:
 # ---------------------------------------------------------------- V8
 
 
-V8_SERIES: dict[str, dict[str, Any]] = {
-    version: {"color": PALETTE[colour], "marker": marker, "label": label}
-    for version, colour, marker, label in (
-        (cost_model.HYBRID, 1, "s", "hybrid"),
-        (cost_model.SEPARATE, 2, "^", "separate"),
-        ("rope_v8_mma", 9, "v", "full, core of warps"),
-        ("rope_v8_portable", 8, "D", "full, portable core"),
-        ("rope_v7", 4, "P", "the log's V7"),
-        ("peer", 3, "X", "fastest peer"),
-    )
-}
-CORES: dict[str, dict[str, Any]] = {
-    "wgmma": {"color": PALETTE[0], "marker": "o", "label": "core of warpgroups"},
-    "mma": {"color": PALETTE[1], "marker": "s", "label": "core of warps"},
-}
+V8_SERIES = _looks(
+    (cost_model.HYBRID, 1, "s", "hybrid"),
+    (cost_model.SEPARATE, 2, "^", "separate"),
+    ("rope_v8_mma", 9, "v", "full, core of warps"),
+    ("rope_v8_portable", 8, "D", "full, portable core"),
+    ("rope_v7", 4, "P", "the log's V7"),
+    ("peer", 3, "X", "fastest peer"),
+)
+CORES = _looks(("wgmma", 0, "o", "core of warpgroups"), ("mma", 1, "s", "core of warps"))
 
 
 def v8_idea(core: str, shape: Any, problem: Problem) -> Plot:

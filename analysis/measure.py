@@ -45,6 +45,7 @@ from .data import (
     append_rows,
     problem_columns,
     problem_of,
+    read_records,
     read_table,
     write_json,
     write_table,
@@ -256,8 +257,7 @@ def _compile_all(pairs: Iterable[Pair], target: str) -> None:
 @functools.lru_cache(maxsize=4)
 def _records(path: Path, table: str, changed: int) -> list[Row]:
     """The rows of a file that was last changed at `changed`. Raises: DataError."""
-    frame = read_table(path, table)
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return read_records(path, table)
 
 
 class Run:

@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, resources
-from kernels.runtime.identity import source_hash
 
-from .data import RESOURCES, DataError, problem_columns, problem_of, read_table, write_table
+from .data import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
+from .evidence import today
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
@@ -48,7 +48,7 @@ def report(name: str, problem: Problem) -> list[dict[str, Any]]:
                     "stack_bytes": used.stack_bytes,
                     "shared_bytes": launch.shared_bytes + used.static_shared_bytes,
                     "blocks_per_sm": blocks_per_sm(launch, target),
-                    "source_hash": source_hash(VERSIONS[name]),
+                    "source_hash": today(name),
                 }
             )
     return rows
@@ -60,13 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pairs = own_pairs(options.study)
-        kept = read_table(RESOURCES, "resources").to_dict("records") if RESOURCES.exists() else []
+        kept = read_records(RESOURCES, "resources")
     except (DataError, ValueError) as error:
         print(f"resources: {error}", file=sys.stderr)
         return 1
     groups: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
     for row in kept:
-        if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]]):
+        if row["source_hash"] == today(row["version"]):
             groups.setdefault((row["version"], problem_of(row)), []).append(row)
     todo = [pair for pair in pairs if pair not in groups]
     with ProcessPoolExecutor(WORKERS) as pool:

@@ -42,12 +42,12 @@ from cuda.bindings import driver
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.probes import EMPTY
 from kernels.reference import TABLES_OF, make_inputs
-from kernels.runtime.compile import CompileError, assembled, compile_ptx, entry_name
+from kernels.runtime.compile import CompileError, assembled, compile_ptx, entry_name, require_target
 from kernels.runtime.gpu import C_TYPES, DTYPES, GpuError, device_target, load_ptx, prepare_launch, require_gpu
-from kernels.runtime.identity import source_hash
 from kernels.version import Hazard, Kernel, Launch
 
-from .data import MEASURED, ROOT, DataError, problem_columns, problem_of, read_table, write_table
+from .data import MEASURED, ROOT, DataError, problem_columns, problem_of, read_records, write_table
+from .evidence import today
 from .gpu import environment, identity, now
 from .sanitizer_logs import PLANTED, PLANTED_NAME, Log, Report, kernel_name, marker, read_log, read_marker
 
@@ -75,9 +75,6 @@ class Case(NamedTuple):
 
     def plan(self) -> Plan:
         return _plan(self.version, self.problem)
-
-    def is_todays(self) -> bool:
-        return self.version in VERSIONS and self.source_hash == source_hash(VERSIONS[self.version])
 
 
 @functools.cache
@@ -121,7 +118,7 @@ def cases(versions: str = "") -> list[Case]:
     for name in named:
         if name not in VERSIONS or VERSIONS[name].is_peer:
             raise SanitizeError(f"no version of the log is called {name!r}")
-    return [Case(name, problem, source_hash(VERSIONS[name])) for name in named for problem in problems(VERSIONS[name])]
+    return [Case(name, problem, today(name)) for name in named for problem in problems(VERSIONS[name])]
 
 
 @dataclass(frozen=True)
@@ -251,6 +248,7 @@ def _run_case(index: int, case: Case, mode: Mode) -> None:
                 host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
                 _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
         for number, launch in enumerate(plan.launches):
+            require_target(launch, device_target())
             values, types = [], []
             for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
                 values.append(addresses[argument] if isinstance(argument, str) else argument)
@@ -570,7 +568,7 @@ class Evidence:
         """A row for all that a tool found in a case, or one that says "none"; cases of changed code are left out."""
         rows = []
         for index, case in enumerate(self.session.cases):
-            if not case.is_todays():
+            if case.source_hash != today(case.version):
                 continue
             plan = case.plan()
             for tool in TOOLS:
@@ -597,16 +595,13 @@ class Evidence:
 HazardKey = tuple[str, str, str]  # kind, kernel, place
 
 
-def is_todays(row: Mapping[str, Any]) -> bool:
-    return row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
-
-
 def undeclared(rows: Iterable[Row]) -> list[str]:
     """Lines about what the tools found and the versions do not declare, as the rows say and as today's plans do."""
     lines = []
     for row in rows:
         expected = row["expected"]
-        if expected and is_todays(row) and row["finding"] not in ("none", "unsupported"):
+        todays = row["source_hash"] == today(row["version"])
+        if expected and todays and row["finding"] not in ("none", "unsupported"):
             plan = _plan(row["version"], problem_of(row))
             expected = any(
                 covers(h, plan, row["finding"], row["kernel"] or "", row["place"] or "") for h in plan.hazards
@@ -623,7 +618,7 @@ def unseen(rows: Iterable[Row], emulated: Callable[[str, Problem], set[HazardKey
     """
     found: dict[tuple[str, Problem], list[Row]] = {}
     for row in rows:
-        if is_todays(row):
+        if row["source_hash"] == today(row["version"]):
             found.setdefault((row["version"], problem_of(row)), []).append(row)
     lines = []
     for (name, problem), mine in found.items():
@@ -643,13 +638,6 @@ def describe(row: Row) -> str:
 # ---------------------------------------------------------------- files and the command
 
 
-def _records(path: Path, table: str) -> list[Row]:
-    if not path.exists():
-        return []
-    frame = read_table(path, table)
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
-
-
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     problem = tuple(problem_columns(problem_of(row)).values())
     texts = (row["finding"], row["kernel"] or "", row["place"] or "")
@@ -660,7 +648,7 @@ def write(session: Session, rows: list[Row], folder: Path) -> Path:
     """Put a session's rows into sanitizers.csv, in place of those of the same versions, and the run into runs.csv."""
     path = folder / "sanitizers.csv"
     ran = {row["version"] for row in rows}
-    kept = [row for row in _records(path, "sanitizers") if row["version"] in VERSIONS and row["version"] not in ran]
+    kept = [row for row in read_records(path, "sanitizers") if row["version"] in VERSIONS and row["version"] not in ran]
     folder.mkdir(parents=True, exist_ok=True)
     write_table(path, "sanitizers", sorted([*kept, *rows], key=_order))
     machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
@@ -674,7 +662,7 @@ def write(session: Session, rows: list[Row], folder: Path) -> Path:
         "throttle": "unknown",
         **{name: session.gpu[name] for name in (*machine, "commit")},
     }
-    others = [row for row in _records(folder / "runs.csv", "runs") if row["run"] != session.run]
+    others = [row for row in read_records(folder / "runs.csv", "runs") if row["run"] != session.run]
     write_table(folder / "runs.csv", "runs", [*others, entry])
     return path
 
@@ -698,7 +686,7 @@ def summarise(session: Session, logs: Mapping[str, Log], rows: list[Row]) -> Non
         if outside:
             print(f"[sanitize] {name}: before the first case: {', '.join(sorted(outside))}")
     for case in session.cases:
-        if not case.is_todays():
+        if case.source_hash != today(case.version):
             print(f"[sanitize] {case.version} has changed since these logs were made: its rows are left out")
     for line in unseen(rows, lambda name, problem: set()):
         print(f"[sanitize] declared, and seen by none of the tools: {line}")

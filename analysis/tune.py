@@ -37,14 +37,14 @@ from tqdm import tqdm
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.log import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, inverse_frequencies
+from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.runtime.identity import source_hash
 from kernels.v8 import mma, wgmma
 from kernels.version import Plan
 
-from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_table, write_table
+from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_records, read_table, write_table
 from .gpu import commit, identity, now, warm_up
 from .measure import MAX_COMPILERS, TIMED_INPUTS
 from .timing import Timing, device_warm
@@ -108,7 +108,7 @@ CUTS = (
 def _in_turn(name: str) -> Edit:
     """Rows in the outer loop; a barrier of the warp keeps the compiler from mixing them again."""
     return (
-        rf"^( +)(for step in range\(5\):)\n +(for i in range\(per_warp\):)\n( +{name}\[i\] .*)",
+        rf"^( +)(for bit in range\(5\):)\n +(for i in range\(per_warp\):)\n( +{name}\[i\] .*)",
         r"\1\3\n\1    \2\n\4\n\1    cuda.syncwarp()",
     )
 
@@ -137,10 +137,20 @@ IDEAS = (
         right=True,
     ),
     Change(
-        "one_path",
-        "dims that are rotated and dims that are not share one path",
-        ((rf"^( +)    ({SCORE})\n +else:\n +{SCORE}$", r"\1\2"),),
+        "two_paths",
+        "dims that are not rotated take a path of their own",
+        ((rf"^( +)({SCORE})$", r"\1    \2\n\1else:\n\1    \2"),),
         (MAIN, PREFILL),
+        right=True,
+    ),
+    Change(
+        "wait_for_stores",
+        "the wait for K waits for what was stored of Q as well",
+        (
+            (r"cp_async_wait, cp_async_wait_but_one", "cp_async_wait_all, cp_async_wait_but_one"),
+            (r"cp_async_wait\(\)", "cp_async_wait_all()"),
+        ),
+        (MAIN, SMALL),
         right=True,
     ),
     Change(
@@ -208,8 +218,8 @@ class Candidate:
         if self.change:
             core = changed(self.change)
             shape = core.Shape(**asdict(shape))
-        buffers = attention_buffers(self.problem, inv_freq=inverse_frequencies(self.problem.rotary_dim))
-        launch = core.attend(self.problem, ROPE, "inv_freq", self.problem.rotary_dim, shape=shape)
+        buffers = attention_buffers(self.problem, rates=rates_of_turning(self.problem.rotary_dim))
+        launch = core.attend(self.problem, ROPE, "rates", self.problem.rotary_dim, shape=shape)
         return Plan(self.problem, buffers, (launch,))
 
     def columns(self) -> dict[str, Any]:
@@ -385,12 +395,9 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[dict[str
 
 def _kept(path: Path, chosen: Sequence[Candidate]) -> list[dict[str, Any]]:
     """Rows of a file that are of today's code and among what is tried today."""
-    if not path.exists():
-        return []
-    frame = read_table(path, "shapes")
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     wanted = {candidate.key for candidate in chosen}
     today = source_hash(VERSIONS[VERSION])
+    rows = read_records(path, "shapes")
     return [row for row in rows if row["source_hash"] == today and key_of(row) in wanted]
 
 

@@ -237,8 +237,9 @@ def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
         assert peers_triton.arguments(asked, "ieee", q, k, v, ())[1]["MASKED"] == masked
 
 
-@pytest.mark.skipif(triton_kernels.triton is not None, reason="Triton is installed")
-def test_without_triton_its_peers_are_registered_and_refuse() -> None:
+def test_without_triton_its_peers_are_registered_and_refuse(monkeypatch) -> None:
+    monkeypatch.setattr(peers_triton, "triton", None)
+    peers_triton._tuned.cache_clear()
     asked = problem()
     with pytest.raises(Unsupported, match="Triton is not installed"):
         version("triton_rope")(asked).call(*(torch.zeros(1) for _ in "qkv"))

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from analysis import sanitizers
-from analysis.data import MEASURED, read_table
+from analysis.data import MEASURED, read_records, read_table
 from analysis.sanitizer_logs import PLANTED, Log, Report, kernel_name, marker, read_log
 from analysis.sanitizers import MODES, TOOLS, Case, Evidence, SanitizeError, Session, undeclared, unseen
 from kernels import VERSIONS, Problem
@@ -348,11 +348,7 @@ def emulated(name: str, problem: Problem) -> set[tuple[str, str, str]]:
     "path", [None, *sorted(MEASURED.glob("*/sanitizers.csv"))], ids=lambda path: path and path.parent.name
 )
 def test_no_finding_is_undeclared_and_every_declared_hazard_is_seen(session, path: Path | None) -> None:
-    if path is None:
-        table = rows(session)
-    else:
-        frame = read_table(path, "sanitizers")
-        table = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    table = read_records(path, "sanitizers") if path else rows(session)
     assert undeclared(table) == []
     assert unseen(table, emulated) == []
 
@@ -500,6 +496,13 @@ def test_the_watched_process_runs_every_case_and_marks_it(session, tmp_path, mon
     monkeypatch.setattr(sanitizers, "prepare_launch", fail)
     assert sanitizers.watched("memcheck", str(tmp_path), "2") == 1
     assert said[-1] == {"case": 2, "failed": "the CUDA driver answered CUDA_ERROR_ILLEGAL_ADDRESS"}
+
+    session.cases = [Case("rope_v8", Problem("rope", heads=4, hdim=512, rotary_dim=128), "")]
+    session.save(tmp_path)
+    monkeypatch.setattr(sanitizers, "device_target", lambda: "sm_89")
+    assert sanitizers.watched("memcheck", str(tmp_path), "0") == 0
+    refused = "clusters of 8 blocks need compute capability 9.0, this GPU has sm_89"
+    assert {"case": 0, "refused": refused} in said
 
 
 def keep(session: Session, folder: Path) -> None:

@@ -14,7 +14,7 @@ from analysis.timing import Timing
 from kernels import VERSIONS, Problem
 from kernels.log import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.reference import make_inputs, trial
-from kernels.rope.v8 import ROPE, inverse_frequencies
+from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.runtime.gpu import GpuError
@@ -27,8 +27,8 @@ SMALL = Problem("rope", seq_q=16, seq_k=80, hdim=128, rotary_dim=64, causal=True
 
 def changed_plan(*changes: str) -> Plan:
     core = tune.changed(*changes)
-    buffers = attention_buffers(SMALL, inv_freq=inverse_frequencies(SMALL.rotary_dim))
-    launch = core.attend(SMALL, ROPE, "inv_freq", SMALL.rotary_dim, shape=core.Shape(**vars(SHAPE)))
+    buffers = attention_buffers(SMALL, rates=rates_of_turning(SMALL.rotary_dim))
+    launch = core.attend(SMALL, ROPE, "rates", SMALL.rotary_dim, shape=core.Shape(**vars(SHAPE)))
     return Plan(SMALL, buffers, (launch,))
 
 

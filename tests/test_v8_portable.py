@@ -12,7 +12,7 @@ from numba import cuda, float32
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.log import SHARED_LIMIT, attention_buffers
 from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, inverse_frequencies
+from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
@@ -27,8 +27,8 @@ EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": None}
 
 def plan_of(problem: Problem, shape: Shape) -> Plan:
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(dims))
-    return Plan(problem, buffers, (attend(problem, EMBEDDINGS[problem.family], "inv_freq", dims, shape=shape),))
+    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
+    return Plan(problem, buffers, (attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape),))
 
 
 def ptx_for(target: str) -> Any:

@@ -12,7 +12,7 @@ from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
 from kernels.log import attention_buffers
 from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, inverse_frequencies
+from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
@@ -355,8 +355,8 @@ def attention_plan(problem: Problem, shape: Shape) -> Plan:
     if embedding is None:
         return Plan(problem, attention_buffers(problem), (attend(problem, shape=shape),))
     dims = problem.rotary_dim or problem.hdim
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(dims))
-    return Plan(problem, buffers, (attend(problem, embedding, "inv_freq", dims, shape=shape),))
+    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
+    return Plan(problem, buffers, (attend(problem, embedding, "rates", dims, shape=shape),))
 
 
 CASES = [

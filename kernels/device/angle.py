@@ -41,3 +41,33 @@ def sincos(angle):
     if quadrant & int32(2):
         sin, cos = -sin, -cos
     return sin, cos
+
+
+# sin(pi x) / x and cos(pi x) as polynomials of x^2 up to |x| = 1/2: the errors are 3e-9 and 2e-10
+SIN_PI = (3.14159250, -5.16770697, 2.55003166, -0.598046422, 0.0772222430)
+COS_PI = (1.0, -4.93480206, 4.05870914, -1.33521211, 0.234937564, -0.0243967157)
+
+
+@cuda.jit(device=True)
+def sincospi(position, rate):
+    """(sin, cos) of pi * position * rate, float32, for an angle of less than 2^22 half turns.
+
+    A fused multiply-add takes the nearest integer from the product before it is rounded, so what remains is exact: no
+    error grows with the position but that of `rate` itself. Half turns need no quadrants, only a sign.
+    """
+    _sincos()
+    rounded = libdevice.fmaf(position, rate, float32(ROUND))
+    x = libdevice.fmaf(position, rate, float32(ROUND) - rounded)
+    square = x * x
+    sin = libdevice.fmaf(float32(SIN_PI[4]), square, float32(SIN_PI[3]))
+    sin = libdevice.fmaf(sin, square, float32(SIN_PI[2]))
+    sin = libdevice.fmaf(sin, square, float32(SIN_PI[1]))
+    sin = libdevice.fmaf(sin, square, float32(SIN_PI[0]))
+    cos = libdevice.fmaf(float32(COS_PI[5]), square, float32(COS_PI[4]))
+    cos = libdevice.fmaf(cos, square, float32(COS_PI[3]))
+    cos = libdevice.fmaf(cos, square, float32(COS_PI[2]))
+    cos = libdevice.fmaf(cos, square, float32(COS_PI[1]))
+    cos = libdevice.fmaf(cos, square, float32(COS_PI[0]))
+    sign = libdevice.float_as_int(rounded) << int32(31)
+    sin = libdevice.int_as_float(libdevice.float_as_int(sin * x) ^ sign)
+    return sin, libdevice.int_as_float(libdevice.float_as_int(cos) ^ sign)

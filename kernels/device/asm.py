@@ -160,6 +160,17 @@ def cp_async_wait_but_one(typingctx):
 
 
 @intrinsic
+def cp_async_wait(typingctx):
+    """Wait for the copies of all groups that this thread closed, and for nothing that it did since."""
+
+    def codegen(context, builder, signature, args):
+        _asm(builder, "cp.async.wait_group 0;", "~{memory}", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def store_half(typingctx, array, index, value):
     """Round a float32 to half precision and store it as the `index`-th half of a float32 array."""
     signature = types.void(array, index, types.float32)

@@ -7,20 +7,18 @@ Source: beyond the documents.
 
 from __future__ import annotations
 
-from numba import cuda, float32, int32, types, uint32
+from numba import cuda, int32, types, uint32
 
-from ..device.angle import sincos
-from ..device.trig import rotate
-from ..device.vector import advance, ld2, ld4, make_float4, st4
+from ..device.vector import advance, ld4, st4
 from ..log import FLOATS, THREADS, UINT, attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
-from .v8 import inverse_frequencies
+from .v8 import rates_of, rates_of_turning, turned_by, turns
 
 INT = types.int32
 
 
-def rotate_rows(x, inv_freq, turned, rows, seq, hdim, rotary_dim, offset):
+def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
     """Rotate the first `rotary_dim` dims of rows `[heads, seq, hdim]`, copy the others; 4 dims a thread."""
     quad = uint32(uint32(cuda.blockIdx.x) * THREADS + uint32(cuda.threadIdx.x))
     quads = hdim // uint32(4)
@@ -29,13 +27,9 @@ def rotate_rows(x, inv_freq, turned, rows, seq, hdim, rotary_dim, offset):
     if row < rows:
         value = ld4(advance(x, row * hdim), dim)
         if dim < rotary_dim:
-            position = float32(offset + int32(row % seq))
-            first, second = ld2(inv_freq, dim // uint32(2))
-            sin0, cos0 = sincos(position * first)
-            sin1, cos1 = sincos(position * second)
-            x0, x1 = rotate(value.x, value.y, cos0, sin0)
-            x2, x3 = rotate(value.z, value.w, cos1, sin1)
-            value = make_float4(x0, x1, x2, x3)
+            first, second = rates_of(rates, dim)
+            cos0, sin0, cos1, sin1 = turns(rates, offset + int32(row % seq), dim, first, second, hdim)
+            value = turned_by(value, cos0, sin0, cos1, sin1)
         st4(advance(turned, row * hdim), dim, value)
 
 
@@ -49,7 +43,7 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
         block=(THREADS,),
         args=(
             name,
-            "inv_freq",
+            "rates",
             f"{name}_turned",
             rows,
             seq,
@@ -73,6 +67,6 @@ def rope_separate_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
     turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim), **turned)
+    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim), **turned)
     rotations = tuple(launch_rotation(problem, name) for name in "qk")
     return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned")))

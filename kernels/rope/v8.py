@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda, float32
 
-from ..device.angle import sincos
+from ..device.angle import sincospi
 from ..device.trig import rotate
 from ..device.vector import ld2, make_float4
 from ..log import FREQUENCY_BASE, attention_buffers
@@ -20,31 +20,31 @@ from ..version import Buffer, Plan, Problem, register
 
 
 @cuda.jit(device=True)
-def frequencies_of(inv_freq, dim):
-    return ld2(inv_freq, dim // 2)
+def rates_of(rates, dim):
+    return ld2(rates, dim // 2)
 
 
 @cuda.jit(device=True)
-def turns(inv_freq, position, dim, first, second, hdim):
-    sin0, cos0 = sincos(float32(position) * first)
-    sin1, cos1 = sincos(float32(position) * second)
+def turns(rates, position, dim, first, second, hdim):
+    sin0, cos0 = sincospi(float32(position), first)
+    sin1, cos1 = sincospi(float32(position), second)
     return cos0, sin0, cos1, sin1
 
 
 @cuda.jit(device=True)
-def turned(x, cos0, sin0, cos1, sin1):
+def turned_by(x, cos0, sin0, cos1, sin1):
     x0, x1 = rotate(x.x, x.y, cos0, sin0)
     x2, x3 = rotate(x.z, x.w, cos1, sin1)
     return make_float4(x0, x1, x2, x3)
 
 
-ROPE = Embedding("rope", frequencies_of, turns, turned)
+ROPE = Embedding("rope", rates_of, turns, turned_by)
 
 
-def inverse_frequencies(rotary_dim: int) -> Buffer:
-    """float32[rotary_dim / 2]: radians that a pair turns from one position to the next."""
+def rates_of_turning(rotary_dim: int) -> Buffer:
+    """float32[rotary_dim / 2]: half turns that a pair makes from one position to the next."""
     pairs = rotary_dim // 2
-    return Buffer((pairs,), init=lambda: (FREQUENCY_BASE ** (-np.arange(pairs) / pairs)).astype(np.float32))
+    return Buffer((pairs,), init=lambda: (FREQUENCY_BASE ** (-np.arange(pairs) / pairs) / np.pi).astype(np.float32))
 
 
 @register(
@@ -59,5 +59,5 @@ def inverse_frequencies(rotary_dim: int) -> Buffer:
 def rope_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim))
-    return Plan(problem, buffers, (attend(problem, ROPE, "inv_freq", problem.rotary_dim),))
+    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim))
+    return Plan(problem, buffers, (attend(problem, ROPE, "rates", problem.rotary_dim),))

@@ -12,7 +12,7 @@ from ..log import attention_buffers
 from ..v8 import require_problem
 from ..v8.portable import attend
 from ..version import Plan, Problem, register
-from .v8 import ROPE, inverse_frequencies
+from .v8 import ROPE, rates_of_turning
 
 
 @register(
@@ -27,5 +27,5 @@ from .v8 import ROPE, inverse_frequencies
 def rope_v8_portable(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.rotary_dim))
-    return Plan(problem, buffers, (attend(problem, ROPE, "inv_freq", problem.rotary_dim),))
+    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim))
+    return Plan(problem, buffers, (attend(problem, ROPE, "rates", problem.rotary_dim),))

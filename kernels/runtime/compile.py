@@ -79,16 +79,19 @@ def capability(target: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _has(target: str, architecture: str | None) -> bool:
+    """Whether `target` has the instructions of `architecture` alone; None asks for none of them."""
+    return architecture is None or capability(target) == capability(architecture)
+
+
 def architecture_target(architecture: str | None, target: str, name: str) -> str:
     """`target`, or the architecture that `name` is bound to where both have one compute capability.
 
     Raises: CompileError for a target that lacks the architecture's own instructions.
     """
-    if architecture is None or target == architecture:
-        return target
-    if capability(target) != capability(architecture):
+    if not _has(target, architecture):
         raise CompileError(f"{name} uses instructions of {architecture} alone; {target} has none of them")
-    return architecture
+    return architecture or target
 
 
 def require_target(launch: Launch, target: str) -> None:
@@ -97,7 +100,7 @@ def require_target(launch: Launch, target: str) -> None:
         since = ".".join(map(str, CLUSTERS_SINCE))
         raise Unsupported(f"clusters of {launch.cluster} blocks need compute capability {since}, this GPU has {target}")
     needed = launch.kernel.architecture
-    if needed and capability(target) != capability(needed):
+    if not _has(target, needed):
         raise Unsupported(f"{launch.kernel.name} uses instructions of {needed} alone, this GPU has {target}")
 
 

@@ -28,7 +28,9 @@ Definition = tuple[str, str]  # (module, name)
 @functools.cache
 def _definitions(module: str) -> tuple[dict[str, ast.AST], dict[str, Definition]]:
     """The module's own top-level definitions by name, and where each imported name comes from."""
-    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    source = importlib.import_module(module)
+    above = 1 if hasattr(source, "__path__") else 0  # a package's own name is where its relative imports begin
+    tree = ast.parse(inspect.getsource(source))
     own: dict[str, ast.AST] = {}
     imported: dict[str, Definition] = {}
     for node in tree.body:
@@ -37,9 +39,9 @@ def _definitions(module: str) -> tuple[dict[str, ast.AST], dict[str, Definition]
         elif isinstance(node, ast.Assign):
             own.update({target.id: node for target in node.targets if isinstance(target, ast.Name)})
         elif isinstance(node, ast.ImportFrom):
-            base = module.rsplit(".", node.level)[0] + "." if node.level else ""
-            source = (base + (node.module or "")).rstrip(".")
-            imported.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
+            base = ".".join(module.split(".")[: above - node.level or None]) + "." if node.level else ""
+            origin = (base + (node.module or "")).rstrip(".")
+            imported.update({alias.asname or alias.name: (origin, alias.name) for alias in node.names})
     return own, imported
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from numba import cuda, float32
 
-from ..device.angle import sincos
+from ..device.angle import sincospi
 from ..device.vector import make_float4
 from ..learned.table import add_rows
 from ..log import attention_buffers
-from ..rope.v8 import frequencies_of, inverse_frequencies
+from ..rope.v8 import rates_of, rates_of_turning
 from ..v8 import Embedding, attend, require_problem
 from ..version import Plan, Problem, register
 
 
 @cuda.jit(device=True)
-def waves(inv_freq, position, dim, first, second, hdim):
-    sin0, cos0 = sincos(float32(position) * first)
-    sin1, cos1 = sincos(float32(position) * second)
+def waves(rates, position, dim, first, second, hdim):
+    sin0, cos0 = sincospi(float32(position), first)
+    sin1, cos1 = sincospi(float32(position), second)
     return sin0, cos0, sin1, cos1
 
 
@@ -31,7 +31,7 @@ def added(x, sin0, cos0, sin1, cos1):
     return make_float4(x.x + sin0, x.y + cos0, x.z + sin1, x.w + cos1)
 
 
-SINUSOIDAL = Embedding("sinusoidal", frequencies_of, waves, added)
+SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
 
 
 @register(
@@ -48,5 +48,5 @@ def sinusoidal_v6(problem: Problem) -> Plan:
     require_problem(problem, "sinusoidal")
     if problem.table != "computed":
         return add_rows(problem)
-    buffers = attention_buffers(problem, inv_freq=inverse_frequencies(problem.hdim))
-    return Plan(problem, buffers, (attend(problem, SINUSOIDAL, "inv_freq", problem.hdim),))
+    buffers = attention_buffers(problem, rates=rates_of_turning(problem.hdim))
+    return Plan(problem, buffers, (attend(problem, SINUSOIDAL, "rates", problem.hdim),))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..version import Launch, Problem
-from . import mma, wgmma
 from .embedding import Embedding, require_problem
+from .mma import attend as attend_by_warps
+from .wgmma import attend as attend_by_warpgroups
+from .wgmma import takes
 
 __all__ = ["Embedding", "attend", "require_problem"]
 
@@ -20,5 +22,5 @@ def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:
 
     Raises: Unsupported where no tile fits shared memory.
     """
-    core = wgmma if wgmma.takes(problem) else mma
-    return core.attend(problem, *arguments, **options)
+    core = attend_by_warpgroups if takes(problem) else attend_by_warps
+    return core(problem, *arguments, **options)

@@ -21,9 +21,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from numba import cuda, float32, int32, types, uint32
+from numba import cuda, float32, int32, uint32
 
-from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one, mma_m16n8k8_tf32
+from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one, mma_m16n8k8_tf32
 from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store, cluster_store2, cluster_wait
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
@@ -31,12 +31,12 @@ from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
+from .launch import INT, launch, power_of_two
 
 GROUP = 32  # dims that stay together: a line of 128 bytes
 STEP = 16  # dims or keys that two mma take
 COPIERS = GROUP // 4  # threads that copy one row of a group
 MAX_CLUSTER = 16
-INT = types.int32
 SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
 SMS = 132  # of the H200, which the shapes are chosen for
 ALONE = 7  # clusters of 16 that it holds, one a GPC
@@ -107,8 +107,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     span = GROUP * cluster  # from one group of a slice to the next
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
     outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
-    query_turns, key_turns = -(-queries // passes), -(-keys // passes)
-    query_floats, key_floats = 4 * query_turns, 4 * key_turns
+    embedded_floats = 4 * -(-(queries + keys) // passes)  # of the rows that a thread embeds at once
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
     embeds = embeds_query or embeds_keys
@@ -117,53 +116,72 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     embed: Any = embedding and embedding.embed
     bias: Any = embedding and embedding.bias
 
-    def copier(place, row_stride, tile):
-        """A function that begins to copy a slice of a tile's rows to `place`."""
-        turns = -(-tile // passes)
+    @cuda.jit(device=True)
+    def copy_row(shared, to, source, start, exists, dim, hdim):
+        """Begin to copy a thread's dims of a row; dims behind hdim, or all of a row that does not exist, become 0."""
+        row_start = advance(source, uint32(start + dim))
+        for group in range(groups):
+            there = exists and uint32(dim + uint32(group * span)) < hdim
+            cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+
+    def rows_of(before):
+        """Three functions that share out the rows of a tile of K, and `before` them those of Q: 0 or all.
+
+        The first begins to copy them, the second computes what a thread's rows need, the third embeds them in place.
+        """
+        turns = -(-(before + keys) // passes)
+        place = uint32(query_at + uint32(queries - before) * stride)
 
         @cuda.jit(device=True)
-        def copy(shared, source, count, first_dim, hdim):
-            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
-            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-            for i in range(turns):
-                row = uint32(first_row + uint32(i * passes))
-                if tile % passes == 0 or row < uint32(tile):
-                    to = uint32(place + row * row_stride + lane)
-                    row_start = advance(source, uint32(row * hdim + first_dim + lane))
-                    for group in range(groups):
-                        there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
-
-        return copy
-
-    def embedder(place, tile):
-        """Two functions: one computes what a thread's rows of a tile need, the other embeds them where they lie."""
-        turns = -(-tile // passes)
-
-        @cuda.jit(device=True)
-        def compute(values, table, first_position, count, dim, a, b, hdim):
+        def copy(shared, q_tile, query_count, k_tile, key_count, dim, hdim):
+            column = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
             for i in range(turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if row < count:
-                    s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
+                to = uint32(place + row * stride + column)
+                if row < uint32(before):
+                    copy_row(shared, to, q_tile, uint32(row * hdim), row < query_count, dim, hdim)
+                elif row < uint32(before + keys):
+                    key = uint32(row - uint32(before))
+                    copy_row(shared, to, k_tile, uint32(key * hdim), key < key_count, dim, hdim)
+
+        @cuda.jit(device=True)
+        def embeds_row(row, query_count, key_count):
+            if row < uint32(before):
+                return embeds_query and row < query_count
+            return embeds_keys and uint32(row - uint32(before)) < key_count
+
+        @cuda.jit(device=True)
+        def compute(values, table, first_position, query_count, tile_start, key_count, dim, a, b, hdim):
+            for i in range(turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                if embeds_row(row, query_count, key_count):
+                    position = int32(tile_start) + int32(row) - int32(before)
+                    if row < uint32(before):
+                        position = first_position + int32(row)
+                    s, t, u, v = prepare(table, position, dim, a, b, hdim)
                     values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
 
         @cuda.jit(device=True)
-        def apply(shared, values, count, column):
+        def apply(shared, values, query_count, key_count, column):
             for i in range(turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if row < count:
+                if embeds_row(row, query_count, key_count):
                     at = uint32(place + row * stride + column)
                     x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
                     st4(shared, at, x)
 
-        return compute, apply
+        return copy, compute, apply
 
-    copy_query, copy_keys = copier(query_at, stride, queries), copier(keys_at, stride, keys)
-    copy_values = copier(values_at, v_stride, keys)
-    compute_query, apply_query = embedder(query_at, queries)
-    compute_keys, apply_keys = embedder(keys_at, keys)
+    copy_first, compute_first, apply_first = rows_of(queries)
+    copy_keys, compute_keys, apply_keys = rows_of(0)
+
+    @cuda.jit(device=True)
+    def copy_values(shared, source, count, dim, hdim):
+        for i in range(-(-keys // passes)):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            if keys % passes == 0 or row < uint32(keys):
+                to = uint32(values_at + row * v_stride + uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+                copy_row(shared, to, source, uint32(row * hdim), row < count, dim, hdim)
 
     def multiplier(count):
         """A function that adds the products of one A fragment with `count` B fragments to as many C fragments."""
@@ -306,8 +324,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             a, b = float32(0.0), float32(0.0)
             if copied_dim < embedded_dim:
                 a, b = begin(table, copied_dim)
-        copy_query(shared, q_tile, query_count, first_dim, hdim)
-        copy_keys(shared, k_head, last_key, first_dim, hdim)
+        copy_first(shared, q_tile, query_count, k_head, last_key, copied_dim, hdim)
         cp_async_commit()
         if tid < uint32(rows):
             shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
@@ -329,36 +346,45 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         first_position = int32(q_offset + int32(first_query))
         while tile_start < last_key:
             key_count = uint32(min(uint32(keys), uint32(last_key - tile_start)))
+            first_tile = tile_start == 0
             if embeds:
-                query_values = cuda.local.array(query_floats, float32)
-                key_values = cuda.local.array(key_floats, float32)
+                values = cuda.local.array(embedded_floats, float32)
                 if copied_dim < embedded_dim:
-                    if embeds_query and tile_start == 0:
-                        compute_query(query_values, table, first_position, query_count, copied_dim, a, b, hdim)
-                    if embeds_keys:
-                        compute_keys(key_values, table, int32(tile_start), key_count, copied_dim, a, b, hdim)
-            cp_async_wait_all()
+                    if first_tile:
+                        compute_first(
+                            values, table, first_position, query_count, tile_start, key_count, copied_dim, a, b, hdim
+                        )
+                    elif embeds_keys:
+                        compute_keys(
+                            values, table, first_position, query_count, tile_start, key_count, copied_dim, a, b, hdim
+                        )
+            cp_async_wait()
             if embeds:
-                if copied_dim < embedded_dim:
-                    if embeds_query and tile_start == 0:
-                        apply_query(shared, query_values, query_count, column)
-                    if embeds_keys:
-                        apply_keys(shared, key_values, key_count, column)
-                    other = uint32(column + uint32(GROUP))
-                    dim = uint32(copied_dim + uint32(span))
-                    while other < uint32(width) and dim < embedded_dim:
-                        c, d = begin(table, dim)
-                        if embeds_query and tile_start == 0:
-                            compute_query(query_values, table, first_position, query_count, dim, c, d, hdim)
-                            apply_query(shared, query_values, query_count, other)
-                        if embeds_keys:
-                            compute_keys(key_values, table, int32(tile_start), key_count, dim, c, d, hdim)
-                            apply_keys(shared, key_values, key_count, other)
-                        other = uint32(other + uint32(GROUP))
-                        dim = uint32(dim + uint32(span))
+                other = column
+                dim = copied_dim
+                c, d = float32(0.0), float32(0.0)
+                while other < uint32(width) and dim < embedded_dim:
+                    next_dim = uint32(dim + uint32(span))
+                    e, f = c, d
+                    if next_dim < embedded_dim:
+                        c, d = begin(table, next_dim)
+                    if first_tile:
+                        if other != column:
+                            compute_first(
+                                values, table, first_position, query_count, tile_start, key_count, dim, e, f, hdim
+                            )
+                        apply_first(shared, values, query_count, key_count, other)
+                    elif embeds_keys:
+                        if other != column:
+                            compute_keys(
+                                values, table, first_position, query_count, tile_start, key_count, dim, e, f, hdim
+                            )
+                        apply_keys(shared, values, query_count, key_count, other)
+                    other = uint32(other + uint32(GROUP))
+                    dim = next_dim
             cuda.syncthreads()
             if cluster == 1:
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), copied_dim, hdim)
                 cp_async_commit()
 
             for i in range(sums):
@@ -374,7 +400,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     score(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
                 dim = uint32(dim + uint32(STEP * depth * unroll))
 
-            if cluster > 1 and tile_start == 0:
+            if cluster > 1 and first_tile:
                 cluster_wait()
             for j in range(columns):
                 for half in range(2):
@@ -391,7 +417,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                         shared[at + uint32(1)] = y
             if cluster > 1:
                 cluster_arrive()
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), copied_dim, hdim)
                 cp_async_commit()
                 cluster_wait()
             else:
@@ -399,7 +425,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
             next_start = uint32(tile_start + uint32(keys))
             if next_start < last_key:
-                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+                k_tile = advance(k_head, next_start * hdim)
+                copy_keys(shared, q_tile, query_count, k_tile, uint32(last_key - next_start), copied_dim, hdim)
             cp_async_commit()
 
             s = cuda.local.array(per_lane, float32)
@@ -502,10 +529,6 @@ def width_of(hdim: int, cluster: int) -> int:
     return -(-hdim // (cluster * GROUP)) * GROUP
 
 
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
-
-
 def choose(problem: Problem) -> Shape:
     """The shape for a problem, by what was measured on the H200.
 
@@ -514,9 +537,9 @@ def choose(problem: Problem) -> Shape:
     SM, so that one computes while the other waits.
     """
     heads = problem.batch * problem.heads
-    keys = min(max(_power_of_two(problem.seq_k), 16), 64)
+    keys = min(max(power_of_two(problem.seq_k), 16), 64)
     queries = 16 if problem.seq_q <= 16 else 32
-    widest = min(_power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
+    widest = min(power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
     tiles = heads * -(-problem.seq_q // queries)
 
     def shaped(cluster: int, blocks: int = 1) -> Shape:
@@ -571,25 +594,4 @@ def attend(
     """
     shape = shape or choose(problem)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    tiles = -(-problem.seq_q // shape.queries)
-    return Launch(
-        kernel_of(shape, embedding, table_type),
-        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
-        block=(shape.threads,),
-        args=(
-            q,
-            k,
-            "v",
-            "out",
-            table,
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            embedded_dim,
-            problem.q_offset,
-            int(problem.causal),
-            problem.softmax_scale,
-        ),
-        shared=shape.layout,
-        cluster=shape.cluster,
-    )
+    return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)

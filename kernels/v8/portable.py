@@ -22,24 +22,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from numba import cuda, float32, int32, types, uint32
+from numba import cuda, float32, int32, uint32
 from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..log import FLOAT, FLOATS, UINT, require, require_shared
+from ..log import FLOAT, FLOATS, UINT, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
+from .launch import INT, power_of_two
 
 QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
 BLOCK = 4  # keys whose weights are read together
 FULL_MASK = 0xFFFFFFFF
-INT = types.int32
 ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ class Shape:
     @property
     def columns(self) -> int:
         """Threads that share the dims of the output; the others take different keys."""
-        return min(max(_power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)
+        return min(max(power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)
 
     @property
     def stride(self) -> int:
@@ -554,12 +550,12 @@ def choose(problem: Problem) -> Shape:
     queries = next(enough, 4)
     each, threads = 8 if queries == 4 else 4, 256 if queries == 16 else 512
     warps = threads // 32
-    lanes = min(max(_power_of_two(-(-problem.hdim // 4)), 8), 32)
+    lanes = min(max(power_of_two(-(-problem.hdim // 4)), 8), 32)
     while lanes > 8 and warps * 32 // lanes * each < problem.seq_k:
         lanes //= 2
-    widest = min(_power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
+    widest = min(power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
     deepest = max(widest // (4 * lanes), 1)
-    across = max(min(_power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
+    across = max(min(power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
     return Shape(queries, problem.hdim, each, lanes, across, threads)
 
 
@@ -581,12 +577,10 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
-    Raises: Unsupported where a tile does not fit shared memory, or a tensor has more elements than 32 bits count.
+    Raises: Unsupported where a tile does not fit shared memory.
     """
     shape = shape or choose(problem)
     require_shared(shape.layout, problem)
-    elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
-    require(elements < 2**32, f"a tensor has {elements:,} elements; this version takes {2**32 - 1:,}")
     return Launch(
         kernel_of(shape, embedding, table_type),
         grid=(

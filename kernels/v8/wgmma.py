@@ -18,7 +18,7 @@ from typing import Any
 from numba import cuda, float32, int32, uint32
 from numba.cuda.libdevice import exp2f as exp2
 
-from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait_all, cp_async_wait_but_one
+from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import (
     barrier_expect,
     barrier_init,
@@ -46,7 +46,8 @@ from ..device.wgmma import (
 from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
-from .mma import COPIERS, GROUP, INT, MAX_CLUSTER, SMS
+from .launch import INT, launch, power_of_two
+from .mma import COPIERS, GROUP, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
 LOG2_E = float32(math.log2(math.e))
@@ -151,6 +152,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
     query_turns = -(-queries // passes)
+    inverses, begun_floats = queries // 4, 2 * groups
     raw_floats = 4 * query_turns * groups
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
@@ -204,39 +206,51 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         """Four dims of each group of a thread's rows of Q; 0 where there are none."""
         for i in range(query_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            row_start = advance(source, uint32(row * hdim + dim))
             for group in range(groups):
                 x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
                 if row < count and uint32(dim + uint32(group * span)) < hdim:
-                    x = ld4(source, uint32(row * hdim + dim + uint32(group * span)))
+                    x = ld4(row_start, uint32(group * span))
                 at = 4 * (i * groups + group)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def place_query(shared, raw, group, column, table, first_position, count, first_dim, embedded_dim, hdim):
-        """Embed a thread's part of a group of Q and split it into tiles of high and low.
+    def begin_query(begun, table, dim, embedded_dim):
+        """What all queries share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
+        for group in range(groups):
+            if uint32(dim + uint32(group * span)) < embedded_dim:
+                begun[2 * group], begun[2 * group + 1] = begin(table, uint32(dim + uint32(group * span)))
+
+    @cuda.jit(device=True)
+    def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
+        """Embed a thread's part of a group of Q. Behind the last query are zeros."""
+        dim = uint32(copied_dim + uint32(group * span))
+        if group < groups and dim < embedded_dim:
+            a, b = begun[2 * group], begun[2 * group + 1]
+            for i in range(query_turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                position = first_position + min(int32(row), int32(count) - int32(1))
+                at = 4 * (i * groups + group)
+                x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
+                x = embedded(x, table, position, dim, a, b, hdim)
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def place_query(shared, raw, column):
+        """Split a thread's part of Q into tiles of high and low.
 
         Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
         """
-        if group < groups:
-            dim = uint32(first_dim + column + uint32(group * span))
-            a, b = float32(0.0), float32(0.0)
-            if embeds_query:
-                if dim < embedded_dim:
-                    a, b = begin(table, dim)
-            for i in range(query_turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if queries % passes == 0 or row < uint32(queries):
-                    at = 4 * (i * groups + group)
-                    x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                    if embeds_query:
-                        if dim < embedded_dim and row < count:
-                            x = embedded(x, table, first_position + int32(row), dim, a, b, hdim)
-                    piece = uint32(column // uint32(STEP) * uint32(4))
-                    place = uint32(query_at + uint32(group) * tile + column % uint32(STEP) // uint32(4))
-                    store_split(shared, uint32(place + tile_index(row, piece)), query_low, x.x)
-                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(1)))), query_low, x.y)
-                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(2)))), query_low, x.z)
-                    store_split(shared, uint32(place + tile_index(row, uint32(piece + uint32(3)))), query_low, x.w)
+        for i in range(query_turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            if queries % passes == 0 or row < uint32(queries):
+                piece = uint32(column // uint32(STEP) * uint32(4))
+                place = uint32(query_at + column % uint32(STEP) // uint32(4))
+                for term in range(4):
+                    at = uint32(place + tile_index(row, uint32(piece + uint32(term))))
+                    for group in range(groups):
+                        value = raw[4 * (i * groups + group) + term]
+                        store_split(shared, uint32(at + uint32(group) * tile), query_low, value)
 
     @cuda.jit(device=True)
     def begin_keys(values, table, group, member, first_dim, embedded_dim):
@@ -266,13 +280,13 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         """Embed what `load_keys` loaded; `begun` is what `begin_keys` began."""
         for half in range(2):
             dim = uint32(first_dim + group * uint32(span) + uint32(half * STEP) + uint32(4) * member)
-            for i in range(2):
-                position = uint32(tile_start + key + uint32(i))
-                if dim < embedded_dim and position < last_key:
+            if dim < embedded_dim:
+                for i in range(2):
+                    position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
                     at = 8 * half + 4 * i
                     four = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3])
                     a, b = begun[2 * half], begun[2 * half + 1]
-                    four = embedded(four, table, int32(position), dim, a, b, hdim)
+                    four = embedded(four, table, position, dim, a, b, hdim)
                     x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
@@ -377,23 +391,30 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
         # K is on its way while Q is embedded and split.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
+        copied_dim = uint32(first_dim + column)
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(4, float32)
+        begun_query = cuda.local.array(begun_floats, float32)
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
-        load_query(raw, q_tile, query_count, uint32(first_dim + column), hdim)
+        if embeds_query and copied_dim < embedded_dim:
+            begin_query(begun_query, table, copied_dim, embedded_dim)
+        load_query(raw, q_tile, query_count, copied_dim, hdim)
         cuda.syncthreads()  # or the compiler would move the loads behind the copies
         copy_keys(shared, k_head, last_key, first_dim, hdim)
         cp_async_commit()
         first_position = int32(q_offset + int32(first_query))
-        place_query(shared, raw, 0, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 1, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 2, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 3, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 4, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 5, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 6, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
-        place_query(shared, raw, 7, column, table, first_position, query_count, first_dim, embedded_dim, hdim)
+        if embeds_query and copied_dim < embedded_dim:
+            embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+            if uint32(copied_dim + uint32(span)) < embedded_dim:
+                embed_query(raw, begun_query, 1, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 2, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 3, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 4, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 5, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 6, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                embed_query(raw, begun_query, 7, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+        place_query(shared, raw, column)
 
         # This thread's part of the scores, two keys, and of the output.
         key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
@@ -415,7 +436,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         tile_start = uint32(0)
         while tile_start < last_key:
             first_tile = tile_start == 0
-            cp_async_wait_all()
+            cp_async_wait()
             cuda.syncthreads()
             if first_tile:
                 fence_products()
@@ -436,9 +457,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     )
                     more = next_group < uint32(groups) and uint32(first_dim + next_group * uint32(span)) < embedded_dim
                     begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
-                    score(shared, scores, fragment, group)
-                else:
-                    score(shared, scores, fragment, group)
+                score(shared, scores, fragment, group)
                 group = next_group
 
             if cluster > 1 and first_tile:
@@ -500,9 +519,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     s0[i] = x if key_of_lane < visible else NEGATIVE_INFINITY
                     s1[i] = y if key_of_lane + uint32(1) < visible else NEGATIVE_INFINITY
                     new_max[i] = max(s0[i], s1[i])
-            for step in range(5):
+            for bit in range(5):
                 for i in range(per_warp):
-                    new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> step))
+                    new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> bit))
             for i in range(per_warp):
                 own = uint32(warp_id + uint32(i * warps))
                 row = uint32(rank * uint32(rows) + own)
@@ -525,9 +544,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                             st2(shared, at, x, y)
                             st2(shared, at + weights_low, xl, yl)
             if next_start >= last_key:
-                for step in range(5):
+                for bit in range(5):
                     for i in range(per_warp):
-                        row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> step)
+                        row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> bit)
                 for i in range(per_warp):
                     row_sum[i] = reciprocal(row_sum[i])
             for i in range(per_warp):
@@ -561,29 +580,32 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 cp_async_commit()
             tile_start = next_start
 
+        inverse = cuda.local.array(inverses, float32)
         for j in range(queries // 8):
             rescales = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            for side in range(2):
-                inverse = rescales.y if side == 0 else rescales.w
-                row = uint32(uint32(8 * j + side) + uint32(2) * member)
-                if row < query_count:
-                    out_row = advance(out_tile, row * hdim)
-                    for p in range(panels):
-                        panel = uint32(warpgroup + uint32(p * warpgroups))
-                        local = uint32(panel * uint32(panel_dims) + dim)
-                        there = uint32(local // uint32(GROUP) * uint32(span) + first_dim + local % uint32(GROUP))
-                        if panel < uint32(width // panel_dims) and there < hdim:
+            inverse[2 * j], inverse[2 * j + 1] = rescales.y, rescales.w
+        for p in range(panels):
+            panel = uint32(warpgroup + uint32(p * warpgroups))
+            local = uint32(panel * uint32(panel_dims) + dim)
+            out_dim = uint32(local // uint32(GROUP) * uint32(span) + first_dim + local % uint32(GROUP))
+            if panel < uint32(width // panel_dims) and out_dim < hdim:
+                out_start = advance(out_tile, uint32(uint32(2) * member * hdim + out_dim))
+                for j in range(queries // 8):
+                    for side in range(2):
+                        if uint32(uint32(8 * j + side) + uint32(2) * member) < query_count:
                             i = p * abreast * size + 4 * j + side
+                            by = inverse[2 * j + side]
+                            at = uint32(uint32(8 * j + side) * hdim)
                             if abreast == 2:
-                                weighted = make_float4(
-                                    acc[i] * inverse,
-                                    acc[i + 2] * inverse,
-                                    acc[i + size] * inverse,
-                                    acc[i + size + 2] * inverse,
+                                st4(
+                                    out_start,
+                                    at,
+                                    make_float4(
+                                        acc[i] * by, acc[i + 2] * by, acc[i + size] * by, acc[i + size + 2] * by
+                                    ),
                                 )
-                                st4(out_row, there, weighted)
                             else:
-                                st2(out_row, there, acc[i] * inverse, acc[i + 2] * inverse)
+                                st2(out_start, at, acc[i] * by, acc[i + 2] * by)
 
     name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}" + ("_in_place" if in_place else "")
     attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
@@ -612,11 +634,11 @@ def choose(problem: Problem) -> Shape:
     Raises: Unsupported where no tile fits.
     """
     heads = problem.batch * problem.heads
-    cluster = _power_of_two(-(-problem.hdim // MAX_WIDTH))
+    cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
     if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
-        cluster = max(cluster, min(_power_of_two(-(-problem.hdim // ROWS)), 8))
-    pair = Shape(max(_power_of_two(-(-problem.hdim // PAIR_WIDTH)), 2), 32, PAIR_WIDTH, 2, 2)
+        cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
+    pair = Shape(max(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 2), 32, PAIR_WIDTH, 2, 2)
     blocks = heads * -(-problem.seq_q // pair.queries) * pair.cluster
     one_tile = problem.seq_k <= KEYS and problem.seq_q > 24 and problem.hdim > PAIR_WIDTH
     if one_tile and blocks > 4 * SMS and pair.cluster <= MAX_CLUSTER:
@@ -632,10 +654,6 @@ def choose(problem: Problem) -> Shape:
     fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
     require(bool(fitting), f"hdim is {problem.hdim}; the tiles of no shape fit shared memory")
     return min(fitting, key=cost)
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
 
 
 @functools.cache
@@ -668,25 +686,4 @@ def attend(
     held = shape.cluster * shape.width
     require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    tiles = -(-problem.seq_q // shape.queries)
-    return Launch(
-        kernel_of(shape, embedding, table_type),
-        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
-        block=(shape.threads,),
-        args=(
-            q,
-            k,
-            "v",
-            "out",
-            table,
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            embedded_dim,
-            problem.q_offset,
-            int(problem.causal),
-            problem.softmax_scale,
-        ),
-        shared=shape.layout,
-        cluster=shape.cluster,
-    )
+    return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)
