@@ -1,7 +1,7 @@
 """V8 against its targets: what it is held to, what was measured, and the floor below which no kernel goes.
 
-Everything here is computed from the studies `beyond`, `peers` and `embeddings` and from shapes.csv; what of these has
-not been measured on a GPU is said in the page instead.
+Everything here is computed from the studies `beyond`, `peers` and `embeddings`, from shapes.csv and from counters.csv;
+what of these has not been measured on a GPU is said in the page instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from IPython.display import Markdown, display
 from kernels import Problem
 from kernels.reference import ERROR_FACTOR, table_error
 
-from . import figures, tables, tune
+from . import figures, profiles, tables, tune
 from .data import SCHEMAS, DataError, gpu_folder, problem_of, read_json, read_table
 from .evidence import TIE, Check, Measured, Ratio, Time, geometric_mean, today
 from .report import SOURCES, show
@@ -28,10 +28,11 @@ from .tables import Table
 V8 = tune.VERSION
 FAMILY = ("rope_hybrid_v8", "rope_separate_v8", "rope_v8_mma", "rope_v8_portable")
 V7 = "rope_v7"
+COUNTED = (V8, "rope_hybrid_v8", "rope_v8_portable", V7)  # whose hardware counters are shown
 COMPILED = "torch_rope_compiled_sdpa"
 MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
 NEEDED = (*MEASURED_IN, "embeddings")
-SHAPES = "shapes"
+SHAPES, COUNTERS = "shapes", "counters"
 
 REACHED, MISSED, UNTOLD, UNMEASURED = "reached", "missed", "cannot be told", "not measured"
 STYLE = {REACHED: "ok", MISSED: "wrong", UNTOLD: "stale", UNMEASURED: "unsupported"}
@@ -42,12 +43,16 @@ STYLE = {REACHED: "ok", MISSED: "wrong", UNTOLD: "stale", UNMEASURED: "unsupport
 
 @dataclass
 class Evidence:
-    """What was measured of V8 on one GPU: the studies that are complete, and shapes.csv (without rows if missing)."""
+    """What was measured of V8 on one GPU: the studies that are complete, shapes.csv, and what was counted of V8 itself.
+
+    The last two have no rows where they are missing.
+    """
 
     slug: str
     gpu: dict[str, Any]
     studies: dict[str, Measured]
     shapes: pd.DataFrame
+    profiled: pd.DataFrame
 
     @property
     def run(self) -> dict[str, Any]:
@@ -58,8 +63,9 @@ class Evidence:
         return {"commit": self.shapes["commit"].iloc[-1] if len(self.shapes) else "unknown"}
 
     def lacks(self, *needs: str) -> list[str]:
-        """Which of these studies, or shapes, are not measured."""
-        return [name for name in needs if (self.shapes.empty if name == SHAPES else name not in self.studies)]
+        """Which of these studies, shapes or counters are not measured."""
+        lacking = {SHAPES: self.shapes.empty, COUNTERS: V8 not in set(self.profiled["version"])}
+        return [name for name in needs if lacking.get(name, name not in self.studies)]
 
 
 def read(slug: str) -> Evidence:
@@ -78,7 +84,8 @@ def read(slug: str) -> Evidence:
         chosen=shapes["chosen"].astype(bool),
     )
     found = {name: Measured.load(slug, name) for name in NEEDED if name in complete}
-    return Evidence(slug, read_json(folder / "gpu.json"), found, shapes)
+    profiled = profiles.attention(profiles.launches(folder))
+    return Evidence(slug, read_json(folder / "gpu.json"), found, shapes, profiled[profiled["version"].isin(COUNTED)])
 
 
 def load(gpu: str, source: str = "recorded") -> Evidence:
@@ -171,6 +178,7 @@ BEYOND = STUDIES["beyond"].problems
 FEW_HEADS = tuple(p for p in BEYOND if p.batch == 1 and p.seq_q <= 64)
 FILLED_2048 = tuple(p for p in BEYOND if p.batch > 1 and p.hdim == 2048)
 PREFILL_2048 = tuple(p for p in BEYOND if p.seq_q == 2048)
+COUNTED_AT = (tune.MAIN, FILLED_2048[0], PREFILL_2048[0])
 TARGETS = (
     Target("the main shape, time", "us", "at most", 8.0, (tune.MAIN,)),
     Target("the main shape, over the fastest peer", "peer", "at least", 8.0, (tune.MAIN,)),
@@ -491,7 +499,12 @@ STEPS = (
     Step(
         "dims that are not rotated on a path of their own",
         "faster: no branch between a load and its product",
-        _changed("one_path", back=True),
+        _changed("two_paths", back=False),
+    ),
+    Step(
+        "the wait for K waits for K alone",
+        "faster: not for what was stored of Q since",
+        _changed("wait_for_stores", back=True),
     ),
     Step(
         "Q loaded before the copies of K begin, by a barrier",
@@ -537,6 +550,50 @@ def step_table(evidence: Evidence) -> Table:
         caption="device_warm, the middle one of three repetitions; the best shape with it over the best without it, or "
         "the kernel as it is over one with the step taken back. Within 3 % there is no difference.",
     )
+
+
+# ---------------------------------------------------------------- counters
+
+
+def counter_table(evidence: Evidence) -> Table:
+    """What the hardware counted of V8 and its relatives: how often each byte is read, what is busy, what waits."""
+    rows = []
+    for problem in COUNTED_AT:
+        for version in COUNTED:
+            mine = evidence.profiled
+            mine = mine[(mine["problem"] == problem) & (mine["version"] == version)]
+            for row in mine.to_dict("records"):
+                waits = profiles.waits(row)
+                least = sorted((name for name in waits if name != profiles.ISSUES), key=lambda name: -waits[name])[:2]
+                rows.append(
+                    (
+                        _shape(problem),
+                        tables.name(version, row["stale"]),
+                        f"{row['duration_ns'] / 1e3:.1f}",
+                        f"{times_read(row):.1f}×",
+                        f"{row['warps_percent']:.0f}",
+                        f"{row['issue_percent']:.0f}",
+                        f"{row['l2_percent']:.0f}",
+                        f"{row['l1_percent']:.0f}",
+                        "<br>".join(f"{escape(name)} {tables.small(f'{100 * waits[name]:.0f} %')}" for name in least),
+                    )
+                )
+    header = ("problem", "version", "µs", "read", "warps %", "issue %", "L2 %", "L1 %", "waits most for")
+    return Table(
+        header,
+        rows,
+        numbers=header[2:-1],
+        caption="The attention launch, by Nsight Compute, whose µs are longer than those timed without it. Read: bytes "
+        "that SMs got from L2, and from each other in a cluster, over those of Q, K and V. Per cent of peak: schedulers "
+        "that issue, L2, and the path to L1 and shared memory; warps, of all that an SM holds. Waits: of the time of a "
+        "warp.",
+    )
+
+
+def times_read(launch: Mapping[str, Any]) -> float:
+    """Bytes that SMs got from L2, and from each other in a cluster, over those of Q, K and V once each."""
+    problem = launch["problem"]
+    return float(launch["l2_to_l1_bytes"] / (4 * (math.prod(problem.q_shape) + 2 * math.prod(problem.kv_shape))))
 
 
 # ---------------------------------------------------------------- what figures draw
@@ -637,12 +694,13 @@ PARTS = {
     "steps": Part((SHAPES,), step_table),
     "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(regret(e.shapes), e.gpu["name"])),
     "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(cuts(e.shapes), e.gpu["name"])),
+    "counters": Part((COUNTERS,), counter_table),
     "targets": Part(("beyond",), target_table),
     "problems": Part(("beyond",), problem_table),
     "family": Part(("beyond",), lambda e: figures.v8_family(family(e), e.gpu["name"])),
     "embeddings": Part(("embeddings",), lambda e: figures.v8_embeddings(embeddings(e), e.gpu["name"])),
 }
-COMMANDS = {SHAPES: "make tune", **{name: f"make measure STUDY={name}" for name in NEEDED}}
+COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
 
 
 def part(name: str, evidence: Evidence) -> None:
@@ -689,6 +747,16 @@ def words(evidence: Evidence) -> dict[str, str]:
             "over_peer": f"{peer.ratio.value:.1f}×" if peer else "no number",
             "reached": str(verdicts.count(REACHED)),
             "targets": str(len(TARGETS)),
+        }
+    counted = evidence.profiled
+    counted = counted[(counted["problem"] == tune.MAIN) & (counted["version"] == V8)].to_dict("records")
+    for row in counted:
+        idle = {name: share for name, share in profiles.waits(row).items() if name != profiles.ISSUES}
+        said |= {
+            "times_read": f"{times_read(row):.2f}",
+            "issue": f"{row['issue_percent']:.0f} %",
+            "busiest": f"{max(row[column] for column in profiles.UNITS.values()):.0f} %",
+            "longest_wait": f"{100 * max(idle.values()):.0f} %",
         }
     if len(evidence.shapes):
         outdated = int((evidence.shapes["source_hash"] != today(V8)).sum())

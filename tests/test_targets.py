@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import data, figures, targets, tune
+from analysis import data, figures, profiles, targets, tune
 from analysis.data import DataError, append_rows, problem_columns
 from analysis.evidence import CEILINGS, Ratio, today
 from analysis.studies import STUDIES
@@ -68,6 +68,14 @@ def shapes(folder: Path, us: dict[str, float]) -> None:
             }
         )
     append_rows(folder / "shapes.csv", "shapes", rows)
+
+
+def counted(folder: Path, version: str, values: dict[str, float]) -> None:
+    """What was counted of a version at the main shape: 1 of everything else."""
+    row = {"run": "1", "study": "beyond", "version": version, **problem_columns(MAIN), "source_hash": today(version)}
+    row |= {"launch": 0, "kernel": "attention", "unit": "each"}
+    rows = [{**row, "metric": metric, "value": values.get(name, 1.0)} for name, metric in profiles.METRICS.items()]
+    append_rows(folder / "counters.csv", "counters", rows)
 
 
 # ---------------------------------------------------------------- the floor and the verdicts
@@ -141,7 +149,7 @@ def test_the_targets_cover_the_shapes_that_they_name() -> None:
 
 
 def test_steps_say_which_way_they_went(folder: Path) -> None:
-    shapes(folder, {"values_early": 12.5, "rows_in_turn": 15.0, "one_path": 10.1, "first_queries_first": 9.0})
+    shapes(folder, {"values_early": 12.5, "rows_in_turn": 15.0, "two_paths": 9.9, "first_queries_first": 9.0})
     evidence = targets.read("test-gpu")
     found = {step.idea: step.compare(evidence.shapes) for step in targets.STEPS}
     (early,) = (ratios for idea, ratios in found.items() if "before the products" in idea)
@@ -166,6 +174,18 @@ def test_regret_is_over_the_best_right_shape_and_cuts_over_the_kernel(folder: Pa
     assert frame.groupby("problem")["chosen"].sum().eq(1).all()
     parts = targets.cuts(evidence.shapes).set_index(["problem", "part"])["share"]
     assert parts["B1 H4 S64 D512 R128", "only copies and exchanges"] == pytest.approx(0.4)
+
+
+def test_counters_say_how_often_bytes_are_read_and_what_is_waited_for(folder: Path) -> None:
+    once = 4 * 3 * 4 * 64 * 2048  # bytes of Q, K and V
+    counted(folder, "rope_v8", {"l2_to_l1_bytes": 2.5 * once, "issue_percent": 40.0, "stall_barrier": 31.0})
+    counted(folder, "rope_v7", {"l2_to_l1_bytes": 50.0 * once})
+    evidence = targets.read("test-gpu")
+    rows = targets.counter_table(evidence).rows
+    assert [row[3] for row in rows] == ["2.5×", "50.0×"] and rows[0][5] == "40"
+    assert rows[0][-1].startswith("other warps at a barrier")
+    words = targets.words(evidence)
+    assert words["times_read"] == "2.50" and words["issue"] == "40 %" and words["longest_wait"] == "65 %"
 
 
 # ---------------------------------------------------------------- the page
@@ -197,6 +217,7 @@ def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytes
         pairs = {(v.id, p): 20.0 if v.is_peer else 5.0 for v, p in STUDIES[study].pairs()}
         record(folder, study, pairs)
     shapes(folder, {})
+    counted(folder, "rope_v8", {})
     evidence = targets.read("test-gpu")
     assert shown(evidence, monkeypatch) == [type(part.make(evidence)).__name__ for part in targets.PARTS.values()]
     for name in ("shapes", "cuts", "family", "embeddings"):
