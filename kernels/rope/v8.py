@@ -1,7 +1,7 @@
 """RoPE V8: full fusion on a core that spreads the head dim over a thread-block cluster.
 
-Change from rope_v7: one launch; K is rotated in shared memory, once a tile of queries and not once a query, each
-block's part of its dims; and the core of kernels/v8.py in place of one thread a key.
+Change from rope_v7: one launch; K is rotated on its way to its product, once a tile of queries and not once a query,
+each block its part of the dims; and the core of kernels/v8 in place of one thread a key.
 
 Source: beyond the documents.
 """

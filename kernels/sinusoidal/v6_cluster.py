@@ -1,7 +1,7 @@
 """Sinusoidal V6: full fusion on a core that spreads the head dim over a thread-block cluster.
 
-Change from sinusoidal_v5: one launch; K is embedded in shared memory, once a tile of queries and not once a query,
-from frequencies and not from powers, or from a table; and the core of kernels/v8 in place of one thread a key.
+Change from sinusoidal_v5: one launch; K is embedded on its way to its product, once a tile of queries and not once
+a query, from frequencies and not from powers, or from a table; and the core of kernels/v8 in place of one thread a key.
 
 Source: beyond the documents.
 """
