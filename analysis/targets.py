@@ -584,8 +584,9 @@ def counter_table(evidence: Evidence) -> Table:
         rows,
         numbers=header[2:-1],
         caption="The attention launch, by Nsight Compute, whose µs are longer than those timed without it. Read: bytes "
-        "that SMs got from L2, and from each other in a cluster, over those of Q, K and V. Per cent of peak: the issue of "
-        "schedulers, L2, and the path to L1 and shared memory; warps, of all that an SM holds. Waits: of a warp's time.",
+        "that SMs got from L2, and from each other in a cluster, over those of Q, K and V. Per cent of peak: issue, of "
+        "the schedulers, L2, and the path to L1 and shared memory; warps, of all that an SM holds. Waits: of the time "
+        "of a warp.",
     )
 
 
