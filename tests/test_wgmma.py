@@ -55,6 +55,9 @@ $copy: ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%w2]; st.shared.v4.f32 [%r1], {%f
 SYNC = "fence.proxy.async.shared::cta; bar.sync 0;"
 
 
+WAIT = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+
+
 def text(
     n: int,
     b: int,
@@ -65,6 +68,7 @@ def text(
     scales: str = "1, 1",
     threads: int = 128,
     copied: int | None = None,
+    wait: str = WAIT,
 ) -> str:
     """PTX that copies `x`, or its first bytes, to shared memory, multiplies A, of a descriptor or `left`, with B."""
     totals = ", ".join(f"%d{i}" for i in range(n // 2))
@@ -82,8 +86,7 @@ def text(
   setp.eq.u32 %p1, 0, 0; setp.ne.u32 %p2, 0, 0; mov.u64 %w5, {b}; mov.u64 %w6, {a or 0};
   wgmma.fence.sync.aligned;
   wgmma.mma_async.sync.aligned.m64n{n}k8.f32.tf32.tf32 {{{totals}}}, {left}, %w5, {keep}, {scales};
-  wgmma.commit_group.sync.aligned;
-  wgmma.wait_group.sync.aligned 0;
+  {wait}
   mul.wide.u32 %w8, %t, {2 * n}; add.s64 %w9, %w7, %w8;
   {" ".join(f"st.global.f32 [%w9+{4 * i}], %d{i};" for i in range(n // 2))}
   $end: ret;
@@ -142,6 +145,27 @@ def test_layouts_of_b_and_registers(n: int, leading: int, stride: int, swizzle: 
     assert not report.findings
     np.testing.assert_array_equal(out, spread(a @ b.T + 5))
     assert report.counts["inst.wgmma"] == 256
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "",
+        "wgmma.commit_group.sync.aligned;",
+        "wgmma.wait_group.sync.aligned 0;",
+        "wgmma.wait_group.sync.aligned 0; wgmma.commit_group.sync.aligned;",
+    ],
+)
+def test_totals_are_nobodys_before_their_group_is_waited_for(wait: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = small(rng, 64, DEPTH), small(rng, 32, DEPTH)
+    out, _ = multiply(image(b, SIZE, 0, *PLAIN), fragments(a), 32, ONE_TILE, SIZE, wait=wait)
+    assert np.isnan(out).all()
+
+
+def test_a_wait_for_some_of_the_groups_is_refused() -> None:
+    with pytest.raises(UnknownInstruction, match="number of groups left"):
+        parse(text(32, ONE_TILE, SIZE, wait=WAIT.replace(" 0;", " 1;")))
 
 
 @pytest.mark.parametrize("swizzle", [0, 128])
@@ -272,7 +296,7 @@ def compiled_anew(request, monkeypatch, tmp_path) -> None:
 
 def multiplier(n: int, divides: bool = False) -> Kernel:
     """out[64, n] = x[64, 32] y[n, 32]^T by one batch of three products."""
-    times = batch(n, three_products([Product(step // 2, step, step) for step in (0, 2, 1, 3)]))
+    start, finish = batch(n, three_products([Product(step // 2, step, step) for step in (0, 2, 1, 3)]))
     size, low = n, uint32(32 * n)
 
     def product(x, y, out):
@@ -293,7 +317,8 @@ def multiplier(n: int, divides: bool = False) -> Kernel:
         for i in range(16):
             at = uint32((row + uint32(8 * (i % 2))) * uint32(32) + term + uint32(4 * (i // 2)))
             a[i], rest[i] = split(x[at])
-        times(totals, a, rest, tile_descriptor(shared, uint32(0)), tile_descriptor(shared, low))
+        start(totals, a, rest, tile_descriptor(shared, uint32(0)), tile_descriptor(shared, low))
+        finish(totals)
         for i in range(n // 2):
             column = uint32(uint32(8 * (i // 4) + i % 2) + uint32(2) * term)
             value = totals[i] + totals[n // 2 + i]

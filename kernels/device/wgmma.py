@@ -81,17 +81,18 @@ def three_products(products: Sequence[Product]) -> tuple[Product, ...]:
     return (*low_left, *low_right, *products)
 
 
-def batch(n: int, products: Sequence[Product]) -> Any:
-    """A function that does `products` in that order, starts them together and waits for all of them.
+def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
+    """A function that starts `products`, to be done in that order, and one that waits for them.
 
-    It takes (totals, high, low, b_high, b_low): arrays of float32 in registers, and descriptors of B's first tile.
-    It overwrites the n / 2 elements of each total; `high` and `low` hold 4 elements of each fragment of A. All
-    threads of a warpgroup must call it, after `fence_products` where B was stored since. Thread t of it holds, with
+    The first takes (totals, high, low, b_high, b_low): arrays of float32 in registers, and descriptors of B's first
+    tile. It overwrites the n / 2 elements of each total; `high` and `low` hold 4 elements of each fragment of A. The
+    second takes (totals), which are nobody's between the two. All threads of a warpgroup must call them, the first
+    after `fence_products` where B was stored since. Thread t of it holds, with
     w = t // 32, g = t % 32 // 4, m = t % 4 and h = 16 w + g, the elements (row, term) and (row, column)
     A: (h, m), (h + 8, m), (h, m + 4), (h + 8, m + 4);
     totals, for each j < n / 8: (h, 8j + 2m), (h, 8j + 2m + 1), (h + 8, 8j + 2m), (h + 8, 8j + 2m + 1).
 
-    No total is in flight outside of it. A call anywhere in the kernel, such as that of an exact division, makes the
+    A call anywhere in the kernel, such as that of an exact division, makes the
     compiler wait after every single product. Raises: ValueError for an n that the instruction does not have.
     """
     if n % 8 or not 8 <= n <= 256:
@@ -118,29 +119,47 @@ def batch(n: int, products: Sequence[Product]) -> Any:
             f"{'add' if product.total in begun else 'begin'}, 1, 1;"
         )
         begun.add(product.total)
-    text += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;", "}"]
+    text += ["wgmma.commit_group.sync.aligned;", "}"]
     constraints = ["=&f"] * results + ["r"] * (8 * fragments) + ["l", "l", "~{memory}"]
 
-    def multiply(typingctx, totals, high, low, b_high, b_low):
+    structure = ir.LiteralStructType([_FLOAT] * results)
+
+    def pointers(context, builder, kind, array, count):
+        data = context.make_array(kind)(context, builder, array).data
+        return [builder.gep(data, [_I32(i)], inbounds=True) for i in range(count)]
+
+    def store(builder, places, done):
+        for number, place in enumerate(places):
+            builder.store(builder.extract_value(done, number), place)
+
+    def start(typingctx, totals, high, low, b_high, b_low):
         signature = types.void(totals, high, low, types.uint64, types.uint64)
 
         def codegen(context, builder, signature, args):
-            def pointers(position, count):
-                data = context.make_array(signature.args[position])(context, builder, args[position]).data
-                return [builder.gep(data, [_I32(i)], inbounds=True) for i in range(count)]
-
-            left = [builder.load(pointer) for position in (1, 2) for pointer in pointers(position, 4 * fragments)]
-            operands = [*(builder.bitcast(value, _I32) for value in left), *args[3:]]
-            structure = ir.LiteralStructType([_FLOAT] * results)
-            done = _asm(builder, "\n".join(text), ",".join(constraints), structure, operands)
-            for number, pointer in enumerate(pointers(0, results)):
-                builder.store(builder.extract_value(done, number), pointer)
+            places = [pointers(context, builder, signature.args[i], args[i], 4 * fragments) for i in (1, 2)]
+            left = [builder.bitcast(builder.load(place), _I32) for place in (*places[0], *places[1])]
+            done = _asm(builder, "\n".join(text), ",".join(constraints), structure, [*left, *args[3:]])
+            store(builder, pointers(context, builder, signature.args[0], args[0], results), done)
             return context.get_dummy_value()
 
         return signature, codegen
 
-    multiply.__name__ = f"multiply_n{n}_{results}_{len(products)}"
-    return intrinsic(multiply)
+    def finish(typingctx, totals):
+        signature = types.void(totals)
+
+        def codegen(context, builder, signature, args):
+            # the totals pass through the statement, so that nothing which uses them moves in front of it
+            places = pointers(context, builder, signature.args[0], args[0], results)
+            same = ",".join([*["=f"] * results, *map(str, range(results)), "~{memory}"])
+            values = [builder.load(place) for place in places]
+            store(builder, places, _asm(builder, "wgmma.wait_group.sync.aligned 0;", same, structure, values))
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    name = f"n{n}_{results}_{len(products)}"
+    start.__name__, finish.__name__ = f"start_{name}", f"finish_{name}"
+    return intrinsic(start), intrinsic(finish)
 
 
 @intrinsic

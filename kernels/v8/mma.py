@@ -24,7 +24,17 @@ from typing import Any
 from numba import cuda, float32, int32, uint32
 
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one, mma_m16n8k8_tf32
-from ..device.cluster import cluster_arrive, cluster_rank, cluster_start, cluster_store, cluster_store2, cluster_wait
+from ..device.cluster import (
+    barrier_expect,
+    barrier_init,
+    barrier_init_fence,
+    barrier_wait,
+    cluster_rank,
+    cluster_send,
+    cluster_send2,
+    cluster_start,
+    cluster_wait,
+)
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
@@ -36,6 +46,7 @@ from .launch import INT, launch, power_of_two
 GROUP = 32  # dims that stay together: a line of 128 bytes
 STEP = 16  # dims or keys that two mma take
 COPIERS = GROUP // 4  # threads that copy one row of a group
+BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
 SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
 SMS = 132  # of the H200, which the shapes are chosen for
@@ -85,6 +96,7 @@ class Shape:
             weights=self.queries * (self.keys + 8),
             rescale=2 * self.queries,
             running=2 * self.rows,
+            arrived=2 * BARRIER if self.cluster > 1 else 0,
         )
 
 
@@ -94,20 +106,26 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     layout, rows, down, across, depth = shape.layout, shape.rows, shape.down, shape.across, shape.depth
     query_at, keys_at, values_at = (uint32(layout[name]) for name in ("query", "keys", "values"))
     parts_at, weights_at, rescale_at = (uint32(layout[name]) for name in ("parts", "weights", "rescale"))
-    running_at = uint32(layout["running"])
+    running_at, parts_arrived = uint32(layout["running"]), uint32(layout["arrived"])
+    weights_arrived = uint32(parts_arrived + uint32(BARRIER))
+    row_bytes = uint32(4 * cluster * depth * keys)  # that the owner of a row gets of a tile
+    weights_bytes = uint32(4 * queries * (keys + 2))  # that every block gets
     stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
     columns = keys // 8 // across  # mma tiles of a warp along the keys
     warps = shape.warps
     per_lane = max(keys // 32, 1)
     groups = width // GROUP
-    passes = threads // COPIERS  # rows that one pass copies
+    height = max(queries, keys)
+    sharers = next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= threads and groups % n == 0))
+    passes = threads // COPIERS // sharers  # rows that one pass copies; `sharers` threads take turns at a row's groups
+    turns = -(-height // passes)
     abreast = warps // down  # warps along the dims of the output
     panels = -(-groups // abreast)  # groups of dims that a warp multiplies
     parts = cluster * depth
     span = GROUP * cluster  # from one group of a slice to the next
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
     outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
-    embedded_floats = 4 * -(-(queries + keys) // passes)  # of the rows that a thread embeds at once
+    embedded_floats = 8 * turns  # of the rows that a thread embeds at once
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
     embeds = embeds_query or embeds_keys
@@ -116,72 +134,67 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     embed: Any = embedding and embedding.embed
     bias: Any = embedding and embedding.bias
 
+    def copier(place, pitch, count):
+        """A function that begins to copy a tile's slice of `count` rows to `place`, rows `pitch` apart."""
+
+        @cuda.jit(device=True)
+        def copy(shared, source, exist, first_row, column, dim, hdim):
+            """Of the rows, `exist` exist; the rest, and dims behind hdim, become 0."""
+            for i in range(-(-count // passes)):
+                row = uint32(first_row + uint32(i * passes))
+                if count % passes == 0 or row < uint32(count):
+                    to = uint32(place + row * pitch + column)
+                    row_start = advance(source, uint32(row * hdim + dim))
+                    for group in range(0, groups, sharers):
+                        there = row < exist and uint32(dim + uint32(group * span)) < hdim
+                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+
+        return copy
+
+    copy_query, copy_keys, copy_values = (
+        copier(query_at, stride, queries),
+        copier(keys_at, stride, keys),
+        copier(values_at, v_stride, keys),
+    )
+
     @cuda.jit(device=True)
-    def copy_row(shared, to, source, start, exists, dim, hdim):
-        """Begin to copy a thread's dims of a row; dims behind hdim, or all of a row that does not exist, become 0."""
-        row_start = advance(source, uint32(start + dim))
-        for group in range(groups):
-            there = exists and uint32(dim + uint32(group * span)) < hdim
-            cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
-
-    def rows_of(before):
-        """Three functions that share out the rows of a tile of K, and `before` them those of Q: 0 or all.
-
-        The first begins to copy them, the second computes what a thread's rows need, the third embeds them in place.
-        """
-        turns = -(-(before + keys) // passes)
-        place = uint32(query_at + uint32(queries - before) * stride)
-
-        @cuda.jit(device=True)
-        def copy(shared, q_tile, query_count, k_tile, key_count, dim, hdim):
-            column = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+    def compute_keys(values, table, tile_start, key_count, first_row, dim, a, b, hdim):
+        """What a thread's rows of K need to be embedded."""
+        if embeds_keys:
             for i in range(turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                to = uint32(place + row * stride + column)
-                if row < uint32(before):
-                    copy_row(shared, to, q_tile, uint32(row * hdim), row < query_count, dim, hdim)
-                elif row < uint32(before + keys):
-                    key = uint32(row - uint32(before))
-                    copy_row(shared, to, k_tile, uint32(key * hdim), key < key_count, dim, hdim)
+                row = uint32(first_row + uint32(i * passes))
+                if row < key_count:
+                    s, t, u, v = prepare(table, int32(tile_start + row), dim, a, b, hdim)
+                    values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3] = s, t, u, v
 
-        @cuda.jit(device=True)
-        def embeds_row(row, query_count, key_count):
-            if row < uint32(before):
-                return embeds_query and row < query_count
-            return embeds_keys and uint32(row - uint32(before)) < key_count
-
-        @cuda.jit(device=True)
-        def compute(values, table, first_position, query_count, tile_start, key_count, dim, a, b, hdim):
+    @cuda.jit(device=True)
+    def compute_query(values, table, first_position, query_count, key_count, first_row, dim, a, b, hdim):
+        """What a thread's rows of Q need, which is what its first rows of K need where their positions are the same."""
+        if embeds_query:
             for i in range(turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if embeds_row(row, query_count, key_count):
-                    position = int32(tile_start) + int32(row) - int32(before)
-                    if row < uint32(before):
-                        position = first_position + int32(row)
-                    s, t, u, v = prepare(table, position, dim, a, b, hdim)
-                    values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = s, t, u, v
+                row = uint32(first_row + uint32(i * passes))
+                if row < query_count:
+                    if embeds_keys and first_position == 0 and row < key_count:
+                        s, t, u, v = values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3]
+                    else:
+                        s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
+                    values[8 * i + 4], values[8 * i + 5], values[8 * i + 6], values[8 * i + 7] = s, t, u, v
+
+    def embedder(place, first):
+        """A function that embeds a thread's rows where they lie, by `values` from `first` on."""
 
         @cuda.jit(device=True)
-        def apply(shared, values, query_count, key_count, column):
+        def apply(shared, values, count, first_row, column):
             for i in range(turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                if embeds_row(row, query_count, key_count):
+                row = uint32(first_row + uint32(i * passes))
+                if row < count:
                     at = uint32(place + row * stride + column)
-                    x = embed(ld4(shared, at), values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-                    st4(shared, at, x)
+                    j = 8 * i + first
+                    st4(shared, at, embed(ld4(shared, at), values[j], values[j + 1], values[j + 2], values[j + 3]))
 
-        return copy, compute, apply
+        return apply
 
-    copy_first, compute_first, apply_first = rows_of(queries)
-    copy_keys, compute_keys, apply_keys = rows_of(0)
-
-    @cuda.jit(device=True)
-    def copy_values(shared, source, count, dim, hdim):
-        for i in range(-(-keys // passes)):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if keys % passes == 0 or row < uint32(keys):
-                to = uint32(values_at + row * v_stride + uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-                copy_row(shared, to, source, uint32(row * hdim), row < count, dim, hdim)
+    apply_keys, apply_query = embedder(keys_at, 0), embedder(query_at, 4)
 
     def multiplier(count):
         """A function that adds the products of one A fragment with `count` B fragments to as many C fragments."""
@@ -302,7 +315,6 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
-            cluster_start()
         kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         # the last queries first: under a mask they have most to do
@@ -317,15 +329,27 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
 
-        # What the thread embeds: the dims that it copies.
-        column = uint32(tid % uint32(COPIERS) * uint32(4))
-        copied_dim = uint32(first_dim + column)
+        # What the thread embeds: the rows and dims that it copies.
+        first_row = uint32(tid // uint32(COPIERS) % uint32(passes))
+        sharer = uint32(tid // uint32(COPIERS * passes))
+        lane_dim = uint32(tid % uint32(COPIERS) * uint32(4))
+        column = uint32(lane_dim + sharer * uint32(GROUP))
+        copied_dim = uint32(first_dim + lane_dim + sharer * uint32(span))
         if embeds:
             a, b = float32(0.0), float32(0.0)
             if copied_dim < embedded_dim:
                 a, b = begin(table, copied_dim)
-        copy_first(shared, q_tile, query_count, k_head, last_key, copied_dim, hdim)
+        copy_query(shared, q_tile, query_count, first_row, column, copied_dim, hdim)
+        copy_keys(shared, k_head, last_key, first_row, column, copied_dim, hdim)
         cp_async_commit()
+        if cluster > 1:
+            if tid == 0:
+                barrier_init(shared, parts_arrived, 1)
+                barrier_init(shared, weights_arrived, 1)
+                barrier_init_fence()
+                barrier_expect(shared, parts_arrived, uint32(rows) * row_bytes)
+                barrier_expect(shared, weights_arrived, weights_bytes)
+            cluster_start()
         if tid < uint32(rows):
             shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
             shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
@@ -342,49 +366,36 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         low = cuda.local.array(sums, float32)
         high = cuda.local.array(sums, float32)
 
+        phase = uint32(0)  # of the mbarriers
         tile_start = uint32(0)
         first_position = int32(q_offset + int32(first_query))
         while tile_start < last_key:
             key_count = uint32(min(uint32(keys), uint32(last_key - tile_start)))
             first_tile = tile_start == 0
+            v_tile = advance(v_head, tile_start * hdim)
             if embeds:
                 values = cuda.local.array(embedded_floats, float32)
-                if copied_dim < embedded_dim:
-                    if first_tile:
-                        compute_first(
-                            values, table, first_position, query_count, tile_start, key_count, copied_dim, a, b, hdim
-                        )
-                    elif embeds_keys:
-                        compute_keys(
-                            values, table, first_position, query_count, tile_start, key_count, copied_dim, a, b, hdim
-                        )
-            cp_async_wait()
-            if embeds:
-                other = column
-                dim = copied_dim
-                c, d = float32(0.0), float32(0.0)
+                c, d = a, b
+                other, dim = column, copied_dim
                 while other < uint32(width) and dim < embedded_dim:
-                    next_dim = uint32(dim + uint32(span))
                     e, f = c, d
+                    next_dim = uint32(dim + uint32(sharers * span))
                     if next_dim < embedded_dim:
                         c, d = begin(table, next_dim)
+                    compute_keys(values, table, tile_start, key_count, first_row, dim, e, f, hdim)
                     if first_tile:
-                        if other != column:
-                            compute_first(
-                                values, table, first_position, query_count, tile_start, key_count, dim, e, f, hdim
-                            )
-                        apply_first(shared, values, query_count, key_count, other)
-                    elif embeds_keys:
-                        if other != column:
-                            compute_keys(
-                                values, table, first_position, query_count, tile_start, key_count, dim, e, f, hdim
-                            )
-                        apply_keys(shared, values, query_count, key_count, other)
-                    other = uint32(other + uint32(GROUP))
+                        compute_query(values, table, first_position, query_count, key_count, first_row, dim, e, f, hdim)
+                    cp_async_wait()  # once: later there is nothing to wait for
+                    if embeds_keys:
+                        apply_keys(shared, values, key_count, first_row, other)
+                    if embeds_query and first_tile:
+                        apply_query(shared, values, query_count, first_row, other)
+                    other = uint32(other + uint32(sharers * GROUP))
                     dim = next_dim
+            cp_async_wait()
             cuda.syncthreads()
             if cluster == 1:
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), copied_dim, hdim)
+                copy_values(shared, v_tile, uint32(last_key - tile_start), first_row, column, copied_dim, hdim)
                 cp_async_commit()
 
             for i in range(sums):
@@ -411,22 +422,25 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     x = high[4 * j + 2 * half] + low[4 * j + 2 * half]
                     y = high[4 * j + 2 * half + 1] + low[4 * j + 2 * half + 1]
                     if cluster > 1:
-                        cluster_store2(shared, at, owner, x, y)
+                        cluster_send2(shared, at, owner, x, y, parts_arrived)
                     else:
                         shared[at] = x
                         shared[at + uint32(1)] = y
+            next_start = uint32(tile_start + uint32(keys))
             if cluster > 1:
-                cluster_arrive()
-                copy_values(shared, advance(v_head, tile_start * hdim), uint32(last_key - tile_start), copied_dim, hdim)
+                copy_values(shared, v_tile, uint32(last_key - tile_start), first_row, column, copied_dim, hdim)
                 cp_async_commit()
-                cluster_wait()
+                barrier_wait(shared, parts_arrived, phase)
+                if next_start < last_key:
+                    cuda.syncthreads()
+                    if tid == 0:
+                        barrier_expect(shared, parts_arrived, uint32(rows) * row_bytes)
             else:
                 cuda.syncthreads()
 
-            next_start = uint32(tile_start + uint32(keys))
             if next_start < last_key:
                 k_tile = advance(k_head, next_start * hdim)
-                copy_keys(shared, q_tile, query_count, k_tile, uint32(last_key - next_start), copied_dim, hdim)
+                copy_keys(shared, k_tile, uint32(last_key - next_start), first_row, column, copied_dim, hdim)
             cp_async_commit()
 
             s = cuda.local.array(per_lane, float32)
@@ -470,9 +484,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                                 for i in range(per_lane):
                                     shared[at + uint32(i)] = s[i]
                             elif per_lane == 1:
-                                cluster_store(shared, at, uint32(other), s[0])
+                                cluster_send(shared, at, uint32(other), s[0], weights_arrived)
                             else:
-                                cluster_store2(shared, at, uint32(other), s[0], s[per_lane - 1])
+                                cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
                     correction = math.exp(row_max - new_max)
                     row_sum = correction * row_sum + warp_sum(tile_sum)
                     cuda.syncwarp()
@@ -482,17 +496,18 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     if lane_id < uint32(cluster):
                         at = uint32(rescale_at + uint32(2) * row)
                         if cluster > 1:
-                            cluster_store2(shared, at, lane_id, correction, float32(1.0) / row_sum)
+                            cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
                         else:
                             shared[at] = correction
                             shared[at + uint32(1)] = float32(1.0) / row_sum
                 own += uint32(warps)
             cp_async_wait_but_one()
+            cuda.syncthreads()
             if cluster > 1:
-                cluster_arrive()
-                cluster_wait()
-            else:
-                cuda.syncthreads()
+                barrier_wait(shared, weights_arrived, phase)
+                if tid == 0 and next_start < last_key:
+                    barrier_expect(shared, weights_arrived, weights_bytes)
+                phase ^= uint32(1)
 
             weigh(shared, acc, 0, panel, top, lane_row, member)
             if panels > 1:

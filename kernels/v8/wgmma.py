@@ -166,9 +166,11 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     # Two sums of 16 terms: of one product, or of two that lie abreast.
     long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
     wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
-    times_query = batch(queries, three_products(long))
-    times_weights = batch(queries, three_products(long if abreast == 1 else wide))
+    start_scores, finish_scores = batch(queries, three_products(long))
+    start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
     keys_a_step = 2 * STEP // abreast
+    steps = KEYS // keys_a_step
+    ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
 
     def copier(place):
         """A function that begins to copy a slice of a tile of K or V to `place`."""
@@ -302,18 +304,17 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     a[at], al[at] = split(x[8 * half + 4 * i + term])
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
-        times_query(new, a, al, b, bl)
+        start_scores(new, a, al, b, bl)
+        finish_scores(new)
         for i in range(size):
             scores[i] += new[i]
             scores[i] += new[size + i]
 
     @cuda.jit(device=True)
-    def weigh_step(shared, acc, p, column, key, member):
-        """Add values times weights of 16 keys and 4 dims a lane, or of 32 keys and 2, to a panel of the output."""
-        new = cuda.local.array(both, float32)
-        a = cuda.local.array(16, float32)
-        al = cuda.local.array(16, float32)
-        at = uint32(values_at + (key + member) * stride + exchanged(column, member))
+    def load_values(shared, a, al, column, step, member):
+        """16 keys and 4 dims a lane, or 32 keys and 2, of V, split."""
+        key = uint32(uint32(step * keys_a_step) + member)
+        at = uint32(values_at + key * stride + exchanged(column, member))
         for i in range(8 // abreast):
             if abreast == 2:
                 x = ld4(shared, uint32(at + uint32(4 * i) * stride))
@@ -322,9 +323,18 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
         for i in range(16):
             a[i], al[i] = split(a[i])
-        at = uint32(weights_at + key // uint32(TERMS) * tile + key % uint32(TERMS))
+
+    @cuda.jit(device=True)
+    def start_step(shared, new, a, al, step):
+        """Begin to multiply what `load_values` loaded by the weights of its keys."""
+        key = step * keys_a_step
+        at = uint32(weights_at + uint32(key // TERMS) * tile + uint32(key % TERMS))
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
-        times_weights(new, a, al, b, bl)
+        start_output(new, a, al, b, bl)
+
+    @cuda.jit(device=True)
+    def finish_step(acc, new, p):
+        finish_output(new)
         for i in range(size):
             if abreast == 2:
                 acc[(2 * p) * size + i] += new[i]
@@ -332,6 +342,13 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             else:
                 acc[p * size + i] += new[i]
                 acc[p * size + i] += new[size + i]
+
+    @cuda.jit(device=True)
+    def next_step(shared, acc, new, a, al, p, column, step, member):
+        """Load the fragments of a step while the products of the one before run."""
+        load_values(shared, a, al, column, step, member)
+        finish_step(acc, new, p)
+        start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
     def weigh(shared, acc, p, warpgroup, dim, member):
@@ -347,10 +364,22 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     acc[i + 2] *= x.x
                     acc[i + 3] *= x.z
             column = uint32(panel * uint32(panel_dims) + dim)
-            key = uint32(0)
-            while key < uint32(KEYS):
-                weigh_step(shared, acc, p, column, key, member)
-                key = uint32(key + uint32(keys_a_step))
+            new = cuda.local.array(both, float32)
+            a = cuda.local.array(16, float32)
+            al = cuda.local.array(16, float32)
+            if ahead:
+                load_values(shared, a, al, column, 0, member)
+                start_step(shared, new, a, al, 0)
+                next_step(shared, acc, new, a, al, p, column, 1, member)
+                if abreast == 2:
+                    next_step(shared, acc, new, a, al, p, column, 2, member)
+                    next_step(shared, acc, new, a, al, p, column, 3, member)
+                finish_step(acc, new, p)
+            else:
+                for step in range(steps):
+                    load_values(shared, a, al, column, step, member)
+                    start_step(shared, new, a, al, step)
+                    finish_step(acc, new, p)
 
     def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
@@ -367,13 +396,6 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if cluster > 1:
             rank = cluster_rank()
             owned = uint32(min(int32(rows), max(int32(queries) - int32(rank) * int32(rows), int32(0))))
-            if tid == 0:
-                barrier_init(shared, parts_arrived, 1)
-                barrier_init(shared, weights_arrived, 1)
-                barrier_init_fence()
-                barrier_expect(shared, parts_arrived, owned * row_bytes)
-                barrier_expect(shared, weights_arrived, weights_bytes)
-            cluster_start()
         kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         # the last queries first: under a mask they have most to do
@@ -395,14 +417,22 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(4, float32)
         begun_query = cuda.local.array(begun_floats, float32)
+        load_query(raw, q_tile, query_count, copied_dim, hdim)
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
             begin_query(begun_query, table, copied_dim, embedded_dim)
-        load_query(raw, q_tile, query_count, copied_dim, hdim)
         cuda.syncthreads()  # or the compiler would move the loads behind the copies
         copy_keys(shared, k_head, last_key, first_dim, hdim)
         cp_async_commit()
+        if cluster > 1:
+            if tid == uint32(threads - 1):  # of the warps that have fewest queries
+                barrier_init(shared, parts_arrived, 1)
+                barrier_init(shared, weights_arrived, 1)
+                barrier_init_fence()
+                barrier_expect(shared, parts_arrived, owned * row_bytes)
+                barrier_expect(shared, weights_arrived, weights_bytes)
+            cluster_start()
         first_position = int32(q_offset + int32(first_query))
         if embeds_query and copied_dim < embedded_dim:
             embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)

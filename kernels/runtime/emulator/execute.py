@@ -21,6 +21,7 @@ from .memory import Memory, Order, Shadow, SharedMemory
 from .module import Module
 from .ptx import numpy_type
 from .report import LaunchReport, merge
+from .warpgroups import Products
 
 SCHEDULES = ("random", "in step")
 ENDLESS = 20_000_000  # straight lines of code in a launch: hours, where the longest kernel takes seconds
@@ -61,6 +62,7 @@ class Row:
         self.groups_committed = np.zeros(self.size, np.int64)
         self.copies: list[tuple] = []
         self.arrived = np.zeros(self.size, np.int64)
+        self.products = Products()
 
     def lanes(self, slot: int) -> np.ndarray:
         """The operand with a value for every lane."""

@@ -1,7 +1,7 @@
 """Products of warpgroups (wgmma), which read shared memory through the asynchronous proxy, and the fence it needs.
 
-A product is done at once, warp by warp: what a kernel does to its registers and tiles before it has waited for the
-product is not watched.
+A product is done at once, warp by warp, but until the kernel has waited for it its registers hold NaN. What else
+happens to its tiles and to A before is not watched.
 """
 
 from __future__ import annotations
@@ -49,8 +49,14 @@ def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
 def _wgmma(d: Decoding) -> Step | None:
     """D = A B + D, or A B, for K-major A and B of TF32; products summed in float64, rounded once."""
     d.kind = CONVERGENT
-    if d.flags & {"fence", "commit_group", "wait_group"}:
+    if "fence" in d.flags:
         return None
+    if "commit_group" in d.flags:
+        return lambda row, mask: row.products.commit(_active(row, mask))
+    if "wait_group" in d.flags:
+        if int(d.operands[0], 0):
+            raise d.unknown("number of groups left")
+        return lambda row, mask: row.products.wait(_active(row, mask))
     if d.types != ["f32", "tf32", "tf32"] or "mma_async" not in d.flags:
         raise d.unknown("types")
     index, columns = d.index, int(d.flag(SHAPES)[4:-2])
@@ -81,11 +87,52 @@ def _wgmma(d: Decoding) -> Step | None:
         product = sign * (left(row, warps) @ _tile(row, b, warps, columns, 0).swapaxes(1, 2))
         kept = row.lanes(keep).reshape(-1, 32)[warps] ^ negated
         for register, target in enumerate(targets):
-            lines, line = row.views[target].reshape(-1, 32), _GROUP + 8 * (register >> 1 & 1)
-            column = 8 * (register >> 2) + 2 * _MEMBER + (register & 1)
-            lines[warps] = product[:, line, column] + np.where(kept, lines[warps], F32(0))
+            line, column = _GROUP + 8 * (register >> 1 & 1), 8 * (register >> 2) + 2 * _MEMBER + (register & 1)
+            before = row.products.total(target, row.views[target], warps)
+            total = product[:, line, column] + np.where(kept, before, F32(0))
+            row.products.begin(target, row.views[target], warps, total)
 
     return step
+
+
+def _active(row: Row, mask: Mask) -> np.ndarray:
+    return np.ones(row.size // 32, bool) if mask is True else mask.reshape(-1, 32).any(axis=1)
+
+
+class Products:
+    """The products of one warp index that are under way: their totals, by register."""
+
+    def __init__(self) -> None:
+        self._registers: dict[int, np.ndarray] = {}
+        self._totals: dict[int, np.ndarray] = {}
+        self._groups: dict[int, np.ndarray] = {}  # by warp: 0 not under way, 1 begun, 2 committed
+
+    def total(self, target: int, register: np.ndarray, warps: np.ndarray) -> np.ndarray:
+        """float32[warps, 32]: what a further product adds to."""
+        if target not in self._totals:
+            return register.reshape(-1, 32)[warps]
+        under_way = self._groups[target][warps] > 0
+        return np.where(under_way[:, None], self._totals[target][warps], register.reshape(-1, 32)[warps])
+
+    def begin(self, target: int, register: np.ndarray, warps: np.ndarray, total: np.ndarray) -> None:
+        lines = register.reshape(-1, 32)
+        if target not in self._totals:
+            self._registers[target] = lines
+            self._totals[target] = np.empty_like(lines)
+            self._groups[target] = np.zeros(len(lines), np.int8)
+        self._totals[target][warps] = total
+        self._groups[target][warps] = 1
+        lines[warps] = np.nan
+
+    def commit(self, warps: np.ndarray) -> None:
+        for group in self._groups.values():
+            group[warps & (group == 1)] = 2
+
+    def wait(self, warps: np.ndarray) -> None:
+        for target, group in self._groups.items():
+            done = warps & (group == 2)
+            self._registers[target][done] = self._totals[target][done]
+            group[done] = 0
 
 
 def _tf32(bits: np.ndarray) -> np.ndarray:
