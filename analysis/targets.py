@@ -507,6 +507,16 @@ STEPS = (
         _changed("wait_for_stores", back=True),
     ),
     Step(
+        "the next fragments of V loaded while products run",
+        "faster: the tensor cores do not wait for them",
+        _changed("values_in_turn", back=True),
+    ),
+    Step(
+        "the mbarriers made when Q and K are on their way",
+        "faster: one thread makes them, and all others wait",
+        _changed("barriers_first", back=True),
+    ),
+    Step(
         "Q loaded before the copies of K begin, by a barrier",
         "faster: Q is placed while K arrives",
         _changed("queries_unordered", back=True),

@@ -94,7 +94,7 @@ class Change:
 
 
 NO_SCORES: Edit = (r"^( +)group = warpgroup$", r"\1group = uint32(groups)")
-NO_OUTPUT: Edit = (r"key = uint32\(0\)(\n +while key < uint32\(KEYS\):)", r"key = uint32(KEYS)\1")
+NO_OUTPUT: Edit = (r"steps = KEYS // keys_a_step\n( +)ahead = shape\.blocks == 1", r"steps = 0\n\1ahead = False")
 NO_EMBEDDING: Edit = (r"^( +)(begin: Any = )", r"\1embeds_query = embeds_keys = False\n\1\2")
 CUT_AT = (MAIN, SMALL, PREFILL)
 CUTS = (
@@ -152,6 +152,28 @@ IDEAS = (
         ),
         (MAIN, SMALL),
         right=True,
+    ),
+    Change(
+        "values_in_turn",
+        "fragments of V are loaded when the products before them have ended",
+        ((r"ahead = shape\.blocks == 1", "ahead = False"),),
+        (MAIN, SMALL, PREFILL),
+        right=True,
+        fits=lambda shape: shape.blocks == 1,
+    ),
+    Change(
+        "barriers_first",
+        "the mbarriers are made before Q and K are asked for",
+        (
+            (
+                r"(^            owned = .*\n)((?:.*\n)*?)        if cluster > 1:\n"
+                r"(            if tid == uint32\(threads - 1\):(?:.*\n)+?            cluster_start\(\)\n)",
+                r"\1\3\2",
+            ),
+        ),
+        (MAIN, SMALL),
+        right=True,
+        fits=lambda shape: shape.cluster > 1,
     ),
     Change(
         "queries_unordered",

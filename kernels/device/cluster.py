@@ -25,8 +25,6 @@ from numba.cuda.extending import intrinsic
 
 from .asm import _I32, _SHARED, _VOID, _asm, _pointer
 
-_MAP = "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-
 
 @intrinsic
 def cluster_rank(typingctx):
@@ -70,35 +68,6 @@ def cluster_wait(typingctx):
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-@intrinsic
-def cluster_store(typingctx, shared, index, rank, value):
-    """Store a float32 as `shared[index]` of the block with that rank."""
-    signature = types.void(shared, index, types.uint32, types.float32)
-
-    def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1], space=_SHARED)
-        operands = [builder.ptrtoint(pointer, _I32), args[2], args[3]]
-        _asm(builder, _MAP + "st.shared::cluster.f32 [there], $2; }", "r,r,f,~{memory}", _VOID, operands)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def cluster_store2(typingctx, shared, index, rank, x, y):
-    """Store two float32 as `shared[index : index + 2]`, on an 8-byte boundary, of the block with that rank."""
-    signature = types.void(shared, index, types.uint32, types.float32, types.float32)
-
-    def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1], space=_SHARED)
-        operands = [builder.ptrtoint(pointer, _I32), *args[2:]]
-        text = _MAP + "st.shared::cluster.v2.f32 [there], {$2, $3}; }"
-        _asm(builder, text, "r,r,f,f,~{memory}", _VOID, operands)
-        return context.get_dummy_value()
-
-    return signature, codegen
 
 
 def _shared_address(context, builder, array_type, array, index_type, index):

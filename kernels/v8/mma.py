@@ -4,7 +4,8 @@ The blocks of a cluster take one tile of queries of one head and a slice of the 
 of Q and K to shared memory and embeds it there, multiplies the slices, and sends its part of the scores to the block
 that owns the row; owners sum the parts, do the softmax and send the weights to all; each block then multiplies them
 with its slice of V. Nothing is read twice by a cluster, nothing is embedded twice, and no score or embedded value goes
-through global memory. Copies run behind the arithmetic.
+through global memory. Copies run behind the arithmetic. Scores and weights go to other blocks by asynchronous stores,
+which an mbarrier of the receiver counts: no fence waits for all of memory.
 
 Both products run on the tensor cores in three TF32 products: each float is split into a TF32 and the rest, and only
 rest times rest is left out. Tensor cores truncate where they add, so the sums of the large products are taken from
@@ -50,6 +51,7 @@ BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
 SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
 SMS = 132  # of the H200, which the shapes are chosen for
+MANY = 8192  # elements of a slice of Q and K that are embedded
 ALONE = 7  # clusters of 16 that it holds, one a GPC
 
 
@@ -117,7 +119,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     groups = width // GROUP
     height = max(queries, keys)
     sharers = next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= threads and groups % n == 0))
-    passes = threads // COPIERS // sharers  # rows that one pass copies; `sharers` threads take turns at a row's groups
+    passes = threads // COPIERS // sharers  # rows that one pass copies; so many sets of threads take turns at groups
     turns = -(-height // passes)
     abreast = warps // down  # warps along the dims of the output
     panels = -(-groups // abreast)  # groups of dims that a warp multiplies
@@ -544,13 +546,14 @@ def width_of(hdim: int, cluster: int) -> int:
     return -(-hdim // (cluster * GROUP)) * GROUP
 
 
-def choose(problem: Problem) -> Shape:
-    """The shape for a problem, by what was measured on the H200.
+def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
+    """The shape for a problem of which so many dims are embedded, those that turn if None, by what the H200 showed.
 
     Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
     itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
-    SM, so that one computes while the other waits.
+    SM, so that one computes while the other waits. Twice the warps where a block of few queries embeds much.
     """
+    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
     keys = min(max(power_of_two(problem.seq_k), 16), 64)
     queries = 16 if problem.seq_q <= 16 else 32
@@ -563,6 +566,8 @@ def choose(problem: Problem) -> Shape:
         depth = min(max(8 // (down * across), 1), max(width // (2 * STEP), 1))
         if width >= 256 and queries == 32 and keys == 64:
             across, depth = 2, 2
+        if queries == 16 and (queries + keys) * width * embedded_dim > MANY * problem.hdim:
+            depth *= 2
         return Shape(cluster, queries, keys, width, across, depth, blocks)
 
     if tiles * min(widest, 8) > 2 * SMS:
@@ -607,6 +612,6 @@ def attend(
 
     Raises: Unsupported where no tile fits shared memory.
     """
-    shape = shape or choose(problem)
+    shape = shape or choose(problem, embedded_dim)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)

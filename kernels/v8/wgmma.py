@@ -4,8 +4,7 @@ K and V, of which there is more, are the 64 rows of a product and come from regi
 high and low once; Q and the weights, split when they are written, are its columns and come from shared memory. A
 warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output.
 
-Slices are interleaved as in `mma`: rank r takes dims 32 (r + cluster i) .. + 31 for all i. Scores and weights go to
-other blocks by asynchronous stores, which an mbarrier of the receiver counts: no fence waits for all of memory.
+Slices are interleaved and blocks exchange scores and weights as in `mma`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require, require_sha
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
 from .launch import INT, launch, power_of_two
-from .mma import COPIERS, GROUP, MAX_CLUSTER, SMS
+from .mma import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
 LOG2_E = float32(math.log2(math.e))
@@ -56,7 +55,6 @@ TILE_ALIGNMENT = 1024
 MAX_WIDTH = 256
 PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
-BARRIER = 2  # floats of an mbarrier
 TILE_COST = 24  # in queries: what a tile costs beside its queries
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
 
