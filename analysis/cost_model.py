@@ -543,7 +543,7 @@ def advise(problem: Problem, gpu: str = "nvidia-h200") -> Advice:
         DataError: the GPU is not known, or its study `map` was not measured.
     """
     require_problem(problem, "rope")
-    require(problem.rotary_dim > 0, "rotary_dim is 0; it must be a multiple of 4 above 0")
+    require(problem.rotary_dim > 0, "rotary_dim is 0; it must be even and above 0")
     return advice_of(load(gpu), problem)
 
 

@@ -212,7 +212,7 @@ def measured(judged: cost_model.Judged, monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_advice_says_what_is_asked_and_allowed(measured: None) -> None:
     with pytest.raises(DataError, match="no GPU called 'abacus' has been measured; there is: test-gpu"):
         cost_model.advise(LOG_SHAPE, "abacus")
-    with pytest.raises(Unsupported, match="rotary_dim is 0; it must be a multiple of 4 above 0"):
+    with pytest.raises(Unsupported, match="rotary_dim is 0; it must be even and above 0"):
         cost_model.advise(dataclasses.replace(LOG_SHAPE, rotary_dim=0), "test-gpu")
     with pytest.raises(Unsupported, match="dtype is float16; this version takes float32"):
         cost_model.advise(dataclasses.replace(LOG_SHAPE, dtype="float16"), "test-gpu")

@@ -33,6 +33,7 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Buffer, Kernel, Launch, Plan
 
+ROTARY = ("rope_v8", "rope_v8_mma", "rope_v8_portable", "rope_separate_v8", "rope_hybrid_v8")
 for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers_embeddings"):
     importlib.import_module(f"kernels.{name}")  # registers; parents first
 
@@ -55,6 +56,14 @@ def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, tab
     chosen = version(name)
     for kind in INPUTS:
         assert not faults(chosen, Problem(chosen.family, table=table, **shape), kind)
+
+
+@pytest.mark.parametrize("seq_k", [20, 40])  # on the core of warps, and of warpgroups
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_dims_need_not_come_in_fours(name: str, seq_k: int) -> None:
+    for rotary_dim in (30, 66):
+        problem = Problem("rope", heads=2, seq_q=9, seq_k=seq_k, hdim=68, rotary_dim=rotary_dim, q_offset=seq_k)
+        assert not faults(version(name), problem, "sharp")
 
 
 def test_slopes_are_those_of_the_paper() -> None:

@@ -41,7 +41,7 @@ SMALL = Shape(4, 36, 8, 8, 1, 64)
 # registers, of one thread or joined, or in global memory.
 CASES = [
     (
-        Problem("rope", batch=2, heads=2, kv_heads=1, seq_q=5, seq_k=70, hdim=2048, rotary_dim=40, causal=True),
+        Problem("rope", batch=2, heads=2, kv_heads=1, seq_q=5, seq_k=70, hdim=2048, rotary_dim=38, causal=True),
         choose(MAIN),
     ),
     (Problem("rope", seq_q=33, hdim=36, rotary_dim=36, causal=True), SMALL),
@@ -149,7 +149,6 @@ def test_shared_memory_fits_every_problem() -> None:
     "problem, message",
     [
         (Problem("rope", hdim=66, rotary_dim=64), "hdim is 66; it must be a multiple of 4"),
-        (Problem("rope", rotary_dim=30), "rotary_dim is 30; it must be a multiple of 4"),
         (Problem("rope", rotary_dim=32, dtype="float16"), "dtype is float16; this version takes float32"),
         (Problem("rope", seq_q=8, seq_k=4), "q_offset is -4; it must be 0 or more"),
         (

@@ -42,9 +42,17 @@ ROPE = Embedding("rope", rates_of, turns, turned_by)
 
 
 def rates_of_turning(rotary_dim: int) -> Buffer:
-    """float32[rotary_dim / 2]: half turns that a pair makes from one position to the next."""
+    """float32[rotary_dim / 2], and one 0 if that is odd: half turns of a pair from one position to the next.
+
+    Kernels turn two pairs at a time; one behind the rotary dims stays as it is.
+    """
     pairs = rotary_dim // 2
-    return Buffer((pairs,), init=lambda: (FREQUENCY_BASE ** (-np.arange(pairs) / pairs) / np.pi).astype(np.float32))
+
+    def rates() -> np.ndarray:
+        turning = FREQUENCY_BASE ** (-np.arange(pairs) / pairs) / np.pi
+        return np.append(turning, np.zeros(pairs % 2)).astype(np.float32)
+
+    return Buffer((pairs + pairs % 2,), init=rates)
 
 
 @register(

@@ -37,7 +37,6 @@ def require_problem(problem: Problem, family: str) -> None:
     require(problem.family == family, f"family is {problem.family}; this version takes {family}")
     require(problem.dtype == "float32", f"dtype is {problem.dtype}; this version takes float32")
     require(problem.hdim % 4 == 0, f"hdim is {problem.hdim}; it must be a multiple of 4")
-    require(problem.rotary_dim % 4 == 0, f"rotary_dim is {problem.rotary_dim}; it must be a multiple of 4")
     require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
     require(problem.cache == "none", f"cache is {problem.cache}; this version takes none")
     elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
