@@ -1,0 +1,61 @@
+"""The V8 core of warps: what its threads share out, over clusters and warps of every shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kernels import Problem
+from kernels.log import attention_buffers
+from kernels.reference import INPUTS, trial
+from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.runtime.emulator import run
+from kernels.sinusoidal.v6_cluster import SINUSOIDAL
+from kernels.v8.mma import Shape, attend, choose
+from kernels.version import Plan
+
+CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
+    (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),
+    (Problem("rope", seq_q=20, seq_k=21, hdim=256, rotary_dim=70), Shape(2, 16, 16, 128, 2, 4)),
+    (Problem("rope", seq_q=9, seq_k=11, hdim=260, rotary_dim=200, causal=True), Shape(2, 16, 16, 256, 2, 8)),
+    (Problem("rope", heads=2, kv_heads=1, seq_q=37, seq_k=70, hdim=128, rotary_dim=128), Shape(2, 32, 32, 64, 4, 1)),
+    (Problem("sinusoidal", seq_q=20, seq_k=50, hdim=96, q_offset=0), Shape(1, 32, 64, 96, 4, 1)),
+]
+
+
+def plan_of(problem: Problem, shape: Shape) -> Plan:
+    embedding, dims = (ROPE, problem.rotary_dim) if problem.family == "rope" else (SINUSOIDAL, problem.hdim)
+    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
+    return Plan(problem, buffers, (attend(problem, embedding, "rates", dims, shape=shape),))
+
+
+@pytest.mark.parametrize("problem, shape", CASES, ids=str)
+def test_attention(problem: Problem, shape: Shape) -> None:
+    """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
+    plan = plan_of(problem, shape)
+    for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
+        case = trial(problem, kind)
+        report = run(plan, case.inputs, schedule=schedule)
+        verdict = case.judge(torch.from_numpy(report.out))
+        assert verdict.status == "ok", f"{kind}: {verdict}"
+        assert not report.findings, [str(finding) for finding in report.findings]
+
+
+@pytest.mark.parametrize(
+    "dims, warps",
+    [
+        ({"seq_q": 16, "hdim": 8192, "rotary_dim": 8192}, 16),
+        ({"seq_q": 16, "hdim": 8192, "rotary_dim": 128}, 8),
+        ({"seq_q": 16, "hdim": 4096, "rotary_dim": 4096}, 8),
+        ({"heads": 2, "seq_q": 32, "hdim": 4096, "rotary_dim": 4096}, 16),
+        ({"heads": 4, "seq_q": 32, "hdim": 512, "rotary_dim": 512}, 8),
+    ],
+)
+def test_blocks_of_few_queries_that_embed_much_have_twice_the_warps(dims: dict[str, Any], warps: int) -> None:
+    problem = Problem("rope", **dims)
+    assert choose(problem).warps == warps
+    assert attend(problem, ROPE, "rates", problem.rotary_dim).block == (32 * warps,)
+    assert attend(problem).block == (32 * choose(problem, 0).warps,)
+    assert choose(problem, 0).warps == 8
