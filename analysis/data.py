@@ -225,6 +225,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("warps", "integer", "warps of a block; 4 are a warpgroup"),
         Column("across", "integer", "of them, those that take different keys; of core mma alone", optional=True),
         Column("blocks_per_sm", "integer", "blocks that are meant to share an SM"),
+        Column("once", "flag", "whether blocks that share keys embed these together first; of core wgmma alone"),
         Column("cut", "text", "the change to the kernel, as analysis/tune.py names it; empty for none", optional=True),
         Column("chosen", "flag", "whether rope_v8 takes this core and shape for the problem"),
         Column("blocks", "integer", "blocks of the launch", optional=True),

@@ -41,7 +41,7 @@ from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.runtime.identity import source_hash
-from kernels.v8 import mma, wgmma
+from kernels.v8 import mma, wgmma, workspace
 from kernels.version import Plan
 
 from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_records, read_table, write_table
@@ -66,12 +66,14 @@ MAIN = _problem(1, 4, 64, 2048)
 SMALL = _problem(1, 4, 64, 512)
 PREFILL = _problem(1, 8, 2048, 128)
 CAUSAL = _problem(1, 8, 2048, 128, causal=True)
+FILLED = _problem(8, 16, 64, 2048)
+LONG = (_problem(1, 8, 256, 128), _problem(1, 8, 512, 128), PREFILL, CAUSAL)
 PROBLEMS = (
     *(_problem(1, 4, 64, hdim) for hdim in (128, 256, 512, 1024, 2048, 4096)),
     _problem(1, 2, 32, 4096),
-    *(_problem(8, 16, 64, hdim) for hdim in (128, 512, 2048)),
-    *(_problem(1, 8, seq, 128) for seq in (256, 512, 2048)),
-    CAUSAL,
+    *(_problem(8, 16, 64, hdim) for hdim in (128, 512)),
+    FILLED,
+    *LONG,
 )
 
 
@@ -95,7 +97,7 @@ class Change:
 
 NO_SCORES: Edit = (r"^( +)group = warpgroup$", r"\1group = uint32(groups)")
 NO_OUTPUT: Edit = (r"steps = KEYS // keys_a_step\n( +)ahead = shape\.blocks == 1", r"steps = 0\n\1ahead = False")
-NO_EMBEDDING: Edit = (r"^( +)(begin: Any = )", r"\1embeds_query = embeds_keys = False\n\1\2")
+NO_EMBEDDING: Edit = (r"^( +)(begin: Any = )", r"\1embeds_query = embeds_keys = once = False\n\1\2")
 CUT_AT = (MAIN, SMALL, PREFILL)
 CUTS = (
     Change("no_scores", "no products of Q and K", (NO_SCORES,), CUT_AT),
@@ -179,7 +181,7 @@ IDEAS = (
         "queries_unordered",
         "the compiler may load Q behind the copies of K",
         ((r"cuda\.syncthreads\(\)  # or the compiler would move.*", "pass"),),
-        (MAIN, PREFILL),
+        (MAIN, FILLED),
         right=True,
     ),
     Change(
@@ -240,8 +242,9 @@ class Candidate:
         if self.change:
             core = changed(self.change)
             shape = core.Shape(**asdict(shape))
-        buffers = attention_buffers(self.problem, rates=rates_of_turning(self.problem.rotary_dim))
         launch = core.attend(self.problem, ROPE, "rates", self.problem.rotary_dim, shape=shape)
+        rates = rates_of_turning(self.problem.rotary_dim)
+        buffers = attention_buffers(self.problem, rates=rates, **workspace(self.problem, launch))
         return Plan(self.problem, buffers, (launch,))
 
     def columns(self) -> dict[str, Any]:
@@ -256,6 +259,7 @@ class Candidate:
             "warps": self.shape.threads // 32,
             "across": getattr(self.shape, "across", None),
             "blocks_per_sm": self.shape.blocks,
+            "once": getattr(self.shape, "once", False),
             "cut": self.change,
             "chosen": self.chosen,
         }
@@ -277,6 +281,8 @@ def wgmma_shapes(problem: Problem) -> list[wgmma.Shape]:
     near = [height for height in HEIGHTS if chosen.queries <= 2 * height and height <= 2 * chosen.queries]
     warpgroups = (1, 2, 4) if problem in CUT_AT else (1, 2)
     shapes = [chosen, *(replace(chosen, queries=height) for height in near)]
+    if problem.seq_k > wgmma.KEYS:
+        shapes.append(replace(chosen, once=not chosen.once))
     shapes += [replace(chosen, warpgroups=n) for n in warpgroups if n * mma.GROUP <= chosen.width]
     shapes += [replace(chosen, queries=height, blocks=3 - chosen.blocks) for height in (*OTHER_HEIGHTS, 64)]
     for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
@@ -429,7 +435,7 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(("" if row[name] is None else row[name]) if name == "cut" else row[name] for name in columns)
 
 
-TRIED = ("core", "cluster", "queries", "keys", "width", "warps", "across", "blocks_per_sm", "cut", "chosen")
+TRIED = ("core", "cluster", "queries", "keys", "width", "warps", "across", "blocks_per_sm", "once", "cut", "chosen")
 
 
 def tune(path: Path | None = None, new_run: bool = False) -> Path:

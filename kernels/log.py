@@ -19,6 +19,7 @@ REDUCTION = np.uint32(64)
 EXTRA = np.uint32(96)
 
 FLOATS = types.CPointer(types.float32)
+INTS = types.CPointer(types.int32)
 UINT = types.uint32
 FLOAT = types.float32
 

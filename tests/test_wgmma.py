@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +21,7 @@ from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compi
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
 from kernels.v8 import require_problem
-from kernels.v8.wgmma import Shape, attend
+from kernels.v8.wgmma import Shape, attend, choose, workspace
 from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
 
 FLOATS = types.CPointer(float32)
@@ -380,8 +383,9 @@ def attention_plan(problem: Problem, shape: Shape) -> Plan:
     if embedding is None:
         return Plan(problem, attention_buffers(problem), (attend(problem, shape=shape),))
     dims = problem.rotary_dim or problem.hdim
-    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
-    return Plan(problem, buffers, (attend(problem, embedding, "rates", dims, shape=shape),))
+    launch = attend(problem, embedding, "rates", dims, shape=shape)
+    buffers = attention_buffers(problem, rates=rates_of_turning(dims), **workspace(problem, launch))
+    return Plan(problem, buffers, (launch,))
 
 
 CASES = [
@@ -390,6 +394,12 @@ CASES = [
     (Problem("rope", heads=2, kv_heads=1, seq_q=9, seq_k=150, hdim=260, rotary_dim=198), Shape(3, 8, 128, 1)),
     (Problem("sinusoidal", seq_q=33, hdim=200), Shape(1, 16, 256, 1)),
     (Problem("attention", seq_q=40, hdim=132), Shape(1, 24, 192, 2)),
+    (Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1, once=True)),
+    (
+        Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70),
+        Shape(1, 16, 128, 2, once=True),
+    ),
+    (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, once=True)),
 ]
 
 
@@ -404,6 +414,58 @@ def test_attention(problem: Problem, shape: Shape) -> None:
         assert verdict.status == "ok" and verdict.max_abs_err <= verdict.allowed_abs_err / 2
         assert not report.findings
     assert not serialised(plan.launches[0].kernel)
+
+
+TOGETHER = CASES[-2]
+
+
+def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
+    problem, shape = TOGETHER
+    once, alone = (attention_plan(problem, replace(shape, once=flag)) for flag in (True, False))
+    case = trial(problem, "uniform")
+    twice = run(Plan(problem, once.buffers, once.launches * 2), case.inputs, schedule="in step")
+    assert case.judge(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
+    assert not twice.buffers["states"].any()
+    first, second = (report.counts for report in twice.launches)
+    written = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim * 4 // 32
+    assert first["global.write.sectors.k_embedded"] == second["global.write.sectors.k_embedded"] == written
+    each = run(alone, case.inputs).launches[0].counts
+    assert first["global.read.sectors.k"] == written and each["global.read.sectors.k"] == 6 * written
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_keys_embedded_together_need_both_fences(which: int) -> None:
+    """Without the first, other blocks may miss what was stored; without the second, what they asked for before."""
+    plan, case = attention_plan(*TOGETHER), trial(TOGETHER[0], "uniform")
+    fence = "fence.acq_rel.gpu;"
+
+    def ptx_of(kernel: Kernel) -> str:
+        parts = compile_ptx(kernel).split(fence)
+        assert len(parts) == 4
+        return parts[0] + "".join(("" if i == which else fence) + part for i, part in enumerate(parts[1:]))
+
+    report = run(plan, case.inputs, ptx_of=ptx_of, schedule="in step")
+    assert ("race", "k_embedded") in {(finding.kind, finding.place) for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    "dims, once",
+    [
+        ({"heads": 8, "seq_q": 2048, "hdim": 128, "rotary_dim": 64}, True),
+        ({"heads": 8, "seq_q": 2048, "hdim": 128, "rotary_dim": 64, "causal": True}, True),
+        ({"heads": 32, "kv_heads": 8, "seq_q": 512, "hdim": 128, "rotary_dim": 128}, True),
+        ({"heads": 8, "seq_q": 256, "hdim": 128, "rotary_dim": 64}, False),  # two tiles or three: the wait costs more
+        ({"heads": 8, "seq_q": 16, "seq_k": 4096, "hdim": 128, "rotary_dim": 128}, False),  # nobody else needs them
+        ({"heads": 128, "seq_q": 64, "hdim": 128, "rotary_dim": 128}, False),
+    ],
+)
+def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(dims: dict[str, Any], once: bool) -> None:
+    problem = Problem("rope", **dims)
+    assert choose(problem).once is once
+    assert not choose(problem, 0).once
+    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    assert set(workspace(problem, launch)) == ({"k_embedded", "states"} if once else set())
+    assert not workspace(problem, attend(problem))
 
 
 def test_attention_needs_both_its_proxy_fences() -> None:

@@ -14,7 +14,7 @@ from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
 from ..log import FLOATS, attention_buffers
 from ..reference import require_table, stored_table
-from ..v8 import Embedding, attend
+from ..v8 import Embedding, attend, workspace
 from ..version import Buffer, Plan, Problem
 
 
@@ -59,5 +59,5 @@ def add_rows(problem: Problem) -> Plan:
     embedding, pointer, dtype = TABLES[problem.table]
     positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
     table = Buffer((positions, problem.hdim), dtype, partial(_contents, problem))
-    buffers = attention_buffers(problem, table=table)
-    return Plan(problem, buffers, (attend(problem, embedding, "table", problem.hdim, table_type=pointer),))
+    launch = attend(problem, embedding, "table", problem.hdim, table_type=pointer)
+    return Plan(problem, attention_buffers(problem, table=table, **workspace(problem, launch)), (launch,))

@@ -1,6 +1,6 @@
 """RoPE hybrid on the V8 core: a launch rotates K, attention rotates Q.
 
-Change from rope_v8: K is rotated by a kernel before, as in rope_v7, and not by every tile of queries.
+Change from rope_v8: K is rotated by a kernel before, as in rope_v7, and not by the blocks that attend.
 
 Source: beyond the documents.
 """

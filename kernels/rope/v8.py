@@ -1,7 +1,8 @@
 """RoPE V8: full fusion on a core that spreads the head dim over a thread-block cluster.
 
-Change from rope_v7: one launch; K is rotated on its way to its product, once a tile of queries and not once a query,
-each block its part of the dims; and the core of kernels/v8 in place of one thread a key.
+Change from rope_v7: one launch; K is rotated on its way to its product, once a tile of queries, or, where these are
+many, once by all blocks together; each block its part of the dims; and the core of kernels/v8 in place of one thread a
+key.
 
 Source: beyond the documents.
 """
@@ -15,7 +16,7 @@ from ..device.angle import sincospi
 from ..device.trig import rotate
 from ..device.vector import ld2, make_float4
 from ..log import FREQUENCY_BASE, attention_buffers
-from ..v8 import Embedding, attend, require_problem
+from ..v8 import Embedding, attend, require_problem, workspace
 from ..version import Buffer, Plan, Problem, register
 
 
@@ -61,11 +62,12 @@ def rates_of_turning(rotary_dim: int) -> Buffer:
     parent="rope_v7",
     baseline="rope_separate",
     source="beyond the documents",
-    change="one launch; a cluster shares the head dim, K is rotated once a query tile; TF32 tensor cores",
+    change="one launch; a cluster shares the head dim; K is rotated once a query tile, or once; TF32 tensor cores",
     beyond=True,
 )
 def rope_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim))
-    return Plan(problem, buffers, (attend(problem, ROPE, "rates", problem.rotary_dim),))
+    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    rates = rates_of_turning(problem.rotary_dim)
+    return Plan(problem, attention_buffers(problem, rates=rates, **workspace(problem, launch)), (launch,))

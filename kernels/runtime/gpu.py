@@ -16,7 +16,13 @@ from .compile import assembled, compile_ptx, entry_name, require_target
 
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}
 

@@ -1,7 +1,8 @@
 """Sinusoidal V6: full fusion on a core that spreads the head dim over a thread-block cluster.
 
-Change from sinusoidal_v5: one launch; K is embedded on its way to its product, once a tile of queries and not once
-a query, from frequencies and not from powers, or from a table; and the core of kernels/v8 in place of one thread a key.
+Change from sinusoidal_v5: one launch; K is embedded on its way to its product, once a tile of queries, or, where these
+are many, once by all blocks together; from frequencies and not from powers, or from a table; and the core of kernels/v8
+in place of one thread a key.
 
 Source: beyond the documents.
 """
@@ -15,7 +16,7 @@ from ..device.vector import make_float4
 from ..learned.table import add_rows
 from ..log import attention_buffers
 from ..rope.v8 import rates_of, rates_of_turning
-from ..v8 import Embedding, attend, require_problem
+from ..v8 import Embedding, attend, require_problem, workspace
 from ..version import Plan, Problem, register
 
 
@@ -40,7 +41,7 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
     parent="sinusoidal_v5",
     baseline="sinusoidal_separate_float4",
     source="beyond the documents",
-    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
+    change="one launch; a cluster shares the head dim, K is embedded once a query tile, or once; TF32 tensor cores",
     beyond=True,
 )
 def sinusoidal_v6(problem: Problem) -> Plan:
@@ -48,5 +49,6 @@ def sinusoidal_v6(problem: Problem) -> Plan:
     require_problem(problem, "sinusoidal")
     if problem.table != "computed":
         return add_rows(problem)
-    buffers = attention_buffers(problem, rates=rates_of_turning(problem.hdim))
-    return Plan(problem, buffers, (attend(problem, SINUSOIDAL, "rates", problem.hdim),))
+    launch = attend(problem, SINUSOIDAL, "rates", problem.hdim)
+    rates = rates_of_turning(problem.hdim)
+    return Plan(problem, attention_buffers(problem, rates=rates, **workspace(problem, launch)), (launch,))

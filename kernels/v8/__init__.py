@@ -12,9 +12,9 @@ from ..version import Launch, Problem
 from .embedding import Embedding, require_problem
 from .mma import attend as attend_by_warps
 from .wgmma import attend as attend_by_warpgroups
-from .wgmma import takes
+from .wgmma import takes, workspace
 
-__all__ = ["Embedding", "attend", "require_problem"]
+__all__ = ["Embedding", "attend", "require_problem", "workspace"]
 
 
 def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:

@@ -5,19 +5,26 @@ high and low once; Q and the weights, split when they are written, are its colum
 warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output.
 
 Slices are interleaved and blocks exchange scores and weights as in `mma`.
+
+A block embeds a tile of K on its way to the products. Where many blocks need the same keys, each would embed them
+again, and they do it together first (`Shape.once`): every block takes tiles until none is left, embeds them in global
+memory, turns to its own Q, and waits for the last. Whoever waits has taken all there was, so no block waits for one
+that has not begun.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numba import cuda, float32, int32, uint32
 from numba.cuda.libdevice import exp2f as exp2
 
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one
+from ..device.atomic import atomic_add, fence, give_way
 from ..device.cluster import (
     barrier_expect,
     barrier_init,
@@ -42,8 +49,8 @@ from ..device.wgmma import (
     tile_descriptor,
     tile_index,
 )
-from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
-from ..version import Kernel, Launch, Problem, SharedLayout
+from ..log import FLOAT, FLOATS, INTS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
+from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
 from .embedding import Embedding
 from .launch import INT, launch, power_of_two
 from .mma import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
@@ -56,6 +63,9 @@ MAX_WIDTH = 256
 PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
 TILE_COST = 24  # in queries: what a tile costs beside its queries
+TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
+REWRITE_COST = 4  # of a dim of a tile that is embedded in global memory, in those embedded on their way
+WAIT_COST = 256  # of waiting for the last tile, in the same
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
 
 
@@ -84,6 +94,7 @@ class Shape:
     width: int
     warpgroups: int
     blocks: int = 1  # that share an SM
+    once: bool = False  # whether the blocks that share keys embed these together first
 
     def __post_init__(self) -> None:
         if self.queries % 8 or not 8 <= self.queries <= KEYS:
@@ -126,6 +137,7 @@ class Shape:
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
+            taken=2 if self.once else 0,
         )
 
 
@@ -138,6 +150,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     values_at = keys_at if in_place else uint32(layout["values"])
     parts_at, rescale_at = (uint32(layout[name]) for name in ("parts", "rescale"))
     parts_arrived = uint32(layout["arrived"])
+    taken_at = uint32(layout["taken"])
     weights_arrived = uint32(parts_arrived + uint32(BARRIER))
     row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row gets of a tile
     weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block gets
@@ -153,7 +166,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     inverses, begun_floats = queries // 4, 2 * groups
     raw_floats = 4 * query_turns * groups
     embeds_query = embedding is not None and embedding.embed is not None and embedding.query
-    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
+    once = shape.once
+    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys and not once
+    key_turns = KEYS // passes
+    key_floats = 4 * key_turns * groups
     begin: Any = embedding and embedding.begin
     prepare: Any = embedding and embedding.prepare
     embed: Any = embedding and embedding.embed
@@ -290,6 +306,33 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
+    def embed_tile(source, to, table, first_key, seq_k, copied_dim, embedded_dim, hdim):
+        """Embed a thread's part of a slice of a tile of K, from global memory to global memory."""
+        raw = cuda.local.array(key_floats, float32)
+        begun = cuda.local.array(begun_floats, float32)
+        first_row = uint32(first_key + uint32(cuda.threadIdx.x) // uint32(COPIERS))
+        begin_query(begun, table, copied_dim, embedded_dim)
+        for i in range(key_turns):
+            row = uint32(first_row + uint32(i * passes))
+            for group in range(groups):
+                dim = uint32(copied_dim + uint32(group * span))
+                if row < seq_k and dim < hdim:
+                    x = ld4(source, uint32(row * hdim + dim))
+                    at = 4 * (i * groups + group)
+                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+        for i in range(key_turns):
+            row = uint32(first_row + uint32(i * passes))
+            for group in range(groups):
+                dim = uint32(copied_dim + uint32(group * span))
+                if row < seq_k and dim < hdim:
+                    at = 4 * (i * groups + group)
+                    x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
+                    if dim < embedded_dim:
+                        a, b = begun[2 * group], begun[2 * group + 1]
+                        x = embedded(x, table, int32(row), dim, a, b, hdim)
+                    st4(to, uint32(row * hdim + dim), x)
+
+    @cuda.jit(device=True)
     def score(shared, scores, x, group):
         """Add the products of 32 dims of two keys with those of Q to the scores."""
         new = cuda.local.array(both, float32)
@@ -379,7 +422,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                     start_step(shared, new, a, al, step)
                     finish_step(acc, new, p)
 
-    def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(
+        q, k, v, out, table, k_embedded, states, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale
+    ):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
@@ -409,6 +454,13 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
 
+        first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
+        taken, ready, served = int32(0), int32(0), int32(0)
+        if once:
+            own_states = advance(states, uint32((kv_head * uint32(cluster) + rank) * uint32(STATES)))
+            taken = atomic_add(own_states, TAKEN, 1, tid == 0)
+            ready = atomic_add(own_states, EMBEDDED, 0, tid == 0)
+
         # K is on its way while Q is embedded and split.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
@@ -420,9 +472,29 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
             begin_query(begun_query, table, copied_dim, embedded_dim)
-        cuda.syncthreads()  # or the compiler would move the loads behind the copies
-        copy_keys(shared, k_head, last_key, first_dim, hdim)
-        cp_async_commit()
+        if once:
+            embedded_head = advance(k_embedded, kv_head * seq_k * hdim)
+            all_tiles = int32(uint32(seq_k + uint32(KEYS - 1)) // uint32(KEYS))
+            if tid == 0:
+                shared[taken_at] = float32(taken)
+            cuda.syncthreads()
+            taken, turn = int32(shared[taken_at]), uint32(0)
+            while taken < all_tiles:
+                turn ^= uint32(1)
+                next_taken = atomic_add(own_states, TAKEN, 1, tid == 0)
+                embed_tile(k_head, embedded_head, table, uint32(taken * KEYS), seq_k, copied_dim, embedded_dim, hdim)
+                if tid == 0:
+                    shared[taken_at + turn] = float32(next_taken)
+                cuda.syncthreads()
+                if first_warp:
+                    fence()
+                    ready = atomic_add(own_states, EMBEDDED, 1, tid == 0) + int32(1)
+                taken = int32(shared[taken_at + turn])
+            k_head = embedded_head
+        else:
+            cuda.syncthreads()  # or the compiler would move the loads behind the copies
+            copy_keys(shared, k_head, last_key, first_dim, hdim)
+            cp_async_commit()
         if cluster > 1:
             if tid == uint32(threads - 1):  # of the warps that have fewest queries
                 barrier_init(shared, parts_arrived, 1)
@@ -443,6 +515,17 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 embed_query(raw, begun_query, 6, table, first_position, query_count, copied_dim, embedded_dim, hdim)
                 embed_query(raw, begun_query, 7, table, first_position, query_count, copied_dim, embedded_dim, hdim)
         place_query(shared, raw, column)
+        if once:
+            if first_warp:
+                ready = cuda.shfl_sync(FULL_MASK, ready, 0)
+                while ready < all_tiles:
+                    give_way()
+                    ready = cuda.shfl_sync(FULL_MASK, atomic_add(own_states, EMBEDDED, 0, tid == 0), 0)
+                fence()
+                served = atomic_add(own_states, SERVED, 1, tid == 0) + int32(1)
+            cuda.syncthreads()
+            copy_keys(shared, k_head, last_key, first_dim, hdim)
+            cp_async_commit()
 
         # This thread's part of the scores, two keys, and of the output.
         key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
@@ -634,8 +717,14 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                                 )
                             else:
                                 st2(out_start, at, acc[i] * by, acc[i + 2] * by)
+        if once and tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
+            # no block needs the states any more: leave them as the next launch must find them
+            fence()
+            own_states[TAKEN], own_states[EMBEDDED] = 0, 0
+            atomic_add(own_states, SERVED, -served, True)
 
-    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}" + ("_in_place" if in_place else "")
+    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}"
+    name += ("_in_place" if in_place else "") + ("_once" if once else "")
     attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
     return attention
 
@@ -650,8 +739,8 @@ def width_of(hdim: int, cluster: int) -> int:
     return -(-hdim // (cluster * ROWS)) * ROWS
 
 
-def choose(problem: Problem) -> Shape:
-    """The shape for a problem, by a rule that was fitted to what the H200 showed.
+def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
+    """The shape for a problem by a rule that was fitted to what the H200 showed.
 
     The fewest blocks a cluster whose slices fit; where keys or queries are few and these would leave half of the card
     idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
@@ -659,8 +748,12 @@ def choose(problem: Problem) -> Shape:
     for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
     exchanges.
 
+    `embedded_dim` dims of a key are embedded, those that turn if None: once where an SM would else embed more than its
+    part of reading and writing all keys costs, and the wait.
+
     Raises: Unsupported where no tile fits.
     """
+    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
     cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
@@ -674,19 +767,25 @@ def choose(problem: Problem) -> Shape:
     width = width_of(problem.hdim, cluster)
     warpgroups = 1 if width == ROWS else 2
 
-    def cost(shape: Shape) -> int:
-        blocks = heads * -(-problem.seq_q // shape.queries) * cluster
-        return -(-blocks // RESIDENT[cluster]) * (shape.queries + TILE_COST)
+    def waves(shape: Shape) -> int:
+        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
 
     shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
     fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
     require(bool(fitting), f"hdim is {problem.hdim}; the tiles of no shape fit shared memory")
-    return min(fitting, key=cost)
+    shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))
+    tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
+    met = waves(shape) * tiles
+    if problem.causal:
+        met = max(tiles, met // 2)
+    alone = met * min(-(-embedded_dim // (GROUP * cluster)) * GROUP, width)
+    together = -(-tiles // sharers) * width
+    return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
-    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
+    signature = (FLOATS,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 4 + (INT, UINT, FLOAT)
     return Kernel(
         make_kernel(shape, embedding),
         signature,
@@ -710,8 +809,23 @@ def attend(
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem)
+    keys = embedding is not None and embedding.embed is not None and embedding.keys
+    shape = shape or choose(problem, embedded_dim if keys else 0)
     held = shape.cluster * shape.width
     require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)
+    shared = ("k_embedded", "states") if shape.once else (k, k)
+    return launch(
+        kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table, *shared), embedded_dim
+    )
+
+
+def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:
+    """The buffers that a launch needs beside those that it was given; launches side by side need their own."""
+    if "states" not in launch.args:
+        return {}
+    states = STATES * problem.batch * problem.kv_heads * launch.cluster
+    return {
+        "k_embedded": Buffer(problem.kv_shape),
+        "states": Buffer((states,), "int32", init=functools.partial(np.zeros, states, np.int32)),
+    }

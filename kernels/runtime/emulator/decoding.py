@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .execute import Row
     from .module import Module
 
-PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT = range(7)
+PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
 
 F32, U32 = np.float32, np.uint32
 U32_TYPE = np.dtype(U32)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .access import LaunchAborted, MemoryUnit
-from .decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, Mask
+from .decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD, Mask
 from .mbarriers import Barriers
 from .memory import Memory, Order, Shadow, SharedMemory
 from .module import Module
@@ -24,6 +24,7 @@ from .report import LaunchReport, merge
 from .warpgroups import Products
 
 SCHEDULES = ("random", "in step")
+IDLE_ROUNDS = 1000  # in which nobody gets further but warps that give way, in a loop
 ENDLESS = 20_000_000  # straight lines of code in a launch: hours, where the longest kernel takes seconds
 BATCH_LANES = 1 << 15
 BATCH_REGISTER_BYTES = 1 << 28
@@ -94,6 +95,7 @@ class Batch:
         self.barriers = Barriers(self.shared, self.order, self.codes) if self.module.uses_mbarriers else None
         self.clusters = np.unique(blocks // launch.cluster)
         self.completed = np.zeros(len(blocks) // launch.cluster, np.int64)
+        self.idle_rounds = 0
         self.rows = list(self._rows())
 
     def _rows(self) -> Iterator[Row]:
@@ -202,15 +204,20 @@ class Batch:
             mask = join(mask, parked.pop(pc))
         self.launch.lines += 1
         if self.launch.lines > ENDLESS:
-            self.unit.current = pc
-            first = 0 if mask is True else int(np.flatnonzero(mask)[0])
-            self.unit.found("endless_loop", "", f"after {ENDLESS:,} straight lines", row.threads[first], 1)
-            raise LaunchAborted
+            groups[pc] = mask
+            self._end_endless_loop(row)
         limit = min((other for other in (*groups, *parked) if other > pc), default=len(self.code))
         for at, lanes in self._straight(row, pc, mask, limit, forced):
             where = parked if at < 0 else groups
             at = ~at if at < 0 else at
             where[at] = join(where[at], lanes) if at in where else lanes
+
+    def _end_endless_loop(self, row: Row) -> None:
+        pc, mask = next(iter(row.groups.items()))
+        self.unit.current = min(pc, len(self.code) - 1)
+        first = 0 if mask is True else int(np.flatnonzero(mask)[0])
+        self.unit.found("endless_loop", "", f"after {self.launch.lines:,} straight lines", row.threads[first], 1)
+        raise LaunchAborted
 
     def _straight(self, row: Row, pc: int, mask: Mask, limit: int, forced: bool) -> list[tuple[int, Mask]]:
         """Run one group until it meets another or splits. Returns the groups left; ~pc for one to be parked."""
@@ -331,7 +338,11 @@ class Batch:
         return bool(passed.all() if mask is True else passed[mask].all())
 
     def _release(self) -> None:
-        """Let go all blocks and clusters whose barrier is complete; break up those that can never be."""
+        """Let go who gave way, and units whose barrier is complete; break up those that can never be."""
+        yielded = self._release_yields()
+        self.idle_rounds = self.idle_rounds + 1 if yielded else 0
+        if self.idle_rounds > IDLE_ROUNDS:
+            self._end_endless_loop(next(row for row in self.rows if row.groups))
         if not any(row.waiting for row in self.rows) or self._release_phases():
             return
         first = next(iter(self.rows[0].waiting), -1)
@@ -340,11 +351,21 @@ class Batch:
             and self.code[first].kind == BARRIER
             and all(not row.groups and row.waiting.get(first) is True for row in self.rows)
         ):
+            self.idle_rounds = 0
             self._sync_blocks(first, np.arange(len(self.blocks)))
             for row in self.rows:
                 row.groups, row.waiting = {first + 1: True}, {}
             return
-        self._release_some()
+        self._release_some(yielded)
+
+    def _release_yields(self) -> bool:
+        """Let go who gave way; whether there were any."""
+        some = False
+        for row in self.rows:
+            for pc in [pc for pc in row.waiting if self.code[pc].kind == YIELD]:
+                mask, some = row.waiting.pop(pc), True
+                row.groups[pc + 1] = join(row.groups[pc + 1], mask) if pc + 1 in row.groups else mask
+        return some
 
     def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
         """(row, pc, who waits there, the barriers they still wait for) at every wait for an mbarrier."""
@@ -385,7 +406,7 @@ class Batch:
         if dead:
             raise LaunchAborted
 
-    def _release_some(self) -> None:
+    def _release_some(self, yielded: bool) -> None:
         blocks, cluster = len(self.blocks), self.launch.cluster
         at = np.full((len(self.rows), blocks, 32), -1)
         for row in self.rows:
@@ -419,7 +440,9 @@ class Batch:
             self.order.sync_clusters(self.clusters[ready])
             self.completed[ready] += 1
 
-        if not (released.any() or divergent.any() or ready.any() or late.any()):
+        moved = released.any() or divergent.any() or ready.any() or late.any()
+        self.idle_rounds = 0 if moved else self.idle_rounds
+        if not moved and not yielded:
             self._end_deadlock()
             divergent = some | (waiting.repeat(cluster) & at_cluster.any(axis=(0, 2)))
             ready = waiting
@@ -477,7 +500,7 @@ class Launch:
         self.rng = np.random.default_rng(seed)
         self.schedule = schedule
         self.lines = 0
-        self.order = Order(math.prod(self.grid), self.warps, cluster, module.uses_mbarriers)
+        self.order = Order(math.prod(self.grid), self.warps, cluster, module.uses_mbarriers, module.uses_fences)
         written = {a for p, a in self.args.items() if isinstance(a, str) and p in module.stored_params}
         self.unit = MemoryUnit(module, memory, self.order, written, place_of, self.rng)
         size = len(module.instructions) + 1

@@ -53,6 +53,7 @@ class Module:
         self.is_atomic = np.array([i.opcode.startswith(("atom.", "red.")) for i in self.instructions] + [False])
         self.uses_cluster = any("cluster" in i.opcode or i.opcode.startswith("mapa") for i in self.instructions)
         self.uses_mbarriers = any(i.opcode.startswith(("mbarrier.", "st.async.")) for i in self.instructions)
+        self.uses_fences = any(i.opcode.startswith("fence.acq_rel.gpu") for i in self.instructions)
         self.stored_params = _stored_params(source)
         self.register_bytes = sum(
             max(width, 1) for width in {n: source.registers[n] for k, n, *_ in self.slots if k == "register"}.values()

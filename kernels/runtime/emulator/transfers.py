@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...device.mark import EVENTS
-from .decoding import U32_TYPE, Decoding, Step, elementwise, opcode
+from .decoding import U32_TYPE, YIELD, Decoding, Step, elementwise, opcode
 from .memory import RANK_SHIFT, SHARED_WINDOW
 from .ptx import numpy_type
 
@@ -199,12 +199,19 @@ def _getctarank(d: Decoding) -> Step | None:
     return step
 
 
+@opcode("nanosleep")
+def _nanosleep(d: Decoding) -> Step | None:
+    """Goes on once all other warps have come as far as they can."""
+    d.kind = YIELD
+    return None
+
+
 @opcode(
-    "membar prefetch prefetchu discard nanosleep griddepcontrol",
+    "membar prefetch prefetchu discard griddepcontrol",
     f"{SPACES} cta gl sys wait launch_dependents",
 )
 def _nothing(d: Decoding) -> Step | None:
-    """Fences do not order accesses of different threads by themselves: the shadow goes by barriers alone."""
+    """These order nothing here: the shadow goes by barriers, and by fences that say what they are."""
     return None
 
 

@@ -161,13 +161,22 @@ def _tile(row: Row, slot: int, warps: np.ndarray, rows: int, first_row: int) -> 
 
 @opcode("fence", f"{SPACES} cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init")
 def _fence(d: Decoding) -> Step | None:
-    """`fence.proxy.async`: what the thread knows of, products see from here on. Other fences do nothing here."""
-    if not {"proxy", "async"} <= d.flags or "global" in d.flags:
-        return None
+    """`fence.proxy.async`: what the thread knows of, products see from here on. `fence.acq_rel.gpu`: see `Messages`.
+
+    Other fences do nothing here.
+    """
     index = d.index
 
-    def step(row: Row, mask: Mask) -> None:
+    def products(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
         row.unit.order.fence_proxy(row.threads if mask is True else row.threads[mask])
 
-    return step
+    def blocks(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        messages = row.unit.order.messages
+        assert messages is not None  # as there is such a fence
+        messages.fence(row.threads if mask is True else row.threads[mask])
+
+    if {"proxy", "async"} <= d.flags and "global" not in d.flags:
+        return products
+    return blocks if {"acq_rel", "gpu"} <= d.flags else None
