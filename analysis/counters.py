@@ -31,11 +31,12 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.check import supports
 from kernels.reference import make_inputs
 from kernels.runtime.compile import CompileError
-from kernels.runtime.gpu import GpuError, Program
+from kernels.runtime.gpu import GpuError, Program, device_target
 
 from .data import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
 from .evidence import today
 from .gpu import identity, now
+from .measure import compile_all
 from .studies import PUBLISHED, STUDIES, studies
 
 STALLS = (
@@ -348,6 +349,9 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = tasks(options.study, options.versions)
         todo = wanted if options.all else missing(wanted, kept)
         print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
+        if todo:
+            profiler()  # without one there is nothing to compile for
+            compile_all(((task.version, task.problem) for task in todo), device_target())
         for start in range(0, len(todo), CHUNK):
             measure(todo[start : start + CHUNK], fresh, failed)
             write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))

@@ -802,7 +802,7 @@ FUSION_SERIES = _looks(
 
 
 def fusion_map(judged: cost_model.Judged) -> Plot:
-    """Which of full fusion, hybrid and separate wins on one core: by keys, size of K, and how often K is rotated."""
+    """Which of full fusion, hybrid and separate wins on one core: by keys, size of K, and how K is rotated."""
     rows = []
     for problem in judged.problems:
         best = judged.fastest(problem)
@@ -812,7 +812,6 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
                 "kind": cost_model.kind(problem),
                 "problem": str(problem),
                 "keys": problem.seq_k,
-                "rotated": cost_model.visits(problem),
                 "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
                 "winner": best,
                 "margin": min(others) / judged.measured(problem, best),
@@ -826,13 +825,14 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
     said = cost_model.words(judged)
     title = (
         f"Full fusion wins or ties on {said['fused_one_tile']} problems whose keys fit one tile, on "
-        f"{said['fused_rarely']} that rotate more keys once or twice, on {said['fused_often']} that do so more often"
+        f"{said['fused_together']} whose blocks rotate more keys together, on {said['fused_alone']} of the others"
     )
     left, right = frame["keys"].min() / 2, frame["keys"].max() * 2
     low, high = frame["k_megabytes"].min() / 2, frame["k_megabytes"].max() * 2
-    once = frame["rotated"] <= 2
+    together = frame["kind"] == cost_model.KINDS[2]
+    panels = {"Each block rotates the keys that it meets": frame[~together], "All rotate them together": frame[together]}
     with _canvas(title, rows=1, columns=2, height=4.6, sharex=True, sharey=True) as (figure, axes):
-        for axis, mine, name in zip(axes, (frame[once], frame[~once]), ("Rotated once or twice", "Rotated more often")):
+        for axis, (name, mine) in zip(axes, panels.items()):
             axis.axvline(cost_model.CORE_KEYS * 1.2, color="0.4", ls="--", lw=1, label="one tile of keys")
             for row in mine.sort_values("margin", ascending=False).itertuples():
                 look = {"ms": _margin_size(row.margin), "ls": "", "zorder": 3, **FUSION_SERIES[row.winner]}
@@ -856,8 +856,8 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
         "fusion-map",
         figure,
         f"The fastest of three versions of one core, device_warm on the {judged.evidence.gpu['name']}; larger marks: a "
-        "larger lead over the next. Left and right: how often full fusion rotates a key, once for each tile of queries "
-        "that sees it. A tie is within 3 %, or within the interval over the processes.",
+        "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of queries, "
+        "or once, by all blocks before they attend. A tie is within 3 %, or within the interval over the processes.",
         "Dot plot of the fastest version by number of keys and size of K. "
         + "; ".join(
             f"{name}: "

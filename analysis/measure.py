@@ -240,7 +240,7 @@ def _compile(pair: Pair, target: str) -> None:
             assembled(compile_ptx(launch.kernel, target), target)
 
 
-def _compile_all(pairs: Iterable[Pair], target: str) -> None:
+def compile_all(pairs: Iterable[Pair], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
     own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
     todo = sorted(own, key=lambda pair: (-pair[1].hdim, str(pair)))
@@ -409,7 +409,7 @@ def measure_studies(
             return str(gpu["slug"])
         for run in runs.values():
             run.save(complete=False)
-        _compile_all([pair for run in runs.values() for pair in run.pairs() if pair[0] in keep], gpu["target"])
+        compile_all([pair for run in runs.values() for pair in run.pairs() if pair[0] in keep], gpu["target"])
 
         with tqdm(total=len(unchecked) * len(INPUTS), desc="check", unit="check") as bar:
             for kind, content in checker.do(_check_all, unchecked):

@@ -200,8 +200,7 @@ def beyond(slug: str) -> str:
   launch of thread-block clusters that share the head dim, takes {taken.us:.1f} µs at head dim {largest.hdim}, where
   the log's hybrid takes {over_hybrid.value:.1f} and the fastest of PyTorch's ways {over_peer:.1f} times as long. On
   that core fusing is fastest or ties on {said["fused_one_tile"]} problems with up to {cost_model.CORE_KEYS} keys,
-  and on {said["fused_often"]} with more, each rotated more than twice: `python -m analysis advise` says what to do
-  with yours."""
+  and on {said["fused_more"]} with more: `python -m analysis advise` says what to do with yours."""
 
 
 def readme(text: str, evidence: Measured) -> str:

@@ -179,11 +179,21 @@ def test_the_family_differs_in_launches_and_rotations_alone() -> None:
 
 
 def test_rotations_grow_with_tiles_of_queries_and_rotated_dims() -> None:
-    short = Problem("rope", 1, 128, seq_q=256, seq_k=2048, hdim=128, rotary_dim=64)
-    long = dataclasses.replace(short, seq_q=512, q_offset=None)
+    short = Problem("rope", 1, 128, seq_q=64, seq_k=128, hdim=128, rotary_dim=64)
+    long = dataclasses.replace(short, seq_q=128, q_offset=None)
     assert done(FULL, long, "rotation") == pytest.approx(2 * done(FULL, short, "rotation"), rel=0.1)
     assert done(FULL, dataclasses.replace(short, rotary_dim=128), "rotation") > done(FULL, short, "rotation")
-    assert cost_model.visits(long) == 2 * cost_model.visits(short)
+
+
+def test_keys_rotated_together_are_rotated_once_whatever_the_queries() -> None:
+    short = Problem("rope", 1, 8, seq_q=2048, seq_k=4096, hdim=128, rotary_dim=64)
+    long = dataclasses.replace(short, seq_q=4096, q_offset=None)
+    assert cost_model.kind(short) == cost_model.kind(long) == cost_model.KINDS[2]
+    for problem, tiles in ((short, 2), (long, 1)):
+        assert done(FULL, problem, "wait") == 1 and done(HYBRID, problem, "wait") == 0
+        rotated = (done(FULL, problem, "rotation") - done(HYBRID, problem, "rotation")) * 1e6 / GPU["sms"]
+        assert rotated == pytest.approx(tiles * 64 * 32)
+        assert done(FULL, problem, "together") * 1e6 / GPU["sms"] == pytest.approx(2 * 4 * tiles * 64 * 128)
 
 
 def test_a_mask_saves_less_than_half() -> None:

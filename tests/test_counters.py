@@ -77,6 +77,8 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     stand_in = Ncu()
     monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
     monkeypatch.setattr(counters, "profiler", lambda: "ncu")
+    monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
+    monkeypatch.setattr(counters, "compile_all", lambda pairs, target: None)
     monkeypatch.setattr(counters, "MEASURED", tmp_path)
     monkeypatch.setattr(counters.subprocess, "run", stand_in)
     return stand_in
