@@ -830,7 +830,7 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
     left, right = frame["keys"].min() / 2, frame["keys"].max() * 2
     low, high = frame["k_megabytes"].min() / 2, frame["k_megabytes"].max() * 2
     together = frame["kind"] == cost_model.KINDS[2]
-    panels = {"Each block rotates the keys that it meets": frame[~together], "All rotate them together": frame[together]}
+    panels = {"Rotated where met": frame[~together], "Rotated together": frame[together]}
     with _canvas(title, rows=1, columns=2, height=4.6, sharex=True, sharey=True) as (figure, axes):
         for axis, (name, mine) in zip(axes, panels.items()):
             axis.axvline(cost_model.CORE_KEYS * 1.2, color="0.4", ls="--", lw=1, label="one tile of keys")
