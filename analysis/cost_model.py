@@ -167,7 +167,8 @@ def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) ->
     once = together(launch)
     embeds_keys = launch.kernel.name.endswith("_rope") and not once
     embeds_queries = embeds_keys or once or launch.kernel.name.endswith("_rope_of_queries")
-    taken = once * -(-(-(-problem.seq_k // keys)) // math.prod(launch.grid[1:]))  # tiles that a block embeds for all
+    key_tiles = -(-problem.seq_k // keys)
+    taken = once * -(-key_tiles // math.prod(launch.grid[1:]))  # tiles that a block embeds for all
     lines = -(-problem.rotary_dim // LINE)
     pairs = min(-(-lines // launch.cluster) * LINE, width) / 2  # of the block that has most
     rows = blocks_of_busiest * embeds_queries * queries + (rounds * embeds_keys + taken) * keys

@@ -856,8 +856,9 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
         "fusion-map",
         figure,
         f"The fastest of three versions of one core, device_warm on the {judged.evidence.gpu['name']}; larger marks: a "
-        "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of queries, "
-        "or once, by all blocks before they attend. A tie is within 3 %, or within the interval over the processes.",
+        "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of "
+        "queries, or once, by all blocks before they attend. A tie is within 3 %, or within the interval over the "
+        "processes.",
         "Dot plot of the fastest version by number of keys and size of K. "
         + "; ".join(
             f"{name}: "

@@ -11,7 +11,8 @@ reader is unordered with a writer: where the latest reader shares the writer's u
 only readers outside that unit can be unordered, and the latest of them decides.
 
 Kernels with mbarriers need more, as these order single warps: a clock for every warp (`Clocks`), and of every
-granule the latest reader in each warp of a block.
+granule the latest reader in each warp of a block. So do blocks that hand each other something by fences and atomics
+(`Messages`).
 """
 
 from __future__ import annotations
