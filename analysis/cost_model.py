@@ -166,7 +166,7 @@ def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) ->
 
     once = together(launch)
     embeds_keys = launch.kernel.name.endswith("_rope") and not once
-    embeds_queries = embeds_keys or once or launch.kernel.name.endswith("_rope_of_queries")
+    embeds_queries = launch.kernel.name.endswith(("_rope", "_rope_of_queries"))
     key_tiles = -(-problem.seq_k // keys)
     taken = once * -(-key_tiles // math.prod(launch.grid[1:]))  # tiles that a block embeds for all
     lines = -(-problem.rotary_dim // LINE)

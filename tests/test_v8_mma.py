@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
+from v8_plans import plan_of, tried
 
 from kernels import Problem
-from kernels.log import attention_buffers
-from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, rates_of_turning
-from kernels.runtime.emulator import run
-from kernels.sinusoidal.v6_cluster import SINUSOIDAL
+from kernels.rope.v8 import ROPE
+from kernels.v8 import mma
 from kernels.v8.mma import Shape, attend, choose
-from kernels.version import Plan
 
 CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),
@@ -25,22 +21,12 @@ CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
 ]
 
 
-def plan_of(problem: Problem, shape: Shape) -> Plan:
-    embedding, dims = (ROPE, problem.rotary_dim) if problem.family == "rope" else (SINUSOIDAL, problem.hdim)
-    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
-    return Plan(problem, buffers, (attend(problem, embedding, "rates", dims, shape=shape),))
-
-
 @pytest.mark.parametrize("problem, shape", CASES, ids=str)
 def test_attention(problem: Problem, shape: Shape) -> None:
     """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
-    plan = plan_of(problem, shape)
-    for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
-        case = trial(problem, kind)
-        report = run(plan, case.inputs, schedule=schedule)
-        verdict = case.judge(torch.from_numpy(report.out))
-        assert verdict.status == "ok", f"{kind}: {verdict}"
-        assert not report.findings, [str(finding) for finding in report.findings]
+    for verdict, findings in tried(plan_of(mma, problem, shape)):
+        assert verdict.status == "ok", verdict
+        assert not findings, [str(finding) for finding in findings]
 
 
 @pytest.mark.parametrize(

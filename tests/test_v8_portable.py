@@ -6,29 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numba import cuda, float32
+from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.log import SHARED_LIMIT, attention_buffers
-from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.reference import trial
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
-from kernels.sinusoidal.v6_cluster import SINUSOIDAL
-from kernels.v8 import Embedding
+from kernels.v8 import Embedding, portable
 from kernels.v8.portable import Shape, attend, choose
 from kernels.version import Buffer, Launch, Plan
 
 MAIN = Problem("rope", heads=4, seq_q=64, hdim=2048, rotary_dim=128)
-EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": None}
-
-
-def plan_of(problem: Problem, shape: Shape) -> Plan:
-    dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
-    buffers = attention_buffers(problem, rates=rates_of_turning(dims))
-    return Plan(problem, buffers, (attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape),))
 
 
 def ptx_for(target: str) -> Any:
@@ -59,18 +50,15 @@ CASES = [
 def test_attention(case: int, target: str) -> None:
     """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
     problem, shape = CASES[case]
-    for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
-        given = trial(problem, kind)
-        report = run(plan_of(problem, shape), given.inputs, ptx_for(target), schedule=schedule)
-        verdict = given.judge(torch.from_numpy(report.out))
-        assert verdict.status == "ok", f"{problem} {kind}: {verdict}"
-        assert not report.findings, [str(finding) for finding in report.findings]
+    for verdict, findings in tried(plan_of(portable, problem, shape), ptx_of=ptx_for(target)):
+        assert verdict.status == "ok", f"{problem}: {verdict}"
+        assert not findings, [str(finding) for finding in findings]
 
 
 def test_one_key_is_returned_as_it_is() -> None:
     problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
     inputs = trial(problem, "sharp").inputs
-    out = run(plan_of(problem, SMALL), inputs, ptx_for("sm_75")).out
+    out = run(plan_of(portable, problem, SMALL), inputs, ptx_for("sm_75")).out
     assert np.array_equal(out, np.broadcast_to(inputs["v"], problem.q_shape))
 
 

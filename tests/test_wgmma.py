@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda, float32, types, uint32
+from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
 from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
-from kernels.log import attention_buffers
-from kernels.reference import INPUTS, trial
-from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.reference import trial
+from kernels.rope.v8 import ROPE
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
-from kernels.sinusoidal.v6_cluster import SINUSOIDAL
-from kernels.v8 import require_problem
+from kernels.v8 import require_problem, wgmma
 from kernels.v8.wgmma import Shape, attend, choose, workspace
 from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
 
@@ -378,16 +377,6 @@ def test_batch_refuses_what_the_instruction_lacks() -> None:
 # --- the kernel -------------------------------------------------------------------------------------
 
 
-def attention_plan(problem: Problem, shape: Shape) -> Plan:
-    embedding = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": None}[problem.family]
-    if embedding is None:
-        return Plan(problem, attention_buffers(problem), (attend(problem, shape=shape),))
-    dims = problem.rotary_dim or problem.hdim
-    launch = attend(problem, embedding, "rates", dims, shape=shape)
-    buffers = attention_buffers(problem, rates=rates_of_turning(dims), **workspace(problem, launch))
-    return Plan(problem, buffers, (launch,))
-
-
 CASES = [
     (Problem("rope", seq_q=70, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1)),
     (Problem("rope", seq_q=37, seq_k=130, hdim=256, rotary_dim=128, causal=True), Shape(2, 24, 128, 2, 2)),
@@ -406,13 +395,10 @@ CASES = [
 @pytest.mark.parametrize("problem, shape", CASES, ids=str)
 def test_attention(problem: Problem, shape: Shape) -> None:
     """Within twice the error of float32 attention, with nothing found, whatever the order of the warps."""
-    plan = attention_plan(problem, shape)
-    for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
-        case = trial(problem, kind)
-        report = run(plan, case.inputs, schedule=schedule)
-        verdict = case.judge(torch.from_numpy(report.out))
+    plan = plan_of(wgmma, problem, shape)
+    for verdict, findings in tried(plan):
         assert verdict.status == "ok" and verdict.max_abs_err <= verdict.allowed_abs_err / 2
-        assert not report.findings
+        assert not findings
     assert not serialised(plan.launches[0].kernel)
 
 
@@ -421,7 +407,7 @@ TOGETHER = CASES[-2]
 
 def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
     problem, shape = TOGETHER
-    once, alone = (attention_plan(problem, replace(shape, once=flag)) for flag in (True, False))
+    once, alone = (plan_of(wgmma, problem, replace(shape, once=flag)) for flag in (True, False))
     case = trial(problem, "uniform")
     twice = run(Plan(problem, once.buffers, once.launches * 2), case.inputs, schedule="in step")
     assert case.judge(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
@@ -436,7 +422,7 @@ def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_keys_embedded_together_need_both_fences(which: int) -> None:
     """Without the first, other blocks may miss what was stored; without the second, what they asked for before."""
-    plan, case = attention_plan(*TOGETHER), trial(TOGETHER[0], "uniform")
+    plan, case = plan_of(wgmma, *TOGETHER), trial(TOGETHER[0], "uniform")
     fence = "fence.acq_rel.gpu;"
 
     def ptx_of(kernel: Kernel) -> str:
@@ -470,7 +456,7 @@ def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(dims
 
 def test_attention_needs_both_its_proxy_fences() -> None:
     problem, shape = CASES[0]
-    plan, case = attention_plan(problem, shape), trial(problem, "uniform")
+    plan, case = plan_of(wgmma, problem, shape), trial(problem, "uniform")
     fence = "fence.proxy.async.shared::cta;"
 
     def places_without(which: int) -> set[tuple[str, str]]:

@@ -340,23 +340,28 @@ class Batch:
     def _release(self) -> None:
         """Let go who gave way, and units whose barrier is complete; break up those that can never be."""
         yielded = self._release_yields()
-        self.idle_rounds = self.idle_rounds + 1 if yielded else 0
+        moved = self._release_waiting(yielded)
+        self.idle_rounds = self.idle_rounds + 1 if yielded and not moved else 0
         if self.idle_rounds > IDLE_ROUNDS:
             self._end_endless_loop(next(row for row in self.rows if row.groups))
-        if not any(row.waiting for row in self.rows) or self._release_phases():
-            return
+
+    def _release_waiting(self, yielded: bool) -> bool:
+        """Let go who waits for a phase or a barrier that is complete; whether there were any."""
+        if not any(row.waiting for row in self.rows):
+            return False
+        if self._release_phases():
+            return True
         first = next(iter(self.rows[0].waiting), -1)
         if (
             first >= 0
             and self.code[first].kind == BARRIER
             and all(not row.groups and row.waiting.get(first) is True for row in self.rows)
         ):
-            self.idle_rounds = 0
             self._sync_blocks(first, np.arange(len(self.blocks)))
             for row in self.rows:
                 row.groups, row.waiting = {first + 1: True}, {}
-            return
-        self._release_some(yielded)
+            return True
+        return self._release_some(yielded)
 
     def _release_yields(self) -> bool:
         """Let go who gave way; whether there were any."""
@@ -406,7 +411,7 @@ class Batch:
         if dead:
             raise LaunchAborted
 
-    def _release_some(self, yielded: bool) -> None:
+    def _release_some(self, yielded: bool) -> bool:
         blocks, cluster = len(self.blocks), self.launch.cluster
         at = np.full((len(self.rows), blocks, 32), -1)
         for row in self.rows:
@@ -440,8 +445,7 @@ class Batch:
             self.order.sync_clusters(self.clusters[ready])
             self.completed[ready] += 1
 
-        moved = released.any() or divergent.any() or ready.any() or late.any()
-        self.idle_rounds = 0 if moved else self.idle_rounds
+        moved = bool(released.any() or divergent.any() or ready.any() or late.any())
         if not moved and not yielded:
             self._end_deadlock()
             divergent = some | (waiting.repeat(cluster) & at_cluster.any(axis=(0, 2)))
@@ -471,6 +475,7 @@ class Batch:
                 if staying.any():
                     still[pc] = staying
             row.waiting = still
+        return moved
 
     def _sync_blocks(self, pc: int, blocks: np.ndarray) -> None:
         self.unit.begin(pc)
