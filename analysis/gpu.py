@@ -194,13 +194,14 @@ def throttle() -> str:
 
 
 def commit() -> str:
-    """The project's commit, with -dirty for a changed tree; FUSED_PE_COMMIT where there is no repository."""
+    """The project's commit, with -dirty if other than measured files changed; FUSED_PE_COMMIT without a repository."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
+        changed = git("status", "--porcelain", "--", ".", ":(exclude)data/measured")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("FUSED_PE_COMMIT", "unknown")
 

@@ -243,11 +243,15 @@ def _compile(pair: Pair, target: str) -> None:
 def compile_all(pairs: Iterable[Pair], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
     own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
-    todo = sorted(own, key=lambda pair: (-pair[1].hdim, str(pair)))
+    compile_each(_compile, sorted(own, key=lambda pair: (-pair[1].hdim, str(pair))), target)
+
+
+def compile_each(build: Callable[[Any, str], None], todo: Sequence[Any], target: str) -> None:
+    """Fill the cache of compiled kernels by calls of `build` with what is to do and the target, several at a time."""
     workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(todo)))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         with _children_ignore_interrupts():
-            done = pool.map(_compile, todo, [target] * len(todo))
+            done = pool.map(build, todo, [target] * len(todo))
         list(tqdm(done, total=len(todo), desc="compile", unit="plan"))
 
 

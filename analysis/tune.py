@@ -17,15 +17,12 @@ import functools
 import inspect
 import linecache
 import math
-import multiprocessing
-import os
 import random
 import re
 import statistics
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,18 +32,18 @@ from cuda.bindings import driver
 from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.log import OPT_IN_SHARED_LIMIT, attention_buffers
+from kernels.log import OPT_IN_SHARED_LIMIT
 from kernels.reference import INPUTS, trial
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.runtime.identity import source_hash
-from kernels.v8 import mma, wgmma, workspace
+from kernels.v8 import mma, plan, wgmma
 from kernels.version import Plan
 
 from .data import MEASURED, DataError, append_rows, problem_columns, problem_of, read_records, read_table, write_table
 from .gpu import commit, identity, now, warm_up
-from .measure import MAX_COMPILERS, TIMED_INPUTS
+from .measure import TIMED_INPUTS, compile_each
 from .timing import Timing, device_warm
 
 VERSION = "rope_v8"
@@ -97,7 +94,7 @@ class Change:
 
 NO_SCORES: Edit = (r"^( +)group = warpgroup$", r"\1group = uint32(groups)")
 NO_OUTPUT: Edit = (r"steps = KEYS // keys_a_step\n( +)ahead = shape\.blocks == 1", r"steps = 0\n\1ahead = False")
-NO_EMBEDDING: Edit = (r"^( +)(begin: Any = )", r"\1embeds_query = embeds_keys = once = False\n\1\2")
+NO_EMBEDDING: Edit = (r"^( +)(begin, prepare, )", r"\1embeds_query = embeds_keys = once = False\n\1\2")
 CUT_AT = (MAIN, SMALL, PREFILL)
 CUTS = (
     Change("no_scores", "no products of Q and K", (NO_SCORES,), CUT_AT),
@@ -243,9 +240,7 @@ class Candidate:
             core = changed(self.change)
             shape = core.Shape(**asdict(shape))
         launch = core.attend(self.problem, ROPE, "rates", self.problem.rotary_dim, shape=shape)
-        rates = rates_of_turning(self.problem.rotary_dim)
-        buffers = attention_buffers(self.problem, rates=rates, **workspace(self.problem, launch))
-        return Plan(self.problem, buffers, (launch,))
+        return plan(self.problem, launch, rates=rates_of_turning(self.problem.rotary_dim))
 
     def columns(self) -> dict[str, Any]:
         """The columns of shapes.csv that say what was tried."""
@@ -334,8 +329,7 @@ def candidates() -> list[Candidate]:
 # ---------------------------------------------------------------- measuring
 
 
-def _compile(job: tuple[Candidate, str]) -> None:
-    candidate, target = job
+def _compile(candidate: Candidate, target: str) -> None:
     # What cannot be planned or compiled is said by the row.
     with contextlib.suppress(Unsupported, CompileError):
         assembled(compile_ptx(candidate.plan().launches[0].kernel, target), target)
@@ -344,10 +338,7 @@ def _compile(job: tuple[Candidate, str]) -> None:
 def compile_all(chosen: Sequence[Candidate], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; each kernel once."""
     kernels = {(each.core, each.shape, each.change): each for each in chosen}
-    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(kernels)))
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        done = pool.map(_compile, [(each, target) for each in kernels.values()])
-        list(tqdm(done, total=len(kernels), desc="compile", unit="kernel"))
+    compile_each(_compile, list(kernels.values()), target)
 
 
 def _inputs(problem: Problem, kind: str) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ EXTRA = np.uint32(96)
 
 FLOATS = types.CPointer(types.float32)
 INTS = types.CPointer(types.int32)
+INT = types.int32
 UINT = types.uint32
 FLOAT = types.float32
 

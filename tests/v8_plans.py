@@ -9,24 +9,21 @@ from typing import Any
 import torch
 
 from kernels import Problem
-from kernels.log import attention_buffers
 from kernels.reference import INPUTS, Verdict, trial
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
-from kernels.v8 import workspace
+from kernels.v8 import PLAIN, plan
 from kernels.version import Plan
 
-EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": None}
+EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": PLAIN}
 
 
 def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
     """Attention by a core, a module of kernels.v8, in one of its shapes."""
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
     launch = core.attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape)
-    return Plan(
-        problem, attention_buffers(problem, rates=rates_of_turning(dims), **workspace(problem, launch)), (launch,)
-    )
+    return plan(problem, launch, rates=rates_of_turning(dims))
 
 
 def tried(plan: Plan, **options: Any) -> Iterator[tuple[Verdict, list[Finding]]]:

@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 from numba import cuda, float32, int32
 
-from ..log import attention_buffers
 from ..reference import alibi_slopes, require_table
-from ..v8 import Embedding, attend, require_problem
+from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 
 
@@ -23,7 +22,7 @@ def by_distance(slopes, head, distance):
     return -slopes[head] * abs(float32(int32(distance)))
 
 
-ALIBI = Embedding("alibi", None, None, None, query=False, keys=False, bias=by_distance)
+ALIBI = Embedding("alibi", bias=by_distance, query=False, keys=False)
 
 
 def _slopes(batch: int, heads: int) -> np.ndarray:
@@ -43,4 +42,4 @@ def alibi_v1(problem: Problem) -> Plan:
     require_problem(problem, "alibi")
     require_table(problem)
     slopes = Buffer((problem.batch * problem.heads,), init=partial(_slopes, problem.batch, problem.heads))
-    return Plan(problem, attention_buffers(problem, slopes=slopes), (attend(problem, ALIBI, "slopes"),))
+    return plan(problem, attend(problem, ALIBI, "slopes"), slopes=slopes)

@@ -1,14 +1,13 @@
 """Attention on the V8 core: no embedding.
 
-Change from attention_online_fixed: the core of kernels/v8.py in place of one thread a key.
+Change from attention_online_fixed: the core of kernels/v8 in place of one thread a key.
 
 Source: beyond the documents.
 """
 
 from __future__ import annotations
 
-from ..log import attention_buffers
-from ..v8 import attend, require_problem
+from ..v8 import attend, plan, require_problem
 from ..version import Plan, Problem, register
 
 
@@ -24,4 +23,4 @@ from ..version import Plan, Problem, register
 def attention_v8(problem: Problem) -> Plan:
     """Plan float32 attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "attention")
-    return Plan(problem, attention_buffers(problem), (attend(problem),))
+    return plan(problem, attend(problem))

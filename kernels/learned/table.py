@@ -12,9 +12,9 @@ from numba import cuda, float32, uint32
 from ..device.half import HALVES
 from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
-from ..log import FLOATS, attention_buffers
+from ..log import FLOATS
 from ..reference import require_table, stored_table
-from ..v8 import Embedding, attend, workspace
+from ..v8 import Embedding, attend, plan
 from ..version import Buffer, Plan, Problem
 
 
@@ -60,4 +60,4 @@ def add_rows(problem: Problem) -> Plan:
     positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
     table = Buffer((positions, problem.hdim), dtype, partial(_contents, problem))
     launch = attend(problem, embedding, "table", problem.hdim, table_type=pointer)
-    return Plan(problem, attention_buffers(problem, table=table, **workspace(problem, launch)), (launch,))
+    return plan(problem, launch, table=table)

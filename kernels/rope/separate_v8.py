@@ -7,15 +7,13 @@ Source: beyond the documents.
 
 from __future__ import annotations
 
-from numba import cuda, int32, types, uint32
+from numba import cuda, int32, uint32
 
 from ..device.vector import advance, ld4, st4
-from ..log import FLOATS, THREADS, UINT, attention_buffers
+from ..log import FLOATS, INT, THREADS, UINT, attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_of, rates_of_turning, turned_by, turns
-
-INT = types.int32
 
 
 def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):

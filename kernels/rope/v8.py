@@ -15,8 +15,8 @@ from numba import cuda, float32
 from ..device.angle import sincospi
 from ..device.trig import rotate
 from ..device.vector import ld2, make_float4
-from ..log import FREQUENCY_BASE, attention_buffers
-from ..v8 import Embedding, attend, require_problem, workspace
+from ..log import FREQUENCY_BASE
+from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 
 
@@ -69,5 +69,4 @@ def rope_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
     launch = attend(problem, ROPE, "rates", problem.rotary_dim)
-    rates = rates_of_turning(problem.rotary_dim)
-    return Plan(problem, attention_buffers(problem, rates=rates, **workspace(problem, launch)), (launch,))
+    return plan(problem, launch, rates=rates_of_turning(problem.rotary_dim))

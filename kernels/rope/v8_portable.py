@@ -8,8 +8,7 @@ Source: beyond the documents.
 
 from __future__ import annotations
 
-from ..log import attention_buffers
-from ..v8 import require_problem
+from ..v8 import plan, require_problem
 from ..v8.portable import attend
 from ..version import Plan, Problem, register
 from .v8 import ROPE, rates_of_turning
@@ -27,5 +26,5 @@ from .v8 import ROPE, rates_of_turning
 def rope_v8_portable(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim))
-    return Plan(problem, buffers, (attend(problem, ROPE, "rates", problem.rotary_dim),))
+    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    return plan(problem, launch, rates=rates_of_turning(problem.rotary_dim))

@@ -14,9 +14,8 @@ from numba import cuda, float32
 from ..device.angle import sincospi
 from ..device.vector import make_float4
 from ..learned.table import add_rows
-from ..log import attention_buffers
 from ..rope.v8 import rates_of, rates_of_turning
-from ..v8 import Embedding, attend, require_problem, workspace
+from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Plan, Problem, register
 
 
@@ -50,5 +49,4 @@ def sinusoidal_v6(problem: Problem) -> Plan:
     if problem.table != "computed":
         return add_rows(problem)
     launch = attend(problem, SINUSOIDAL, "rates", problem.hdim)
-    rates = rates_of_turning(problem.hdim)
-    return Plan(problem, attention_buffers(problem, rates=rates, **workspace(problem, launch)), (launch,))
+    return plan(problem, launch, rates=rates_of_turning(problem.hdim))

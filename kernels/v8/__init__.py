@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..version import Launch, Problem
-from .embedding import Embedding, require_problem
+from ..log import attention_buffers
+from ..version import Buffer, Launch, Plan, Problem
+from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps
 from .wgmma import attend as attend_by_warpgroups
 from .wgmma import takes, workspace
 
-__all__ = ["Embedding", "attend", "require_problem", "workspace"]
+__all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 
 
 def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:
@@ -24,3 +25,8 @@ def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:
     """
     core = attend_by_warpgroups if takes(problem) else attend_by_warps
     return core(problem, *arguments, **options)
+
+
+def plan(problem: Problem, launch: Launch, **buffers: Buffer) -> Plan:
+    """The plan of one launch that attends, with the buffers that its arguments name and what it needs beside them."""
+    return Plan(problem, attention_buffers(problem, **buffers, **workspace(problem, launch)), (launch,))

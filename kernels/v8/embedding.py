@@ -32,6 +32,9 @@ class Embedding:
     keys: bool = True
 
 
+PLAIN = Embedding("plain", query=False, keys=False)
+
+
 def require_problem(problem: Problem, family: str) -> None:
     """Raises: Unsupported unless it is a float32 problem of that family, with dims and positions that fit."""
     require(problem.family == family, f"family is {problem.family}; this version takes {family}")

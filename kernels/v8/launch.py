@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
 from ..version import Kernel, Launch, Problem
-
-INT = types.int32
 
 
 def power_of_two(number: int) -> int:

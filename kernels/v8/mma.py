@@ -39,10 +39,10 @@ from ..device.cluster import (
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
-from ..log import FLOAT, FLOATS, OPT_IN_SHARED_LIMIT, UINT, require_shared
+from ..log import FLOAT, FLOATS, INT, OPT_IN_SHARED_LIMIT, UINT, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
-from .embedding import Embedding
-from .launch import INT, launch, power_of_two
+from .embedding import PLAIN, Embedding
+from .launch import launch, power_of_two
 
 GROUP = 32  # dims that stay together: a line of 128 bytes
 STEP = 16  # dims or keys that two mma take
@@ -102,7 +102,7 @@ class Shape:
         )
 
 
-def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says."""
     cluster, queries, keys, width, threads = shape.cluster, shape.queries, shape.keys, shape.width, shape.threads
     layout, rows, down, across, depth = shape.layout, shape.rows, shape.down, shape.across, shape.depth
@@ -128,13 +128,9 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
     outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
     embedded_floats = 8 * turns  # of the rows that a thread embeds at once
-    embeds_query = embedding is not None and embedding.embed is not None and embedding.query
-    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys
+    embeds_query, embeds_keys = embedding.query, embedding.keys
     embeds = embeds_query or embeds_keys
-    begin: Any = embedding and embedding.begin
-    prepare: Any = embedding and embedding.prepare
-    embed: Any = embedding and embedding.embed
-    bias: Any = embedding and embedding.bias
+    begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
 
     def copier(place, pitch, count):
         """A function that begins to copy a tile's slice of `count` rows to `place`, rows `pitch` apart."""
@@ -537,7 +533,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                             st4(out_row, dim + uint32(4 * side), weighted)
 
     name = f"attention_c{cluster}_q{queries}_k{keys}_w{width}_a{across}_d{depth}"
-    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
     return attention
 
 
@@ -593,14 +589,14 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
 
 
 @functools.cache
-def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
     signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
 
 
 def attend(
     problem: Problem,
-    embedding: Embedding | None = None,
+    embedding: Embedding = PLAIN,
     table: str = "q",
     embedded_dim: int = 0,
     q: str = "q",

@@ -27,10 +27,10 @@ from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..log import FLOAT, FLOATS, UINT, require_shared
+from ..log import FLOAT, FLOATS, INT, UINT, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
-from .embedding import Embedding
-from .launch import INT, power_of_two
+from .embedding import PLAIN, Embedding
+from .launch import power_of_two
 
 QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
 BLOCK = 4  # keys whose weights are read together
@@ -162,7 +162,7 @@ def _reduction(count: int, lanes: int) -> Any:
     return reduce
 
 
-def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says."""
     queries, hdim, each, lanes = shape.queries, shape.hdim, shape.each, shape.lanes
     across, depth, keys, step = shape.across, shape.depth, shape.keys, shape.step
@@ -179,12 +179,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     own = queries * each // lanes  # scores that a thread is left with
     sums, query_floats, key_floats, value_floats = queries * each, 4 * turns, 4 * each, 4 * BLOCK
     outputs, row_scores = 4 * queries, rows_each * per_lane
-    embeds_query = embedding is not None and embedding.query
-    embeds_keys = embedding is not None and embedding.keys
-    begin: Any = embedding and embedding.begin
-    prepare: Any = embedding and embedding.prepare
-    embed: Any = embedding and embedding.embed
-    bias: Any = embedding and embedding.bias
+    embeds_query, embeds_keys = embedding.query, embedding.keys
+    begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
 
     def loader(count):
         """A function that loads four dims of `count` consecutive rows, and past the last row that one again.
@@ -534,7 +530,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 store(acc, shared, out_tile, query_count, column, True)
 
     name = f"attention_portable_q{queries}_d{hdim}_e{each}_l{lanes}_a{across}_t{threads}"
-    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
     return attention
 
 
@@ -560,14 +556,14 @@ def choose(problem: Problem) -> Shape:
 
 
 @functools.cache
-def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
     signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 3 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 
 def attend(
     problem: Problem,
-    embedding: Embedding | None = None,
+    embedding: Embedding = PLAIN,
     table: str = "q",
     embedded_dim: int = 0,
     q: str = "q",

@@ -49,10 +49,10 @@ from ..device.wgmma import (
     tile_descriptor,
     tile_index,
 )
-from ..log import FLOAT, FLOATS, INTS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
+from ..log import FLOAT, FLOATS, INT, INTS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
 from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
-from .embedding import Embedding
-from .launch import INT, launch, power_of_two
+from .embedding import PLAIN, Embedding
+from .launch import launch, power_of_two
 from .mma import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
@@ -141,7 +141,7 @@ class Shape:
         )
 
 
-def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
+def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
@@ -165,15 +165,11 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     query_turns = -(-queries // passes)
     inverses, begun_floats = queries // 4, 2 * groups
     raw_floats = 4 * query_turns * groups
-    embeds_query = embedding is not None and embedding.embed is not None and embedding.query
     once = shape.once
-    embeds_keys = embedding is not None and embedding.embed is not None and embedding.keys and not once
+    embeds_query, embeds_keys = embedding.query, embedding.keys and not once
     key_turns = KEYS // passes
     key_floats = 4 * key_turns * groups
-    begin: Any = embedding and embedding.begin
-    prepare: Any = embedding and embedding.prepare
-    embed: Any = embedding and embedding.embed
-    bias: Any = embedding and embedding.bias
+    begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
 
@@ -217,22 +213,29 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         s, t, u, v = prepare(table, position, dim, a, b, hdim)
         return embed(x, s, t, u, v)
 
-    @cuda.jit(device=True)
-    def load_query(raw, source, count, dim, hdim):
-        """Four dims of each group of a thread's rows of Q; 0 where there are none."""
-        for i in range(query_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            row_start = advance(source, uint32(row * hdim + dim))
-            for group in range(groups):
-                x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-                if row < count and uint32(dim + uint32(group * span)) < hdim:
-                    x = ld4(row_start, uint32(group * span))
-                at = 4 * (i * groups + group)
-                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+    def loader(turns):
+        """A function that loads what a thread has of a slice of a tile of Q or K."""
+
+        @cuda.jit(device=True)
+        def load(raw, source, count, dim, hdim):
+            """Four dims of each group of a thread's rows; 0 where there are none."""
+            for i in range(turns):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+                row_start = advance(source, uint32(row * hdim + dim))
+                for group in range(groups):
+                    x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+                    if row < count and uint32(dim + uint32(group * span)) < hdim:
+                        x = ld4(row_start, uint32(group * span))
+                    at = 4 * (i * groups + group)
+                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+
+        return load
+
+    load_query, load_key_rows = loader(query_turns), loader(key_turns)
 
     @cuda.jit(device=True)
-    def begin_query(begun, table, dim, embedded_dim):
-        """What all queries share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
+    def begin_dims(begun, table, dim, embedded_dim):
+        """What all rows share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
         for group in range(groups):
             if uint32(dim + uint32(group * span)) < embedded_dim:
                 begun[2 * group], begun[2 * group + 1] = begin(table, uint32(dim + uint32(group * span)))
@@ -241,7 +244,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
     def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
         """Embed a thread's part of a group of Q. Behind the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
-        if group < groups and dim < embedded_dim:
+        if dim < embedded_dim:
             a, b = begun[2 * group], begun[2 * group + 1]
             for i in range(query_turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
@@ -310,18 +313,10 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         """Embed a thread's part of a slice of a tile of K, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
-        first_row = uint32(first_key + uint32(cuda.threadIdx.x) // uint32(COPIERS))
-        begin_query(begun, table, copied_dim, embedded_dim)
+        begin_dims(begun, table, copied_dim, embedded_dim)
+        load_key_rows(raw, advance(source, first_key * hdim), uint32(seq_k - first_key), copied_dim, hdim)
         for i in range(key_turns):
-            row = uint32(first_row + uint32(i * passes))
-            for group in range(groups):
-                dim = uint32(copied_dim + uint32(group * span))
-                if row < seq_k and dim < hdim:
-                    x = ld4(source, uint32(row * hdim + dim))
-                    at = 4 * (i * groups + group)
-                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
-        for i in range(key_turns):
-            row = uint32(first_row + uint32(i * passes))
+            row = uint32(first_key + uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
                 dim = uint32(copied_dim + uint32(group * span))
                 if row < seq_k and dim < hdim:
@@ -471,7 +466,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
-            begin_query(begun_query, table, copied_dim, embedded_dim)
+            begin_dims(begun_query, table, copied_dim, embedded_dim)
         if once:
             embedded_head = advance(k_embedded, kv_head * seq_k * hdim)
             all_tiles = int32(uint32(seq_k + uint32(KEYS - 1)) // uint32(KEYS))
@@ -507,13 +502,8 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
         if embeds_query and copied_dim < embedded_dim:
             embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
             if uint32(copied_dim + uint32(span)) < embedded_dim:
-                embed_query(raw, begun_query, 1, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 2, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 3, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 4, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 5, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 6, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-                embed_query(raw, begun_query, 7, table, first_position, query_count, copied_dim, embedded_dim, hdim)
+                for i in range(1, groups):
+                    embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, embedded_dim, hdim)
         place_query(shared, raw, column)
         if once:
             if first_warp:
@@ -678,6 +668,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
                 phase ^= uint32(1)
             fence_products()
 
+            # written out: where two blocks share an SM the compiler would keep a loop, and `acc` out of registers
             weigh(shared, acc, 0, warpgroup, dim, member)
             if panels > 1:
                 weigh(shared, acc, 1, warpgroup, dim, member)
@@ -725,7 +716,7 @@ def make_kernel(shape: Shape, embedding: Embedding | None) -> Any:
 
     name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}"
     name += ("_in_place" if in_place else "") + ("_once" if once else "")
-    attention.__name__ = attention.__qualname__ = name + (f"_{embedding.name}" if embedding else "")
+    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
     return attention
 
 
@@ -784,7 +775,7 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
 
 
 @functools.cache
-def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Kernel:
+def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
     signature = (FLOATS,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 4 + (INT, UINT, FLOAT)
     return Kernel(
         make_kernel(shape, embedding),
@@ -797,7 +788,7 @@ def kernel_of(shape: Shape, embedding: Embedding | None, table_type: Any) -> Ker
 
 def attend(
     problem: Problem,
-    embedding: Embedding | None = None,
+    embedding: Embedding = PLAIN,
     table: str = "q",
     embedded_dim: int = 0,
     q: str = "q",
@@ -809,8 +800,7 @@ def attend(
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
-    keys = embedding is not None and embedding.embed is not None and embedding.keys
-    shape = shape or choose(problem, embedded_dim if keys else 0)
+    shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     held = shape.cluster * shape.width
     require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
