@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import re
 
 import numpy as np
 import pytest
@@ -58,6 +60,18 @@ def approximation(plan: Plan, case: Trial) -> float:
     return float(2 * v.max() * 4 * angle * plan.problem.softmax_scale * sizes.max())
 
 
+def any_order(plan: Plan, case: Trial) -> float:
+    """How far an output may be off because threads add their weights by atomics, in the order that the card chooses.
+
+    Each of n - 1 additions rounds by at most 2^-24 of the whole sum, by which the output is divided.
+    """
+    ptx = (compiler.compile_ptx(launch.kernel) for launch in plan.launches)
+    if not any(re.search(r"\b(atom|red)\S*\.add\.f32", text) for text in ptx):
+        return 0.0
+    addends = min(plan.problem.seq_k, max(math.prod(launch.block) for launch in plan.launches))
+    return (addends - 1) * 2.0**-24 * float(case.truth.abs().max())
+
+
 @pytest.mark.parametrize(("version", "problem"), VERSION_CASES)
 def test_version_has_its_declared_status_and_the_emulators_output(version, problem: Problem) -> None:
     plan = version(problem)
@@ -66,7 +80,8 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         result = Program(plan, case.inputs).output()
         out = result.cpu().numpy()
         emulated = emulator.run(plan, case.inputs, schedule="in step").out
-        slack = approximation(plan, case)
+        approximate = approximation(plan, case)
+        slack = approximate + any_order(plan, case)
         racing = any(hazard.kind == "race" and hazard.place == "scores" for hazard in plan.hazards)
         if plan.unspecified:
             out = np.where(np.isnan(emulated), np.nan, out)
@@ -79,7 +94,7 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         assert np.array_equal(np.isnan(out), np.isnan(emulated))
         if racing:
             continue  # which of the racing stores lasts is the card's choice
-        if plan.expected == "wrong" and not slack:
+        if plan.expected == "wrong" and not approximate:
             assert not differences(version, problem, case, out)
         # Each is within the allowance of the same values.
         difference = np.abs(out.astype(np.float64) - emulated.astype(np.float64))
