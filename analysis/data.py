@@ -91,7 +91,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("sm_mhz_max", "integer", "highest SM clock the GPU allows, MHz"),
         Column("power_limit_w", "integer", "power limit, W"),
         Column("throttle", "text", "reasons for reduced clocks seen at the end of the processes; none if none"),
-        Column("commit", "text", "commit of this project, with -dirty if the tree had changes"),
+        Column("commit", "text", "commit of this project, with -dirty if other than measured files had changed"),
     ),
     "checks": (
         _RUN,
@@ -215,7 +215,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     ),
     "shapes": (
         Column("measured_at", "text", "time, UTC"),
-        Column("commit", "text", "commit of this project, with -dirty if the tree had changes"),
+        Column("commit", "text", "commit of this project, with -dirty if other than measured files had changed"),
         *PROBLEM,
         Column("core", "text", "wgmma (products of warpgroups) or mma (of warps), see kernels/v8"),
         Column("cluster", "integer", "blocks of a cluster, which share the head dim"),
