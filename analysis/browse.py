@@ -101,7 +101,7 @@ class Browser:
 def browsing(path: str) -> Iterator[Browser]:
     """A browser with a profile of its own, closed in the end."""
     (hears, into), (out, says) = os.pipe(), os.pipe()
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its helpers may outlive it
         command = f'exec "$0" "$@" 3<&{hears} 4>&{says}'
         process = subprocess.Popen(
             ["sh", "-c", command, path, *QUIET, f"--user-data-dir={profile}"],
