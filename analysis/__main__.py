@@ -5,31 +5,33 @@ from __future__ import annotations
 import importlib
 import sys
 
-COMMANDS = {
-    "build": "execute the notebooks and render the book",
-    "measure": "check and time a study on the GPU at hand",
-    "tune": "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs",
-    "counters": "read hardware counters with Nsight Compute",
-    "sanitize": "run every version under compute-sanitizer's tools",
-    "claims": "give every claim of the documents its verdict",
-    "resources": "list registers, spills and occupancy for every target",
-    "counts": "count instructions, sectors and wavefronts in the emulator",
-    "advise": "say whether to fuse RoPE into attention, by a model of what was measured",
-    "browse": "open the rendered pages in headless Chromium: what they ask the network for, what fails",
-    "mutations": "break kernels on purpose and see whether the checks notice",
+COMMANDS = {  # the module whose `main` it calls, and what it does
+    "build": ("book.build", "execute the notebooks and render the book"),
+    "measure": ("measure.run", "check and time a study on the GPU at hand"),
+    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
+    "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
+    "sanitize": ("measure.sanitize.session", "run every version under compute-sanitizer's tools"),
+    "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
+    "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
+    "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),
+    "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
+    "browse": (
+        "book.browse",
+        "open the rendered pages in headless Chromium: what they ask the network for, what fails",
+    ),
+    "mutations": ("measure.mutations", "break kernels on purpose and see whether the checks notice"),
 }
-MODULES = {"sanitize": "sanitizers", "advise": "cost_model"}
 
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m analysis COMMAND [--help]", file=sys.stderr)
-        for name, about in COMMANDS.items():
+        for name, (_, about) in COMMANDS.items():
             print(f"  {name:9s} {about}", file=sys.stderr)
         return 2
     command, *rest = arguments
     try:
-        return importlib.import_module(f"analysis.{MODULES.get(command, command)}").main(rest)
+        return importlib.import_module(f"analysis.{COMMANDS[command][0]}").main(rest)
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
         return 130

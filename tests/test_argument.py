@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import facts
-from analysis.argument import (
+from analysis.book.fusion import FUSION, embedded
+from analysis.records.files import gpu_folder
+from analysis.records.measured import Ratio
+from analysis.verdicts import facts
+from analysis.verdicts.argument import (
     NOT_YET,
     OPEN,
     Argument,
@@ -20,13 +23,10 @@ from analysis.argument import (
     number,
     settle,
 )
-from analysis.causes import CAUSES, _described
-from analysis.claims import load
-from analysis.contradictions import CONTRADICTIONS, TOLERANCE, forgotten_rope
-from analysis.data import gpu_folder
-from analysis.evidence import Ratio
-from analysis.facts import Facts, Undecided
-from analysis.fusion import FUSION, embedded
+from analysis.verdicts.causes import CAUSES, _described
+from analysis.verdicts.claims import load
+from analysis.verdicts.contradictions import CONTRADICTIONS, TOLERANCE, forgotten_rope
+from analysis.verdicts.facts import Facts, Undecided
 from kernels import VERSIONS
 
 ALL = {**CONTRADICTIONS, **{f"cause {key}": each for key, each in CAUSES.items()}, **FUSION}

@@ -9,9 +9,11 @@ import nbformat
 import papermill
 import pytest
 
-from analysis import build, claims, data, figures, pages, published, report, tables
-from analysis.data import DataError
-from analysis.evidence import Measured
+from analysis.book import build, check, figures, notebook, tables
+from analysis.records import files, published
+from analysis.records.files import DataError
+from analysis.records.measured import Measured
+from analysis.verdicts import claims
 from kernels import VERSIONS
 
 NOTEBOOKS = sorted(build.NOTEBOOKS.glob("*.ipynb"))
@@ -64,11 +66,11 @@ def test_an_unknown_gpu_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixtur
 def test_damaged_data_is_one_line_and_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(data.MEASURED / GPU, tmp_path / GPU)
+    shutil.copytree(files.MEASURED / GPU, tmp_path / GPU)
     timings = tmp_path / GPU / "timings.csv"
     timings.chmod(0o644)
     timings.write_bytes(timings.read_bytes()[:-30])
-    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     assert build.main(["--gpu", GPU]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and re.match(r"build: .*timings\.csv, line \d+: ", said)
@@ -90,7 +92,7 @@ def test_the_key_changes_with_what_a_notebook_reads(tmp_path: Path, monkeypatch:
 
 def test_an_unknown_source_is_refused() -> None:
     with pytest.raises(DataError, match="source is 'memory'; allowed: recorded, live"):
-        report.load(GPU, "memory")
+        notebook.load(GPU, "memory")
 
 
 def test_measuring_live_without_a_gpu_is_one_message(
@@ -104,16 +106,16 @@ def test_measuring_live_without_a_gpu_is_one_message(
 
 @pytest.mark.parametrize("name", [v.id for v in VERSIONS.values() if not v.is_peer])
 def test_every_version_has_a_source_listing(name: str) -> None:
-    text = report.kernel_text(name)
+    text = notebook.kernel_text(name)
     assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention" in text
 
 
 def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer() -> None:
-    shown = report.diff_text("rope_v7")
+    shown = notebook.diff_text("rope_v7")
     assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in shown
     assert "\n-sync" in shown
     with pytest.raises(DataError, match="'rope_separate' has no parent"):
-        report.diff_text("rope_separate")
+        notebook.diff_text("rope_separate")
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_a_site_without_faults_has_none(site: Path) -> None:
-    assert pages.faults(site) == []
+    assert check.faults(site) == []
 
 
 @pytest.mark.parametrize(
@@ -148,23 +150,23 @@ def test_a_site_without_faults_has_none(site: Path) -> None:
         ('<img src="_static/x.png">', "_static/x.png is not there"),
         ('<a href="b/two words.html#there">B</a>', "b/two words.html#there has no such anchor"),
         ('<a href="#nowhere">here</a>', "#nowhere has no such anchor"),
-        ("x" * (pages.LARGEST + 1), "without its images; the most is 1,500,000 B"),
+        ("x" * (check.LARGEST + 1), "without its images; the most is 1,500,000 B"),
     ],
 )
 def test_a_fault_of_a_page_is_named(site: Path, text: str, says: str) -> None:
     (site / "a.html").write_text(text)
-    (found,) = pages.faults(site)
+    (found,) = check.faults(site)
     assert found.startswith("a.html") and says in found
 
 
 def test_a_style_sheet_may_not_ask_the_network_either(site: Path) -> None:
     (site / "_static" / "x.css").write_text("@import 'https://example.org/y.css'; a { background: url(//b.org/z.png) }")
-    assert len(pages.faults(site)) == 2
+    assert len(check.faults(site)) == 2
 
 
 def test_images_in_a_page_do_not_weigh(site: Path) -> None:
-    (site / "a.html").write_text(f"<img src='data:image/svg+xml;base64,{'A' * pages.LARGEST}' alt='a figure'>")
-    assert pages.faults(site) == []
+    (site / "a.html").write_text(f"<img src='data:image/svg+xml;base64,{'A' * check.LARGEST}' alt='a figure'>")
+    assert check.faults(site) == []
 
 
 def test_what_the_theme_gets_wrong_is_mended(site: Path) -> None:
@@ -177,7 +179,7 @@ def test_what_the_theme_gets_wrong_is_mended(site: Path) -> None:
         '<a href="#t" id="t">Every version</a><details><summary><span class="toctree-toggle"></span></summary>'
         '<div role="list" class="citation-list">'
     )
-    pages.mend(site)
+    check.mend(site)
     text = page.read_text()
     assert "thebe" not in text.lower() and "<p>kept</p>" in text
     assert 'title="Search"' in text and 'aria-label="Search' not in text and "Light" not in text
@@ -205,6 +207,6 @@ def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
 
 def test_the_readme_says_what_the_recorded_data_says() -> None:
     text = build.README.read_text(encoding="utf-8")
-    assert report.readme(text, Measured.load(figures.DEFAULT_GPU)) == text
+    assert notebook.readme(text, Measured.load(figures.DEFAULT_GPU)) == text
     with pytest.raises(DataError, match="lacks <!-- found -->"):
-        report.readme("no marks", Measured.load(figures.DEFAULT_GPU))
+        notebook.readme("no marks", Measured.load(figures.DEFAULT_GPU))

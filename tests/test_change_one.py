@@ -17,11 +17,13 @@ import nbformat
 import pandas as pd
 import pytest
 
-from analysis import build, claims, coverage, data, figures, report, tables
-from analysis import facts as facts_module
-from analysis.data import read_table, write_table
-from analysis.evidence import Measured
-from analysis.facts import Facts
+from analysis.book import build, figures, notebook, tables
+from analysis.records import files
+from analysis.records.files import read_table, write_table
+from analysis.records.measured import Measured
+from analysis.verdicts import claims, printed
+from analysis.verdicts import facts as facts_module
+from analysis.verdicts.facts import Facts
 from kernels import Problem
 
 GPU = "nvidia-h200"
@@ -46,7 +48,7 @@ class Book(NamedTuple):
     cells: list[Cell]
     tests: list[tuple[dict[str, Any], bool]]  # of the claims, and whether each asked for the number
     verdicts: dict[str, str]
-    numbers: dict[str, coverage.Beside]
+    numbers: dict[str, printed.Beside]
     readme: list[str]
 
 
@@ -116,8 +118,8 @@ class Watch:
 
         return medians
 
-    def beside(self, numbers: dict[str, coverage.Beside]) -> Callable:
-        def beside(slug: str) -> list[coverage.Beside]:
+    def beside(self, numbers: dict[str, printed.Beside]) -> Callable:
+        def beside(slug: str) -> list[printed.Beside]:
             self.asked = True
             return list(numbers.values())
 
@@ -155,12 +157,12 @@ def run_cells(path: Path, watch: Watch) -> Iterator[Cell]:
 def read_book(folder: Path, patch: pytest.MonkeyPatch) -> Book:
     """Everything that the book says of the measurements in `folder`."""
     watch = Watch()
-    patch.setattr(data, "MEASURED", folder.parent)
+    patch.setattr(files, "MEASURED", folder.parent)
     patch.setattr(Measured, "medians", watch.medians(Measured.medians))
     patch.setattr(Measured, "read", functools.cache(Measured.read))
     patch.setattr(facts_module, "_by_problem", by_problem)
-    for path in (build.ROOT / "analysis").glob("[a-z]*.py"):
-        module = importlib.import_module(f"analysis.{path.stem}")
+    for path in (build.ROOT / "analysis").glob("[a-z]*/**/[a-z]*.py"):
+        module = importlib.import_module(".".join(path.relative_to(build.ROOT).with_suffix("").parts))
         for name in ("read_table", "display"):
             if hasattr(module, name):
                 patch.setattr(module, name, getattr(watch, name))
@@ -176,11 +178,11 @@ def read_book(folder: Path, patch: pytest.MonkeyPatch) -> Book:
     verdicts = {claim: claims.combine(found) for claim, found in outcomes.items()}
     rows = [{"verdict": verdicts[row["claim_id"]], **row} for row, _ in tests]
     write_table(folder / "verdicts.csv", "verdicts", rows)
-    numbers = {one.row["id"]: one for one in coverage.stand_all(facts)}
-    patch.setattr(coverage, "beside", watch.beside(numbers))
+    numbers = {one.row["id"]: one for one in printed.stand_all(facts)}
+    patch.setattr(printed, "beside", watch.beside(numbers))
     cells = [cell for path in sorted(build.NOTEBOOKS.glob("*.ipynb")) for cell in run_cells(path, watch)]
-    found = report.load(GPU)
-    readme = report.readme(build.README.read_text(encoding="utf-8"), found).splitlines()
+    found = notebook.load(GPU)
+    readme = notebook.readme(build.README.read_text(encoding="utf-8"), found).splitlines()
     return Book(cells, tests, verdicts, numbers, readme)
 
 
@@ -190,7 +192,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Book, Book]:
     found = []
     for name in ("before", "after"):
         folder = tmp_path_factory.mktemp(name) / GPU
-        copy_latest(data.MEASURED / GPU, folder)
+        copy_latest(files.MEASURED / GPU, folder)
         if name == "after":
             change(folder)
         with pytest.MonkeyPatch.context() as patch:

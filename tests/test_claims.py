@@ -8,11 +8,19 @@ import pandas as pd
 import pytest
 import yaml
 
-from analysis import claims, facts
-from analysis.claims import FAILS, HOLDS, IN_PART, UNDECIDED, Test, combine, decide, judge, load, verdicts
-from analysis.data import MEASURED, DataError, append_rows, known_gpus, problem_columns, read_table, write_table
-from analysis.evidence import CEILINGS, Ratio, today
-from analysis.facts import Facts, Undecided
+from analysis.records.files import (
+    MEASURED,
+    DataError,
+    append_rows,
+    known_gpus,
+    problem_columns,
+    read_table,
+    write_table,
+)
+from analysis.records.measured import CEILINGS, Ratio, today
+from analysis.verdicts import claims, facts
+from analysis.verdicts.claims import FAILS, HOLDS, IN_PART, UNDECIDED, Test, combine, decide, judge, load, verdicts
+from analysis.verdicts.facts import Facts, Undecided
 from kernels import VERSIONS, Problem
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest

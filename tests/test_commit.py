@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import gpu
+from analysis.measure import machine
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
         subprocess.run(("git", *command), cwd=tmp_path, check=True)
-    monkeypatch.setattr(gpu, "ROOT", tmp_path)
-    monkeypatch.setattr(gpu, "MEASURED", tmp_path / "data" / "measured")
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(machine, "MEASURED", tmp_path / "data" / "measured")
     return tmp_path
 
 
@@ -36,15 +36,15 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_what_a_run_measures_does_not_make_its_commit_dirty(tree: Path, file: str, dirty: bool) -> None:
-    clean = gpu.commit()
+    clean = machine.commit()
     (tree / file).parent.mkdir(exist_ok=True)
     (tree / file).write_text("changed")
-    assert gpu.commit() == clean + "-dirty" * dirty
+    assert machine.commit() == clean + "-dirty" * dirty
 
 
 def test_without_a_repository_the_commit_is_what_the_environment_says(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(gpu, "ROOT", tmp_path)
-    monkeypatch.setattr(gpu, "MEASURED", tmp_path / "data" / "measured")
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(machine, "MEASURED", tmp_path / "data" / "measured")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("FUSED_PE_COMMIT", "0123456789ab")
-    assert gpu.commit() == "0123456789ab"
+    assert machine.commit() == "0123456789ab"

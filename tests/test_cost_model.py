@@ -15,11 +15,13 @@ import pytest
 import kernels.rope.hybrid_v8
 import kernels.rope.separate_v8
 import kernels.rope.v8  # noqa: F401 -- registers the versions of the map
-from analysis import cost_model, data, figures, tables
-from analysis.cost_model import FULL, HYBRID, NAIVE, SEPARATE, Card, Model, Point
-from analysis.data import DataError, append_rows, problem_columns
-from analysis.evidence import CEILINGS, Measured, today
-from analysis.studies import FUSIONS, STUDIES
+from analysis.book import figures, tables
+from analysis.measure.studies import FUSIONS, STUDIES
+from analysis.models import cost_model
+from analysis.models.cost_model import FULL, HYBRID, NAIVE, SEPARATE, Card, Model, Point
+from analysis.records import files
+from analysis.records.files import DataError, append_rows, problem_columns
+from analysis.records.measured import CEILINGS, Measured, today
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.check import supports
 
@@ -216,7 +218,7 @@ def test_what_l2_does_not_hold_comes_from_memory() -> None:
 def measured(judged: cost_model.Judged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The synthetic card is the only one measured."""
     record(tmp_path / "test-gpu", law().us, none)
-    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
 
 
 def test_advice_says_what_is_asked_and_allowed(measured: None) -> None:
@@ -236,7 +238,7 @@ def test_a_card_without_the_study_is_one_clear_message(tmp_path: Path, monkeypat
     record(tmp_path / "test-gpu", law().us, none)
     runs = (tmp_path / "test-gpu" / "runs.csv").read_text()
     (tmp_path / "test-gpu" / "runs.csv").write_text(runs.replace("map", "log"))
-    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     with pytest.raises(DataError, match="no run of study 'map' is complete"):
         cost_model.advise(LOG_SHAPE, "test-gpu")
 

@@ -9,10 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis import compare_counters, counters, figures, profiles, published, roofline, tables
-from analysis.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
-from analysis.data import append_rows, gpu_folder, problem_columns, read_table, write_table
-from analysis.evidence import Measured, today
+from analysis.book import figures, tables
+from analysis.measure import counters
+from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
+from analysis.models import counter_agreement, profiles, roofline
+from analysis.records import published
+from analysis.records.files import append_rows, gpu_folder, problem_columns, read_table, write_table
+from analysis.records.measured import Measured, today
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 
@@ -326,8 +329,8 @@ EMULATOR = {
 
 
 def ratios(folder: Path, emulator: dict[str, float]) -> dict[str, float]:
-    counts = compare_counters.counted_launches(counted("attention_online", SMALL, emulator))
-    frame = compare_counters.compare(profiles.launches(folder), counts)
+    counts = counter_agreement.counted_launches(counted("attention_online", SMALL, emulator))
+    frame = counter_agreement.compare(profiles.launches(folder), counts)
     assert not frame["stale"].any() and set(frame["hdim"]) == {512}
     return dict(zip(frame["quantity"], frame["ratio"]))
 
@@ -352,11 +355,11 @@ def test_what_a_launch_wrote_itself_does_not_come_from_dram(tmp_path: Path) -> N
 def test_only_what_is_close_in_most_launches_is_trusted() -> None:
     rows = [("FLOP", 1.0)] * 8 + [("FLOP", 1.2)] * 2 + [("sectors loaded", 1.05)] * 7 + [("sectors loaded", 1.5)] * 3
     rows += [("sectors stored", 1.0)] * 9
-    summary = compare_counters.agreement(pd.DataFrame(rows, columns=["quantity", "ratio"]))
+    summary = counter_agreement.agreement(pd.DataFrame(rows, columns=["quantity", "ratio"]))
     found = summary.set_index("quantity")
     assert found.loc["FLOP", "near"] == found.loc["FLOP", "close"] == 0.8
     assert found.loc["sectors loaded", "near"] == 0.0 and found.loc["sectors loaded", "median"] == 1.05
-    assert compare_counters.trusted(summary) == {"FLOP": 0.8}  # of the stores there are too few launches
+    assert counter_agreement.trusted(summary) == {"FLOP": 0.8}  # of the stores there are too few launches
 
 
 # ---------------------------------------------------------------- the roofline
@@ -429,7 +432,7 @@ def test_what_is_recorded_was_read_as_its_name_says() -> None:
 
 def plots() -> list[figures.Plot]:
     evidence, profiled = Measured.load(GPU), profiles.launches(gpu_folder(GPU))
-    compared = compare_counters.compare(profiled, compare_counters.counted_launches())
+    compared = counter_agreement.compare(profiled, counter_agreement.counted_launches())
     return [
         figures.warp_waits(evidence, profiled),
         figures.emulator_agreement(evidence, compared),
@@ -451,7 +454,7 @@ def test_tables_show_every_version_and_quantity() -> None:
     shown = profiles.at(profiled, 2048)["version"]
     html = tables.bounds(evidence, profiled, 2048)._repr_html_()
     assert shown.nunique() > 20 and all(tables.code(version) in html for version in shown)
-    summary = compare_counters.agreement(compare_counters.compare(profiled, compare_counters.counted_launches()))
+    summary = counter_agreement.agreement(counter_agreement.compare(profiled, counter_agreement.counted_launches()))
     html = tables.emulator_agreement(summary)._repr_html_()
     assert all(quantity in html for quantity in summary["quantity"])
     assert "16384" in tables.caches(profiled, "attention_online_fixed")._repr_html_()

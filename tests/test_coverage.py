@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis import claims, coverage, data, published, tables
-from analysis.coverage import CONFIRMED, DIFFERS, Beside, agrees
-from analysis.data import DataError
-from analysis.evidence import Ratio
-from analysis.facts import Facts
+from analysis.book import tables
+from analysis.records import files, published
+from analysis.records.files import DataError
+from analysis.records.measured import Ratio
+from analysis.verdicts import claims, printed
+from analysis.verdicts.facts import Facts
+from analysis.verdicts.printed import CONFIRMED, DIFFERS, Beside, agrees
 from kernels import Problem
 
 GPU = "nvidia-h200"
@@ -20,12 +22,12 @@ LATER = re.compile(r"(study )?\w+ is not measured|counts of \w+ are not recorded
 
 @pytest.fixture(scope="module")
 def facts() -> Facts:
-    return Facts(data.MEASURED / GPU)
+    return Facts(files.MEASURED / GPU)
 
 
 @pytest.fixture(scope="module")
 def everything(facts: Facts) -> list[Beside]:
-    return coverage.stand_all(facts)
+    return printed.stand_all(facts)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def test_every_number_has_a_value_or_a_reason(everything: list[Beside]) -> None:
 
 
 def test_a_reason_is_given_in_the_data_or_names_what_is_not_measured_yet(everything: list[Beside]) -> None:
-    given = {row for row, twin in coverage.load().items() if twin.reason}
+    given = {row for row, twin in printed.load().items() if twin.reason}
     for one in everything:
         assert not one.reason or one.row["id"] in given or LATER.fullmatch(one.reason), (one.row["id"], one.reason)
 
@@ -108,10 +110,10 @@ def test_only_on_its_own_card_is_a_time_set_in_relation(
     other = by_id["N301"]
     row = other.row
     monkeypatch.setitem(facts.identity, "name", f"NVIDIA {row['gpu']} Generation")
-    own = coverage.stand(row, None, facts)
-    assert "another card" in coverage._judged(other, {}) and "of the published" not in coverage._judged(other, {})
+    own = printed.stand(row, None, facts)
+    assert "another card" in printed._judged(other, {}) and "of the published" not in printed._judged(other, {})
     expected = f"{own.values[0].value / 1000 / row['value']:.2g} of the published"
-    assert expected in coverage._judged(own, {}) and not own.outcome
+    assert expected in printed._judged(own, {}) and not own.outcome
 
 
 @pytest.mark.parametrize(
@@ -131,25 +133,25 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, entry: dict, says: s
     path = tmp_path / "twins.yml"
     path.write_text(yaml.safe_dump({"twins": [entry], "reasons": []}))
     with pytest.raises(DataError, match=re.escape(says)):
-        coverage.load(path)
+        printed.load(path)
 
 
 def test_a_number_that_nothing_speaks_of_is_an_error(by_id: dict[str, Beside], facts: Facts) -> None:
     with pytest.raises(DataError, match="nothing says what stands beside N045"):
-        coverage.stand(by_id["N045"].row, None, facts)
+        printed.stand(by_id["N045"].row, None, facts)
 
 
 def test_a_study_that_is_not_measured_is_a_reason(by_id: dict[str, Beside], tmp_path: Path) -> None:
     folder = tmp_path / GPU
-    shutil.copytree(data.MEASURED / GPU, folder)
+    shutil.copytree(files.MEASURED / GPU, folder)
     runs = folder / "runs.csv"
     runs.write_text("".join(line for line in runs.read_text().splitlines(True) if ",log," not in line))
-    one = coverage.stand(by_id["N301"].row, None, Facts(folder))
+    one = printed.stand(by_id["N301"].row, None, Facts(folder))
     assert not one.values and one.reason == "study log is not measured"
 
 
 def test_the_page_shows_every_number_once_with_what_is_published(everything: list[Beside]) -> None:
-    shown = [coverage.table(everything, document) for document in published.DOCUMENTS] + [coverage.table(everything)]
+    shown = [printed.table(everything, document) for document in published.DOCUMENTS] + [printed.table(everything)]
     anchors = re.findall(r"<span id='(\w+)'>", "".join(table._repr_html_() for table in shown))
     assert sorted(anchors) == sorted(published.load()["id"])
     known = {claim.id for claim in claims.load()}
@@ -162,10 +164,10 @@ def test_the_page_shows_every_number_once_with_what_is_published(everything: lis
 
 
 def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -> None:
-    table = coverage.by_hand(everything)
+    table = printed.by_hand(everything)
     page = table._repr_html_()
     for stated in ("16,800,000", "4,160", "524,000", "7.3 MB", "0.47 FLOP/B", "512 KB", "49,664 B", "3,104"):
         assert f">{stated}</a>" in page
-    counts = coverage.counted(everything)
+    counts = printed.counted(everything)
     assert int(counts["beside"]) + int(counts["without"]) == int(counts["total"]) == len(published.load())
     assert all(row[2] != tables.NOTHING for row in table.rows)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import data
-from analysis.data import DATA, SCHEMAS, DataError, append_rows, read_json, read_table
+from analysis.records import files
+from analysis.records.files import DATA, SCHEMAS, DataError, append_rows, read_json, read_table
 
 HEADER = "run,study,node,started_at,finished_at,complete,seconds,driver,cuda,python,numba,numba_cuda,torch"
 HEADER += ",sm_mhz_max,power_limit_w,throttle,commit\n"
@@ -78,7 +78,7 @@ class FullDisk(io.FileIO):
 def test_a_full_disk_keeps_every_row_before(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = runs.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(data, "open", lambda path, mode, buffering: FullDisk(path, mode), raising=False)
+        patch.setattr(files, "open", lambda path, mode, buffering: FullDisk(path, mode), raising=False)
         with pytest.raises(DataError, match="No space left on device"):
             append_rows(runs, "runs", [ENTRY])
     assert runs.read_bytes() == before
@@ -104,4 +104,4 @@ def test_every_committed_table_loads(path: Path, table: str) -> None:
 
 
 def test_the_data_dictionary_is_todays() -> None:
-    assert (DATA / "README.md").read_text(encoding="utf-8") == data.dictionary()
+    assert (DATA / "README.md").read_text(encoding="utf-8") == files.dictionary()

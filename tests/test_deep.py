@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.studies import study
+from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
 from kernels.check import CORES, OWN, TWINS, Fault, faults, problems, supports
 from kernels.reference import TABLES_OF, trial

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis import evidence, figures, published, tables
-from analysis.data import MEASURED, DataError, append_rows, problem_columns
-from analysis.evidence import CEILINGS, Measured, Ratio, geometric_mean, today, verdict
+from analysis.book import figures, tables
+from analysis.records import measured, published
+from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
+from analysis.records.measured import CEILINGS, Measured, Ratio, geometric_mean, today, verdict
 from kernels import Problem
 
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
@@ -187,11 +188,11 @@ def test_another_gpu_leaves_the_committed_figures_alone() -> None:
     assert figures.folder(figures.DEFAULT_GPU) == figures.FOLDER
     assert figures.FOLDER not in figures.folder("another-gpu").parents
     assert (MEASURED / figures.DEFAULT_GPU).is_dir()
-    assert evidence.AGREE > evidence.TIE > 1
+    assert measured.AGREE > measured.TIE > 1
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "gpu_folder", lambda slug: folder)
+    monkeypatch.setattr(measured, "gpu_folder", lambda slug: folder)
     add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
     assert tables.repeatability(Measured.read(folder)).rows == []
     add_run(folder, "2", dict(zip(TWO, ([20.0], [10.0]), strict=True)))

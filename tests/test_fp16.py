@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from analysis.gpu import TILE, tile_product
+from analysis.measure.machine import TILE, tile_product
 from kernels import Problem, Unsupported, version
 from kernels.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import compile_ptx, resources

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from analysis import data, measure
-from analysis.studies import STUDIES, Study, study
+from analysis.measure import run as measure
+from analysis.measure.studies import STUDIES, Study, study
+from analysis.records import files
 from kernels import VERSIONS, Problem
 from kernels.runtime.identity import source_hash
 
@@ -108,7 +109,7 @@ def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> Non
     path = tmp_path / "checks.csv"
     path.write_text(path.read_text()[:-20])
     before = path.read_bytes()
-    with pytest.raises(data.DataError, match=r"checks.csv, line 3"):
+    with pytest.raises(files.DataError, match=r"checks.csv, line 3"):
         begin().unchecked()
     assert path.read_bytes() == before
 

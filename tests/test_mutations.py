@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.data import MUTATIONS, read_table
-from analysis.mutations import COUNT, EXPLAINED, Mutant, judge, mutants
+from analysis.measure.mutations import COUNT, EXPLAINED, Mutant, judge, mutants
+from analysis.records.files import MUTATIONS, read_table
 from kernels import VERSIONS
 from kernels.runtime.identity import source_hash
 

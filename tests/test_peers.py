@@ -10,7 +10,7 @@ import warnings
 import pytest
 import torch
 
-from analysis.studies import PUBLISHED, studies
+from analysis.measure.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, peers, peers_triton, triton_kernels, version
 from kernels.reference import trial
 from kernels.runtime import identity

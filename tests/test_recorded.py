@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from analysis import counts, resources
-from analysis.data import COUNTS, RESOURCES, problem_columns, read_table
+from analysis.measure import counts, resources
+from analysis.records.files import COUNTS, RESOURCES, problem_columns, read_table
 from kernels import VERSIONS, Problem
 from kernels.device import mark
 from kernels.runtime.identity import source_hash

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import sanitizers
-from analysis.data import MEASURED, read_records, read_table
-from analysis.sanitizer_logs import PLANTED, Log, Report, kernel_name, marker, read_log
-from analysis.sanitizers import MODES, TOOLS, Case, Evidence, SanitizeError, Session, undeclared, unseen
+from analysis.measure.sanitize import session as sanitizers
+from analysis.measure.sanitize.logs import PLANTED, Log, Report, kernel_name, marker, read_log
+from analysis.measure.sanitize.session import MODES, TOOLS, Case, Evidence, SanitizeError, Session, undeclared, unseen
+from analysis.records.files import MEASURED, read_records, read_table
 from kernels import VERSIONS, Problem
 from kernels.check import OWN
 from kernels.check import problems as odd_problems

@@ -12,11 +12,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import data, figures, profiles, targets, tune
-from analysis.data import DataError, append_rows, problem_columns
-from analysis.evidence import CEILINGS, Ratio, today
-from analysis.studies import STUDIES
-from analysis.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
+from analysis.book import figures, targets
+from analysis.book.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
+from analysis.measure import tune
+from analysis.measure.studies import STUDIES
+from analysis.models import profiles
+from analysis.records import files
+from analysis.records.files import DataError, append_rows, problem_columns
+from analysis.records.measured import CEILINGS, Ratio, today
 from kernels import Problem
 
 GPU = {
@@ -48,7 +51,7 @@ def record(folder: Path, study: str, times: dict[tuple[str, Problem], float], wr
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     path = tmp_path / "test-gpu"
     path.mkdir()
     (path / "gpu.json").write_text(json.dumps(GPU))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis import tune
-from analysis.data import read_table
-from analysis.timing import Timing
+from analysis.measure import tune
+from analysis.measure.timing import Timing
+from analysis.records.files import read_table
 from kernels import VERSIONS, Problem
 from kernels.log import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.reference import make_inputs, trial

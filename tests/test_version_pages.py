@@ -11,9 +11,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from analysis import build, claims, counters, data, facts, published, report, story, version_pages
-from analysis.data import DataError
-from analysis.evidence import Measured
+from analysis.book import build, notebook, story, version_pages
+from analysis.measure import counters
+from analysis.records import files, published
+from analysis.records.files import DataError
+from analysis.records.measured import Measured
+from analysis.verdicts import claims, facts
 from kernels import VERSIONS, Unsupported
 from kernels.version import Problem
 
@@ -35,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in written}
 
 
-def notebook(name: str) -> str:
+def code_of(name: str) -> str:
     cells = nbformat.read(build.NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
     return "\n".join(cell.source for cell in cells)
 
@@ -173,13 +176,13 @@ def shape(row: Row) -> tuple[str, ...]:
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a copy of what the pages are made from, in place of the original."""
     folder = tmp_path / GPU
-    shutil.copytree(data.MEASURED / GPU, folder)
+    shutil.copytree(files.MEASURED / GPU, folder)
     for name in ("COUNTS", "RESOURCES"):
-        source = getattr(data, name)
+        source = getattr(files, name)
         if source.exists():
             shutil.copy(source, tmp_path)
         monkeypatch.setattr(version_pages, name, tmp_path / source.name)
-    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     for path in (*tmp_path.glob("*.csv"), *folder.glob("*.csv")):
         path.chmod(0o644)
     return tmp_path
@@ -255,17 +258,17 @@ def test_what_is_shown_of_counts_and_counters_is_counted_and_read() -> None:
 
 def test_counts_and_counters_are_summed_over_the_launches(copied: Path) -> None:
     """Written here, so that it holds whatever has been counted."""
-    problem = data.problem_columns(Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128))
+    problem = files.problem_columns(Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128))
     row = {"version": "rope_v7", **problem, "kernel": "attention", "source_hash": "0", "run": "r", "study": "log"}
     event = {**row, "target": "sm_90", "counter": "event.rotation"}
-    columns = [column.name for column in data.SCHEMAS["counts"]]
+    columns = [column.name for column in files.SCHEMAS["counts"]]
     counted = [{**event, "launch": launch, "value": value} for launch, value in enumerate((1234, 100000))]
-    data.write_table(copied / "counts.csv", "counts", [{name: one[name] for name in columns} for one in counted])
+    files.write_table(copied / "counts.csv", "counts", [{name: one[name] for name in columns} for one in counted])
     active, moved = "sm__warps_active.avg.pct_of_peak_sustained_active", "dram__bytes_read.sum, cold"
     read = [(0, moved, 1e6), (1, moved, 2.5e6), (0, active, 11.0), (1, active, 47.5)]
-    columns = [column.name for column in data.SCHEMAS["counters"]]
+    columns = [column.name for column in files.SCHEMAS["counters"]]
     profiled = [{**row, "launch": launch, "metric": metric, "value": value} for launch, metric, value in read]
-    data.write_table(
+    files.write_table(
         copied / GPU / "counters.csv", "counters", [{name: one.get(name) for name in columns} for one in profiled]
     )
     text = version_pages.page(version_pages.Records(GPU, LOG), VERSIONS["rope_v7"])
@@ -284,7 +287,7 @@ CHAPTERS = {"attention": "baseline", "sinusoidal": "sinusoidal", "rope": "rope",
 def test_every_table_of_the_documents_stands_in_a_chapter() -> None:
     called: list[tuple[str, str]] = []
     for name in CHAPTERS.values():
-        for document, places in re.findall(r"story\.printed\(measured, (\w+), ([^)]*)\)", notebook(name)):
+        for document, places in re.findall(r"story\.printed\(measured, (\w+), ([^)]*)\)", code_of(name)):
             called += [(getattr(story, document), place) for place in re.findall(r'(?<!over=)"([^"]+)"', places)]
     frame = published.load()
     frame = frame[frame["source_document"].isin(published.DOCUMENTS) & frame["quantity"].isin(story.SHOWN)]
@@ -300,7 +303,7 @@ def test_every_table_of_the_documents_stands_in_a_chapter() -> None:
 
 @pytest.mark.parametrize("family", CHAPTERS)
 def test_every_version_of_the_log_is_told_in_its_chapter(family: str) -> None:
-    text = notebook(CHAPTERS[family])
+    text = code_of(CHAPTERS[family])
     told = [v for v in VERSIONS.values() if v.family == family and not v.ablation and v.source.startswith(DOCUMENTS)]
     assert told and [version.id for version in told if f'"{version.id}"' not in text] == []
 
@@ -344,4 +347,4 @@ def test_what_a_chapter_asks_for_and_is_not_there_fails(records: version_pages.R
     with pytest.raises(DataError, match="there is no version 'rope_v0'"):
         story.step(measured, "rope_v0")
     with pytest.raises(DataError, match="'rope_v4' has no lines from 'nobody wrote this'"):
-        report.lines("rope_v4", "nobody wrote this", "key")
+        notebook.lines("rope_v4", "nobody wrote this", "key")

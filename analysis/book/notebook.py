@@ -1,0 +1,284 @@
+"""What a notebook calls: load the evidence, say, show, and the sources of a version."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from typing import Any
+
+from IPython.display import HTML, Markdown, display
+
+from kernels import VERSIONS, version
+from kernels.check import problems, supports
+from kernels.version import Launch, Plan, Problem, Version
+
+from ..measure.studies import STUDIES, studies
+from ..models import cost_model
+from ..records import published
+from ..records.files import DataError, gpu_folder, read_table
+from ..records.measured import Measured, baseline_of
+from . import figures
+from .figures import Plot, beside, effect, span
+from .tables import VERDICT_STYLE, Table, fastest, summary
+
+SOURCES = ("recorded", "live")
+
+
+def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
+    """The evidence of a GPU and study: as recorded, or measured now on the GPU at hand.
+
+    Raises:
+        DataError: there is none, or it is damaged; or `source` is neither "recorded" nor "live".
+        RuntimeError: `source` is "live" and there is no GPU.
+    """
+    if source not in SOURCES:
+        raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
+    if source == "live":
+        from ..measure.run import measure_studies
+
+        gpu = measure_studies(studies(study))
+    return Measured.load(gpu, study)
+
+
+def say(text: str, **values: Any) -> None:
+    """Show Markdown with its numbers filled in: `say("{gain}×", gain=...)`."""
+    display(Markdown(text.format(**values)))
+
+
+def show(what: Plot | Table, evidence: Measured) -> None:
+    """Save and show a figure, or show a table."""
+    if isinstance(what, Table):
+        display(HTML(what._repr_html_()))
+        return
+    where = figures.folder(evidence.slug)
+    figures.save(what, where)
+    display(HTML(figures.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
+
+
+# ---------------------------------------------------------------- numbers for prose
+
+
+def _speedups(evidence: Measured, name: str, timer: str, partial: bool | None, over: str = "") -> list[float]:
+    base = over or baseline_of(name)
+    problems = evidence.problems(VERSIONS[name].family, partial)
+    found = [evidence.ratio(base, name, problem, timer) for problem in problems]
+    return [ratio.value for ratio in found if ratio]
+
+
+def measured_speedup(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
+    found = _speedups(evidence, name, timer, partial, over)
+    return f"{span(found)}×" if found else "no number"
+
+
+def compared(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """How a version compares with its baseline, or with another: `"ties"`, `"is 1.12–1.56× as fast"`."""
+    return effect(_speedups(evidence, name, timer, partial, over))
+
+
+def against(
+    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
+) -> str:
+    """`compared` up to the name of the other: `"ties with"`, `"is 1.12–1.56× as fast as"`."""
+    return beside(_speedups(evidence, name, timer, partial, over))
+
+
+def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:
+    """The range of the speedups that the documents state for a version over a baseline (its own by default)."""
+    base = baseline or baseline_of(name)
+    problems = evidence.problems(VERSIONS[name].family)
+    found = [published.speedup(name, base, problem) for problem in problems]
+    return f"{span([claim.value for claim in found if claim])}×" if any(found) else "no number"
+
+
+def nan_share(evidence: Measured, name: str) -> str:
+    """The range of the shares of NaN over the head dims, in percent."""
+    found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
+    shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
+    return f"{span(shares, 1)} %" if shares else "no number"
+
+
+def rightness(evidence: Measured, name: str) -> str:
+    """At which head dims a version is wrong, with its own reason, and where the check found what nobody declared."""
+    found: dict[str, list[str]] = {}
+    for problem in evidence.problems(VERSIONS[name].family):
+        check = evidence.check(name, problem)
+        if check and check.status in ("wrong", "error"):
+            reason = check.reason if check.status == "wrong" else "a check whose outcome nobody declared"
+            found.setdefault(reason, []).append(str(problem.hdim))
+    if not found:
+        return "right at every head dim that it takes"
+    return "wrong at head dim " + " and at ".join(
+        f"{', '.join(dict.fromkeys(dims))} ({reason})" for reason, dims in found.items()
+    )
+
+
+def refusal(evidence: Measured, name: str, hdim: int) -> str:
+    """Why a version cannot run at a head dim. Raises: DataError where it can."""
+    check = evidence.check(name, evidence.shapes(name)[hdim])
+    if check is None or check.status != "infeasible":
+        raise DataError(f"{name!r} is not infeasible at head dim {hdim}")
+    return f"`{name}`: {check.reason}"
+
+
+def time_at(evidence: Measured, name: str, hdim: int) -> str:
+    """The device time of a version at a head dim: `"12.3 µs"`."""
+    taken = evidence.time(name, evidence.shapes(name)[hdim])
+    return f"{taken.us:,.1f} µs" if taken else "no number"
+
+
+def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
+    """The device time of the fastest right peer on the half-precision problem of a head dim."""
+    (problem,) = (p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal)
+    name = fastest(evidence, evidence.versions("fp16", peers=True), problem)
+    taken = evidence.time(name, problem) if name else None
+    return f"{taken.us:,.1f} µs" if taken else "no number"
+
+
+def best(evidence: Measured, family: str) -> str:
+    """The fastest own version with a right result at each head dim."""
+    versions = evidence.versions(family)
+    problems = evidence.problems(family, partial=True if family == "rope" else None)
+    found = {problem: fastest(evidence, versions, problem) for problem in problems}
+    return ", ".join(f"`{name}` at {problem.hdim}" for problem, name in found.items() if name)
+
+
+def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
+    """The TFLOP/s printed for a version at a head dim, and what the printed time and the shape give."""
+    (problem,) = (p for p in evidence.problems(VERSIONS[name].family) if p.hdim == hdim)
+    said, took = published.published(name, problem, "tflops"), published.published(name, problem)
+    if said is None or took is None:
+        raise DataError(f"no rate is printed for {name!r} at head dim {hdim}")
+    return {"printed": f"{said.value:.2f}", "derived": f"{problem.flops / took.value / 1e9:.2f}"}
+
+
+def verdict_counts(evidence: Measured) -> dict[str, str]:
+    """How many claims there are, and how many of each verdict: `"4 hold, ..."`."""
+    rows = read_table(gpu_folder(evidence.slug) / "verdicts.csv", "verdicts").drop_duplicates("claim_id")
+    found = rows["verdict"].value_counts()
+    words = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
+    parts = [f"{found.get(name, 0)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
+    return {"total": str(len(rows)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
+
+
+def findings(evidence: Measured) -> str:
+    """What was found, in Markdown: the front page and the README say the same."""
+    return f"""- **RoPE.** Against separate kernels, on the device, full fusion {compared(evidence, "rope_v1c")} and the
+  hybrid {compared(evidence, "rope_v7", partial=True)}. With launches and host syncs timed, as the authors timed it,
+  the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published
+  {published_speedup(evidence, "rope_v7")}.
+- **Sinusoidal.** Full fusion {against(evidence, "sinusoidal_v5")} the write-up's separate kernels, which load one
+  float at a time (published: {published_speedup(evidence, "sinusoidal_v5")}), and
+  {against(evidence, "sinusoidal_v5", over="sinusoidal_separate_float4")} separate kernels that load four. The
+  hybrid {against(evidence, "sinusoidal_hybrid_v1")} those; how its loads are scheduled decides that, see the page
+  on method.
+- **Attention.** The online kernel {against(evidence, "attention_online")} the baseline, and
+  {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
+  {compared(evidence, "attention_online_fixed")}.
+{beyond(evidence.slug)}"""
+
+
+def beyond(slug: str) -> str:
+    """What V8 and the map found, in Markdown; where they are not measured, what would measure them."""
+    try:
+        v8, judged = Measured.load(slug, "beyond"), cost_model.load(slug)
+    except DataError:
+        return "- **Beyond the documents.** Not measured on this GPU: `make measure STUDY=beyond,map`."
+    largest = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
+    taken, said = v8.time("rope_v8", largest), cost_model.words(judged)
+    peers = [found for name in v8.versions("rope", peers=True) if (found := v8.ratio(name, "rope_v8", largest))]
+    over_hybrid = v8.ratio("rope_v7", "rope_v8", largest)
+    if not (taken and peers and over_hybrid):
+        return "- **Beyond the documents.** `rope_v8` has no right result on this GPU: see the chapter on it."
+    over_peer = min(peer.value for peer in peers)
+    return f"""- **Beyond the documents.** RoPE can be fused fully without rotating K for every query: `rope_v8`, one
+  launch of thread-block clusters that share the head dim, takes {taken.us:.1f} µs at head dim {largest.hdim}, where
+  the log's hybrid takes {over_hybrid.value:.1f} and the fastest of PyTorch's ways {over_peer:.1f} times as long. On
+  that core fusing is fastest or ties on {said["fused_one_tile"]} problems with up to {cost_model.CORE_KEYS} keys,
+  and on {said["fused_more"]} with more: `python -m analysis advise` says what to do with yours."""
+
+
+def readme(text: str, evidence: Measured) -> str:
+    """`text` of the README with what was found between its two marks. Raises: DataError without the marks."""
+    start, end = "<!-- found -->", "<!-- /found -->"
+    if start not in text or end not in text:
+        raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
+    table = summary(evidence)
+    rows = [table.header, ["---"] * len(table.header), *table.rows]
+    plain = [[re.sub("<[^>]+>", "", cell.replace("<br>", " ")) for cell in row] for row in rows]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
+    shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
+    first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
+    parts = [start, findings(evidence), first, lines, re.sub("<[^>]+>", "", table.caption), *others, end]
+    return text[: text.index(start)] + "\n\n".join(parts) + text[text.index(end) + len(end) :]
+
+
+def stale_words(evidence: Measured) -> str:
+    names = evidence.stale_versions()
+    if not names:
+        return "Every row belongs to the code as it stands."
+    return f"**Stale**: the code of {', '.join(f'`{name}`' for name in names)} has changed since it was measured."
+
+
+# ---------------------------------------------------------------- sources
+
+
+def example(of: Version) -> Plan:
+    """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
+    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
+    return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
+
+
+def _call(plan: Plan) -> str:
+    lines = [f"# one call, at {plan.problem}"]
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            buffers = ", ".join(arg for arg in step.args if isinstance(arg, str))
+            size = f"grid {step.grid} block {step.block} shared {step.shared_bytes} B"
+            built = " fast-math" if step.kernel.fast_math else ""
+            lines.append(f"launch {step.kernel.name}({buffers})  {size}{built}")
+        else:
+            lines.append("sync")
+    return "\n".join(lines)
+
+
+def kernel_text(name: str) -> str:
+    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file."""
+    if version(name).is_peer:
+        return inspect.getsource(sys.modules[version(name).module])
+    plan = example(version(name))
+    functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
+    sources = (textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions)
+    return "\n\n".join([*sources, _call(plan)]) + "\n"
+
+
+def diff_text(name: str) -> str:
+    """What a version changes in its parent, as a unified diff. Raises: DataError when it has none."""
+    parent = version(name).parent
+    if parent is None:
+        raise DataError(f"{name!r} has no parent to compare with")
+    lines = difflib.unified_diff(
+        kernel_text(parent).splitlines(keepends=True), kernel_text(name).splitlines(keepends=True), parent, name, n=2
+    )
+    return "".join(lines)
+
+
+def lines(name: str, first: str, last: str) -> None:
+    """Show the lines of a version's kernels from the one that begins with `first` to the next that begins with `last`.
+
+    Raises: DataError when there are no such lines.
+    """
+    text = kernel_text(name).splitlines()
+    begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
+    ends = [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
+    if not ends:
+        raise DataError(f"{name!r} has no lines from {first!r} to {last!r}")
+    shown = textwrap.dedent("\n".join(text[begins[0] : ends[0] + 1]))
+    display(Markdown(f"```python\n{shown}\n```"))

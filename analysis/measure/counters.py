@@ -1,0 +1,364 @@
+"""Hardware counters of every kernel at the published shapes, by Nsight Compute: `python -m analysis counters`.
+
+Only what is missing or was recorded of other code is profiled, and written after every few dozen problems; `--all`
+profiles anew. The profiler runs this module again as the program to be profiled: it launches every plan once to warm
+up and once profiled, so that the n-th profiled kernel is the n-th launch of what it says it launched. Clocks are left
+as they are. Caches are left warm, as device_warm finds them. More counters than fit in one pass make the profiler
+replay a kernel, for which it saves and restores memory and so cools the caches: what depends on them, the bytes of DRAM
+above all, is in the group `ONCE`, whose few counters need no replay. `COLD` is read behind a flush: the bytes that a
+call must move when nothing is cached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.check import supports
+from kernels.reference import make_inputs
+from kernels.runtime.compile import CompileError
+from kernels.runtime.gpu import GpuError, Program, device_target
+
+from ..records.files import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
+from ..records.measured import today
+from .machine import identity, now
+from .run import compile_all
+from .studies import PUBLISHED, STUDIES, studies
+
+STALLS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "imc_miss", "lg_throttle", "long_scoreboard",
+    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+    "short_scoreboard", "sleeping", "tex_throttle", "wait",
+)  # fmt: skip
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+ONCE = (
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "lts__t_sectors_srcunit_tex.sum",
+    "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active",
+)
+REPLAYED = (
+    "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "l1tex__t_bytes.sum",
+    "l1tex__t_sector_hit_rate.pct",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "smsp__inst_executed_op_shared_ld.sum",
+    "smsp__inst_executed_op_shared_st.sum",
+    "smsp__inst_executed_op_shared_atom.sum",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_conversion_pred_on.sum",
+    "smsp__thread_inst_executed_pipe_xu_pred_on.sum",
+    "smsp__inst_executed.sum",
+    "sm__inst_executed_pipe_tensor.sum",
+    "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    *(STALL.format(reason) for reason in STALLS),
+)
+COLD = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+
+
+class Group(NamedTuple):
+    """Metrics that are collected together: what ncu flushes before a pass, and what their names get behind them."""
+
+    about: str
+    metrics: tuple[str, ...]
+    flushed: str = "none"
+    mark: str = ""
+
+
+GROUPS = (
+    Group("in one pass, caches warm", ONCE),
+    Group("in replays, caches warm", REPLAYED),
+    Group("caches flushed", COLD, flushed="all", mark=", cold"),
+)
+METRICS = tuple(metric + group.mark for group in GROUPS for metric in group.metrics)
+
+CHUNK = 96  # problems that are profiled, and recorded, at a time
+HOPELESS = 3  # so many versions fail before anything was profiled: it is not their fault
+UNKNOWN_METRIC = re.compile(r"Failed to find metric (\S+)")
+FORBIDDEN = "ERR_NVGPUCTRPERM"
+
+
+class Task(NamedTuple):
+    """What is profiled at once: all launches of a version on a problem."""
+
+    study: str
+    version: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"{self.version} on {self.problem}"
+
+
+class Spoiled(Exception):
+    """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
+
+
+# ---------------------------------------------------------------- what is to be done
+
+
+def tasks(study: str, versions: str = "") -> list[Task]:
+    """Everything own in some studies, each version and problem once; `versions` names some, separated by commas.
+
+    Raises: ValueError for a name that there is not.
+    """
+    keep = versions.split(",") if versions else list(VERSIONS)
+    unknown = set(keep) - set(VERSIONS)
+    if unknown:
+        raise ValueError(f"no version is called {min(unknown)!r}")
+    found: dict[tuple[str, Problem], Task] = {}
+    for each in studies(study):
+        for version, problem in each.pairs():
+            if not version.is_peer and version.id in keep and supports(version, problem):
+                found.setdefault((version.id, problem), Task(each.name, version.id, problem))
+    return list(found.values())
+
+
+def _key(row: dict[str, Any]) -> tuple[str, Problem]:
+    return row["version"], problem_of(row)
+
+
+def missing(wanted: Iterable[Task], rows: Iterable[dict[str, Any]]) -> list[Task]:
+    """The tasks that no row of today's code answers."""
+    done = {_key(row) for row in rows if row["source_hash"] == today(row["version"])}
+    return [task for task in wanted if (task.version, task.problem) not in done]
+
+
+def merge(rows: Iterable[dict[str, Any]], fresh: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the fresh ones in place of those of the same version and problem, in the order of the log.
+
+    Rows of versions or metrics that are no more are left out.
+    """
+    new = {_key(row) for row in fresh}
+    kept = [*(row for row in rows if _key(row) not in new), *fresh]
+    place = {name: number for number, name in enumerate((*VERSIONS, *METRICS))}
+    kept = [row for row in kept if row["version"] in place and row["metric"] in place]
+    return sorted(kept, key=lambda row: (place[row["version"]], problem_of(row), row["launch"], place[row["metric"]]))
+
+
+# ---------------------------------------------------------------- the profiled program
+
+
+def launch_all(folder: Path) -> None:
+    """What runs under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
+
+    Writes outcomes.json: for each task the names of the kernels that it launched (none where this GPU cannot run it),
+    or why it failed. It ends early when the device answers no more.
+    """
+    outcomes: list[list[str] | str] = []
+    for version, columns in json.loads((folder / "tasks.json").read_text()):
+        problem = Problem(**columns)
+        try:
+            plan = VERSIONS[version](problem)
+            program = Program(plan, make_inputs(problem, "uniform"))
+            program.launch()
+            torch.cuda.synchronize()
+            torch.cuda.profiler.start()
+            program.launch()
+            torch.cuda.synchronize()
+            torch.cuda.profiler.stop()
+            outcomes.append([launch.kernel.name for launch in plan.launches])
+        except (Unsupported, CompileError):
+            outcomes.append([])
+        except RuntimeError as error:  # of the driver (GpuError) or of torch
+            outcomes.append(str(error))
+            if not _answers():
+                break
+    (folder / "outcomes.json").write_text(json.dumps(outcomes))
+
+
+def _answers() -> bool:
+    """Whether the device still does, with no profiling left on."""
+    try:
+        torch.cuda.profiler.stop()
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- the profiler
+
+
+def profiler() -> str:
+    """Path of ncu. Raises: DataError when there is none."""
+    home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ncu"
+    found = shutil.which("ncu") or (str(home) if home.exists() else None)
+    if not found:
+        raise DataError(f"Nsight Compute (ncu) is neither on PATH nor at {home}")
+    return found
+
+
+def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], dict[Task, str]]:
+    """A row a task, launch and metric of a group, and why tasks failed.
+
+    A metric that this GPU does not have is left out.
+
+    Raises:
+        Spoiled: a task ended the program, or the profiler saw other kernels than were launched.
+        DataError: there is no profiler, or it may not read counters.
+    """
+    metrics = list(group.metrics)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        log, outcomes = folder / "log.csv", folder / "outcomes.json"
+        problems = [(task.version, problem_columns(task.problem)) for task in todo]
+        (folder / "tasks.json").write_text(json.dumps(problems))
+        while True:
+            command = [
+                profiler(), "--profile-from-start", "off", "--clock-control", "none", "--cache-control", group.flushed,
+                "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(metrics),
+                "--log-file", str(log), sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
+            ]  # fmt: skip
+            done = subprocess.run(command, capture_output=True, text=True)
+            listing = log.read_text() if log.exists() else ""
+            said = done.stdout + done.stderr + listing
+            unknown = set(UNKNOWN_METRIC.findall(said)) & set(metrics)
+            if not unknown:
+                break
+            metrics = [metric for metric in metrics if metric not in unknown]
+        if FORBIDDEN in said:
+            raise DataError(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
+        found = json.loads(outcomes.read_text()) if outcomes.exists() else []
+    failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
+    if len(found) < len(todo):
+        raise Spoiled("; ".join(failed.values()) or f"ncu ended with {done.returncode}: {said[-500:].strip()}")
+    launched = [
+        (task, launch, kernel)
+        for task, outcome in zip(todo, found)
+        if task not in failed
+        for launch, kernel in enumerate(outcome)
+    ]
+    rows = tidy(parse(listing), launched, metrics, group.mark) if launched else []
+    print(
+        f"[counters] {len(todo)} problems, {len(launched)} kernels, {group.about}: {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
+    return rows, failed
+
+
+def parse(text: str) -> list[dict[str, str]]:
+    """Rows of ncu's raw CSV page; the first behind the header holds the units.
+
+    Raises: Spoiled when there is no table.
+    """
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    if len(lines) < 2:
+        raise Spoiled(f"ncu printed no table: {text[-500:].strip()}")
+    return list(csv.DictReader(lines))
+
+
+def tidy(
+    profiled: Sequence[dict[str, str]], launched: Sequence[tuple[Task, int, str]], metrics: Sequence[str], mark: str
+) -> list[dict[str, Any]]:
+    """A row a launch (task, which of its launches, kernel) and metric, whose name gets `mark` behind it.
+
+    Raises: Spoiled when the profiler saw other kernels than were launched.
+    """
+    units, *kernels = profiled
+    seen = [row["Kernel Name"] for row in kernels]
+    if len(seen) != len(launched) or any(kernel not in name for (_, _, kernel), name in zip(launched, seen)):
+        raise Spoiled(f"ncu saw {len(seen)} kernels where {len(launched)} were launched, or in another order")
+    rows = []
+    for (task, launch, kernel), row in zip(launched, kernels):
+        columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
+        for metric in metrics:
+            try:
+                value = float(row.get(metric, "").replace(",", ""))
+            except ValueError:  # n/a: this kernel has no such value
+                continue
+            measured = {"metric": metric + mark, "value": value, "unit": units.get(metric, "")}
+            hashed = {"source_hash": today(task.version)}
+            rows.append({**columns, "launch": launch, "kernel": kernel, **measured, **hashed})
+    return rows
+
+
+def measure(todo: Sequence[Task], rows: list[dict[str, Any]], failed: dict[Task, str]) -> None:
+    """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
+
+    Where one spoils the others', each half is profiled alone, down to the one.
+
+    Raises: DataError when nothing at all can be profiled.
+    """
+    try:
+        found: list[dict[str, Any]] = []
+        why: dict[Task, str] = {}
+        for group in GROUPS:
+            fresh, wrong = profile(todo, group)
+            found, why = found + fresh, why | wrong
+        lost = {(task.version, task.problem) for task in why}
+        rows += [row for row in found if _key(row) not in lost]
+        failed |= why
+    except Spoiled as error:
+        if len(todo) > 1:
+            middle = len(todo) // 2
+            measure(todo[:middle], rows, failed)
+            measure(todo[middle:], rows, failed)
+            return
+        failed[todo[0]] = str(error)
+    if not rows and len({task.version for task in failed}) >= HOPELESS:
+        task, reason = failed.popitem()
+        raise DataError(f"nothing can be profiled; {task}: {reason}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
+    parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
+    parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
+    parser.add_argument("--all", action="store_true", help="profile anew also what was recorded of today's code")
+    parser.add_argument("--profiled", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.profiled:
+        launch_all(options.profiled)
+        return 0
+    fresh: list[dict[str, Any]] = []
+    failed: dict[Task, str] = {}
+    try:
+        run, slug = now().replace("-", "").replace(":", ""), identity()["slug"]
+        path = MEASURED / slug / "counters.csv"
+        kept = read_records(path, "counters")
+        wanted = tasks(options.study, options.versions)
+        todo = wanted if options.all else missing(wanted, kept)
+        print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
+        if todo:
+            profiler()  # without one there is nothing to compile for
+            compile_all(((task.version, task.problem) for task in todo), device_target())
+        for start in range(0, len(todo), CHUNK):
+            measure(todo[start : start + CHUNK], fresh, failed)
+            write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))
+    except (DataError, GpuError, ValueError) as error:
+        print(f"counters: {error}", file=sys.stderr)
+        return 1
+    for task, reason in failed.items():
+        print(f"counters: {task}: {reason}", file=sys.stderr)
+    print(f"[counters] {len(fresh)} new rows in {path}")
+    return 1 if failed else 0

@@ -1,0 +1,77 @@
+"""What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
+
+Needs no GPU. A kernel has no row for a target that lacks its instructions. Rows of versions whose code has not changed
+are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from tqdm import tqdm
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, resources
+
+from ..records.files import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
+from ..records.measured import today
+from .studies import PUBLISHED, STUDIES, own_pairs
+
+WORKERS = 2
+
+
+def report(name: str, problem: Problem) -> list[dict[str, Any]]:
+    """One row per launch and target of version `name` on `problem`; none where it is unsupported."""
+    try:
+        launches = VERSIONS[name](problem).launches
+    except Unsupported:
+        return []
+    rows = []
+    for index, launch in enumerate(launches):
+        for target in TARGETS:
+            try:
+                used = resources(launch.kernel, target)
+            except CompileError:
+                continue
+            rows.append(
+                {
+                    "version": name,
+                    **problem_columns(problem),
+                    "launch": index,
+                    "kernel": launch.kernel.name,
+                    "target": target,
+                    "registers": used.registers,
+                    "spill_bytes": used.spill_bytes,
+                    "stack_bytes": used.stack_bytes,
+                    "shared_bytes": launch.shared_bytes + used.static_shared_bytes,
+                    "blocks_per_sm": blocks_per_sm(launch, target),
+                    "source_hash": today(name),
+                }
+            )
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis resources", description=__doc__.splitlines()[0])
+    parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
+    options = parser.parse_args(arguments)
+    try:
+        pairs = own_pairs(options.study)
+        kept = read_records(RESOURCES, "resources")
+    except (DataError, ValueError) as error:
+        print(f"resources: {error}", file=sys.stderr)
+        return 1
+    groups: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
+    for row in kept:
+        if row["source_hash"] == today(row["version"]):
+            groups.setdefault((row["version"], problem_of(row)), []).append(row)
+    todo = [pair for pair in pairs if pair not in groups]
+    with ProcessPoolExecutor(WORKERS) as pool:
+        rows = tqdm(pool.map(report, *zip(*todo, strict=True)), total=len(todo), desc="assemble") if todo else ()
+        groups.update(zip(todo, rows, strict=True))
+    write_table(RESOURCES, "resources", (row for pair in pairs for row in groups[pair]))
+    print(f"[resources] {sum(len(groups[pair]) for pair in pairs)} rows in {RESOURCES}")
+    return 0

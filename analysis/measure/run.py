@@ -1,0 +1,495 @@
+"""Measure studies on the GPU at hand: check every version once, then time it in several processes.
+
+    python -m analysis measure                  all studies
+    python -m analysis measure --study log
+
+The studies of one call are timed together, in the same processes. Each finished row is on disk at once. An interrupted
+run goes on where it stopped; a complete one stays as it is: `--new-run`, a new version or one whose code has changed
+begin another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.reference import INPUTS, make_inputs, trial
+from kernels.runtime.compile import CompileError, assembled, compile_ptx
+from kernels.runtime.gpu import GpuError, Program, device_target
+from kernels.runtime.identity import source_hash
+
+from ..records.files import (
+    MEASURED,
+    SCHEMAS,
+    STATUSES,
+    DataError,
+    append_rows,
+    problem_columns,
+    problem_of,
+    read_records,
+    read_table,
+    write_json,
+    write_table,
+)
+from .machine import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
+from .studies import STUDIES, Study, studies
+from .timing import measure
+
+PROCESSES = 5
+MAX_COMPILERS = 16
+TIMED_INPUTS = "uniform"
+TIMED_STATUSES = ("ok", "wrong")
+
+Pair = tuple[str, Problem]
+Task = tuple[str, Pair]  # a study and what it measures
+Row = dict[str, Any]
+
+
+class MeasureError(RuntimeError):
+    """Measuring could not start or go on; what was measured before is on disk."""
+
+
+EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
+
+
+# ---------------------------------------------------------------- work of one process, on the GPU
+
+
+def _row(study_name: str, pair: Pair, **values: Any) -> Row:
+    name, problem = pair
+    return {
+        "study": study_name,
+        "version": name,
+        **problem_columns(problem),
+        "source_hash": source_hash(VERSIONS[name]),
+        "measured_at": now(),
+        **values,
+    }
+
+
+def _outcome(check: Row) -> Row:
+    """The columns that a timing row takes over from the check that decides."""
+    return {column: check[column] for column in ("status", "reason", "max_abs_err")}
+
+
+def _check(pair: Pair, kind: str) -> dict[str, Any]:
+    """Columns of a check: run the version once on inputs of that kind and compare with float64."""
+    name, problem = pair
+    try:
+        plan = VERSIONS[name](problem)
+        case = trial(problem, kind, "cuda")
+        verdict = case.judge(Program(plan, case.inputs).output())
+    except Unsupported as refusal:
+        return {"status": "infeasible" if "shared memory" in str(refusal) else "unsupported", "reason": str(refusal)}
+    except (CompileError, GpuError) as error:
+        return {"status": "error", "reason": str(error).splitlines()[0]}
+    except RuntimeError as error:
+        if not VERSIONS[name].is_peer:
+            raise
+        torch.cuda.synchronize()
+        return {"status": "unsupported", "reason": str(error).splitlines()[0]}
+    status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
+    races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
+    if status == "wrong" and plan.expected == "ok" and races:
+        reason = f"a race shows: {'; '.join(races)}"
+    elif status != plan.expected and not plan.unspecified:
+        status = "error"
+        reason = (
+            f"declared {plan.expected}, found {verdict.status}: max_abs_err {verdict.max_abs_err:.3g}, "
+            f"allowed {verdict.allowed_abs_err:.3g}, NaN share {verdict.nan_share:.3g}"
+        )
+    return {
+        "status": status,
+        "reason": reason,
+        "max_abs_err": verdict.max_abs_err,
+        "allowed_abs_err": verdict.allowed_abs_err,
+        "nan_share": verdict.nan_share,
+    }
+
+
+def _check_all(tasks: list[Task], send: Connection) -> None:
+    studies: dict[Pair, list[str]] = {}
+    for name, pair in tasks:
+        studies.setdefault(pair, []).append(name)
+    for pair in sorted(studies, key=lambda pair: dataclasses.astuple(pair[1])):  # one truth after the other
+        for kind in INPUTS:
+            found = _check(pair, kind)
+            for name in studies[pair]:
+                send.send(("checks", _row(name, pair, inputs=kind, **found)))
+    warm_up()
+    send.send(("gpu", {**identity(), "ceilings": ceilings()}))
+
+
+@functools.cache
+def _inputs(plain: Problem) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(x).cuda() for name, x in make_inputs(plain, TIMED_INPUTS).items()}
+
+
+def _timed_inputs(problem: Problem) -> dict[str, torch.Tensor]:
+    """The inputs that a problem is timed on; those of one shape are the same in every family."""
+    shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
+    return _inputs(Problem("attention", **{name: getattr(problem, name) for name in shape}))
+
+
+def _time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection) -> None:
+    """Time the tasks in an order of this process's own."""
+    random.Random(process).shuffle(tasks)
+    warm_up()
+    for (study_name, pair), timer, check in tasks:
+        name, problem = pair
+        timing = measure(VERSIONS[name](problem), _timed_inputs(problem), timer, VERSIONS[name].iterations)
+        outcome = _outcome(check)
+        row = _row(study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **outcome, **vars(timing))
+        send.send(("timings", row))
+    send.send(("throttle", throttle()))
+
+
+def _serve(pipe: Connection) -> None:
+    """Body of a measuring process: wait for the work, do it, send rows."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end, nothing left behind
+    try:
+        work, arguments = pipe.recv()
+        work(*arguments, pipe)
+        pipe.send(("done", None))
+    except EOFError:
+        pass  # the parent had no work for this process
+    except EXPECTED_FAILURES as error:
+        pipe.send(("failed", str(error)))
+    except Exception as error:
+        pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))
+
+
+@contextlib.contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches every process of the terminal; only the parent decides, and ends its children."""
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which children inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Worker:
+    """A fresh process that has loaded its modules and touches the GPU only once it is given work."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with _children_ignore_interrupts():
+            self.process.start()
+        theirs.close()
+
+    def do(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
+        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies."""
+        self.pipe.send((work, arguments))
+        while True:
+            try:
+                kind, content = self.pipe.recv()
+            except EOFError:
+                self.process.join()
+                raise MeasureError(f"a measuring process died with exit code {self.process.exitcode}") from None
+            if kind == "failed":
+                raise MeasureError(content)
+            if kind == "done":
+                self.process.join()
+                return
+            yield kind, content
+
+    def close(self) -> None:
+        self.pipe.close()
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(timeout=5)
+            self.process.kill()
+        self.process.join()
+
+
+def _identify(send: Connection) -> None:
+    send.send(("identity", {**identity(), "target": device_target(), **environment()}))
+
+
+# ---------------------------------------------------------------- compiling ahead
+
+
+def _compile(pair: Pair, target: str) -> None:
+    name, problem = pair
+    # What cannot be planned or compiled is said by the check, in its row.
+    with contextlib.suppress(Unsupported, CompileError):
+        for launch in VERSIONS[name](problem).launches:
+            assembled(compile_ptx(launch.kernel, target), target)
+
+
+def compile_all(pairs: Iterable[Pair], target: str) -> None:
+    """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
+    own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
+    compile_each(_compile, sorted(own, key=lambda pair: (-pair[1].hdim, str(pair))), target)
+
+
+def compile_each(build: Callable[[Any, str], None], todo: Sequence[Any], target: str) -> None:
+    """Fill the cache of compiled kernels by calls of `build` with what is to do and the target, several at a time."""
+    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(todo)))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with _children_ignore_interrupts():
+            done = pool.map(build, todo, [target] * len(todo))
+        list(tqdm(done, total=len(todo), desc="compile", unit="plan"))
+
+
+# ---------------------------------------------------------------- the run and its files
+
+
+@functools.lru_cache(maxsize=4)
+def _records(path: Path, table: str, changed: int) -> list[Row]:
+    """The rows of a file that was last changed at `changed`. Raises: DataError."""
+    return read_records(path, table)
+
+
+class Run:
+    """One run of a study on one GPU: its files, what they hold, what is still to do."""
+
+    def __init__(
+        self, chosen: Study, gpu: dict[str, Any], new_run: bool, folder: Path | None = None, started: str = ""
+    ) -> None:
+        self.study = chosen
+        self.started_at = started or now()
+        self._tables: dict[tuple[str, str], list[Row]] = {}
+        self.gpu = gpu
+        self.folder = folder or MEASURED / gpu["slug"]
+        self.started = time.monotonic()
+        self.runs = self._read("runs")
+        self.row: Row = (not new_run and self._latest()) or self._new_row()
+        if self.row["complete"] and self.unchecked():
+            self.row = self._new_row()  # what is compared is timed side by side, in one run
+
+    def _read(self, table: str) -> list[Row]:
+        path = self.folder / f"{table}.csv"
+        return _records(path, table, path.stat().st_mtime_ns) if path.exists() else []
+
+    def _latest(self) -> Row | None:
+        """The latest run of this study, unless driver or software have changed since it began."""
+        mine = [row for row in self.runs if row["study"] == self.study.name]
+        if not mine:
+            return None
+        same = all(mine[-1][key] == self.gpu[key] for key in ("driver", "numba_cuda", "torch", "python"))
+        return mine[-1] if same else None
+
+    def _new_row(self) -> Row:
+        machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
+        return {
+            "run": self.started_at.replace("-", "").replace(":", ""),
+            "study": self.study.name,
+            "started_at": self.started_at,
+            "finished_at": None,
+            "complete": False,
+            "seconds": 0.0,
+            "throttle": "none",
+            **{name: self.gpu[name] for name in (*machine, "commit")},
+        }
+
+    @property
+    def id(self) -> str:
+        return self.row["run"]
+
+    def save(self, complete: bool) -> None:
+        self.row["complete"] = complete
+        self.row["finished_at"] = now() if complete else None
+        self.row["seconds"] = round(time.monotonic() - self.started, 1)
+        others = [row for row in self._read("runs") if (row["run"], row["study"]) != (self.id, self.study.name)]
+        write_table(self.folder / "runs.csv", "runs", [*others, self.row])
+
+    def append(self, table: str, row: Row) -> None:
+        mine, row = self._mine(table), {**dict.fromkeys(c.name for c in SCHEMAS[table]), "run": self.id, **row}
+        append_rows(self.folder / f"{table}.csv", table, [row])
+        mine.append(row)
+
+    def _mine(self, table: str) -> list[Row]:
+        """Rows of this run: read once, and what is appended since."""
+        if (self.id, table) not in self._tables:
+            self._tables[self.id, table] = [
+                row for row in self._read(table) if row["run"] == self.id and row["study"] == self.study.name
+            ]
+        return self._tables[self.id, table]
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of this run whose code is today's."""
+        return [
+            row
+            for row in self._mine(table)
+            if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
+        ]
+
+    def pairs(self) -> list[Pair]:
+        return [(version.id, problem) for version, problem in self.study.pairs()]
+
+    def unchecked(self) -> list[Pair]:
+        seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
+        return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
+
+    def verdicts(self) -> dict[Pair, Row]:
+        """For every pair the check that decides: the worst of its inputs."""
+        worst: dict[Pair, Row] = {}
+        for row in self.rows("checks"):
+            pair = (row["version"], problem_of(row))
+            best = worst.get(pair)
+            if best is None:
+                worst[pair] = dict(row)
+                continue
+            errors = [e for e in (best["max_abs_err"], row["max_abs_err"]) if e is not None]
+            decisive = max(best, row, key=lambda r: STATUSES.index(r["status"]))
+            worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
+        return worst
+
+    def untimed(self, process: int) -> list[tuple[Pair, str, Row]]:
+        seen = {
+            (row["version"], problem_of(row), row["timer"]) for row in self.rows("timings") if row["process"] == process
+        }
+        return [
+            (pair, timer, check)
+            for pair, check in self.verdicts().items()
+            if check["status"] in TIMED_STATUSES
+            for timer in self.study.timers
+            if (*pair, timer) not in seen
+        ]
+
+    def note_untimed(self) -> None:
+        """A row with the reason for every pair that could not be timed."""
+        seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
+        for pair, check in self.verdicts().items():
+            if check["status"] not in TIMED_STATUSES and pair not in seen:
+                self.append("timings", _row(self.study.name, pair, process=0, **_outcome(check)))
+
+
+def measure_studies(
+    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, versions: str = ""
+) -> str:
+    """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
+
+    Raises: MeasureError, DataError.
+    """
+    if versions:
+        unknown = [name for name in versions.split(",") if name not in VERSIONS]
+        if unknown:
+            raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+    keep = set(versions.split(",")) if versions else set(VERSIONS)
+    started = now()
+    with contextlib.ExitStack() as stack:
+
+        def worker() -> Worker:
+            return stack.enter_context(contextlib.closing(Worker()))
+
+        first = worker()
+        checker, timers = worker(), [worker() for _ in range(processes)]
+        gpu = dict(first.do(_identify))["identity"]
+        runs = {study.name: Run(study, gpu, new_run, started=started) for study in chosen}
+        unchecked: list[Task] = []
+        for name, run in runs.items():
+            todo = [(name, pair) for pair in run.unchecked() if pair[0] in keep]
+            done = run.row["complete"] and not todo
+            what = "everything is measured; --new-run measures it again" if done else f"run {run.id}"
+            print(f"[measure] study {name} on {gpu['name']}: {what}", flush=True)
+            unchecked += todo
+        runs = {name: run for name, run in runs.items() if not run.row["complete"]}
+        if not runs:
+            return str(gpu["slug"])
+        for run in runs.values():
+            run.save(complete=False)
+        compile_all([pair for run in runs.values() for pair in run.pairs() if pair[0] in keep], gpu["target"])
+
+        with tqdm(total=len(unchecked) * len(INPUTS), desc="check", unit="check") as bar:
+            for kind, content in checker.do(_check_all, unchecked):
+                if kind == "checks":
+                    runs[content["study"]].append("checks", content)
+                    bar.update()
+                elif kind == "gpu":
+                    write_json(next(iter(runs.values())).folder / "gpu.json", content)
+        for run in runs.values():
+            run.note_untimed()
+
+        for process, timer in enumerate(timers, start=1):
+            tasks = [
+                ((name, pair), by, check)
+                for name, run in runs.items()
+                for pair, by, check in run.untimed(process)
+                if pair[0] in keep
+            ]
+            with tqdm(total=len(tasks), desc=f"time, process {process} of {processes}", unit="timing") as bar:
+                for kind, content in timer.do(_time_all, process, tasks) if tasks else ():
+                    if kind == "timings":
+                        runs[content["study"]].append("timings", content)
+                        bar.update()
+                    elif kind == "throttle":
+                        for run in runs.values():
+                            run.row["throttle"] = content
+        for run in runs.values():
+            run.save(complete=not versions)
+    for run in runs.values():
+        summarise(run)
+    print(f"[measure] to render it: make book GPU={gpu['slug']}")
+    return str(gpu["slug"])
+
+
+def summarise(run: Run) -> None:
+    """Print how many rows there are of each status and where they are."""
+    statuses: dict[str, int] = {}
+    for check in run.verdicts().values():
+        statuses[check["status"]] = statuses.get(check["status"], 0) + 1
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
+    rows = len(run.rows("timings"))
+    where = run.folder / "timings.csv"
+    print(f"[measure] {run.study.name}: {counted}; {rows} timing rows in {run.row['seconds']:.0f} s; {where}")
+    for pair, check in run.verdicts().items():
+        if check["status"] == "error":
+            print(f"[measure] error: {pair[0]} on {pair[1]}: {check['reason']}")
+
+
+def stale() -> list[str]:
+    """Lines that name measured versions whose code has changed since, or that are gone."""
+    lines = []
+    for path in sorted(MEASURED.glob("*/timings.csv")):
+        frame = read_table(path, "timings")
+        latest = frame.groupby("study")["run"].transform("max") == frame["run"]
+        for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
+            if name not in VERSIONS:
+                lines.append(f"{path.parent.name}, study {chosen}: {name} is gone")
+            elif (rows["source_hash"] != source_hash(VERSIONS[name])).all():
+                lines.append(f"{path.parent.name}, study {chosen}: {name} has changed since it was measured")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis measure", description=__doc__.splitlines()[0])
+    parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(STUDIES)}")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
+    parser.add_argument("--versions", default="", help="only these, separated by commas; the run stays incomplete")
+    parser.add_argument("--status", action="store_true", help="list measured versions whose code has changed since")
+    options = parser.parse_args(arguments)
+    try:
+        if options.status:
+            print("\n".join(stale()) or "every measured version is today's")
+            return 0
+        measure_studies(studies(options.study), options.processes, options.new_run, options.versions)
+    except (MeasureError, DataError, ValueError) as error:
+        print(f"measure: {error}", file=sys.stderr)
+        return 1
+    return 0

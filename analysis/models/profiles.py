@@ -1,0 +1,155 @@
+"""What Nsight Compute read in every launch, by the names used here; what a warp waits for, and what bounds a launch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kernels import VERSIONS
+from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
+
+from ..measure.counters import STALL, STALLS
+from ..records.files import problem_of, read_table
+from ..records.measured import today
+
+LANES = 32  # threads of a warp
+BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute
+
+# The columns of `launches`, and the metric that each of them is.
+METRICS = {
+    "duration_ns": "gpu__time_duration.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
+    "dram_read_bytes_cold": "dram__bytes_read.sum, cold",
+    "dram_write_bytes_cold": "dram__bytes_write.sum, cold",
+    "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2_sectors": "lts__t_sectors_srcunit_tex.sum",
+    "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2_to_l1_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "l1_percent": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "l1_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "shared_loads": "smsp__inst_executed_op_shared_ld.sum",
+    "shared_stores": "smsp__inst_executed_op_shared_st.sum",
+    "shared_atomics": "smsp__inst_executed_op_shared_atom.sum",
+    "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "integer": "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
+    "special": "smsp__thread_inst_executed_pipe_xu_pred_on.sum",
+    "warp_instructions": "smsp__inst_executed.sum",
+    "tensor_pipe": "sm__inst_executed_pipe_tensor.sum",
+    "tensor_pipe_hfma2": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
+    "threads_a_warp": "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    **{f"stall_{reason}": STALL.format(reason) for reason in STALLS},
+}
+UNITS = {"DRAM": "dram_percent", "L2": "l2_percent", "L1 and shared memory": "l1_percent", "issue": "issue_percent"}
+
+
+class Wait(NamedTuple):
+    """Reasons for which a warp does not issue, under one heading."""
+
+    name: str
+    reasons: tuple[str, ...]
+
+
+ISSUES = "nothing: it issues, or could"
+WAITS = (
+    Wait(ISSUES, ("selected", "not_selected")),
+    Wait("its last result, or a unit", ("wait", "dispatch_stall", "math_pipe_throttle")),
+    Wait("its next instruction", ("no_instruction", "branch_resolving", "imc_miss")),
+    Wait("shared memory, special functions", ("short_scoreboard", "mio_throttle")),
+    Wait("global or local memory", ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar")),
+    Wait("other warps at a barrier", ("barrier",)),
+    Wait("something else", ("sleeping", "misc")),
+)
+
+
+def launches(folder: Path) -> pd.DataFrame:
+    """A row a launch of `folder`/counters.csv, in the order of the log, with the columns of `METRICS`.
+
+    A metric that was not recorded is a column of NaN; where nothing was recorded there are no rows.
+
+    Raises: DataError for a damaged file.
+    """
+    keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
+    path = folder / "counters.csv"
+    if not path.exists():
+        return pd.DataFrame(columns=[*keys, "stale", *METRICS])
+    long = read_table(path, "counters")
+    long = long.assign(problem=[problem_of(row) for row in long.to_dict("records")])
+    long = long[long["version"].isin(VERSIONS)]
+    wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
+    wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()
+    wide.insert(len(keys), "stale", wide["source_hash"] != wide["version"].map(today))
+    place = {name: number for number, name in enumerate(VERSIONS)}
+    return wide.sort_values(["version", "problem", "launch"], key=lambda c: c.map(place) if c.name == "version" else c)
+
+
+def attention(profiled: pd.DataFrame) -> pd.DataFrame:
+    """Of every call the last launch, which is its attention."""
+    return profiled[profiled["launch"] == profiled.groupby(["version", "problem"])["launch"].transform("max")]
+
+
+def at(profiled: pd.DataFrame, hdim: int, study: str = "log") -> pd.DataFrame:
+    """A study's launches at a head dim; of RoPE those of the least rotary dim that a version takes, as published."""
+    dims = profiled["problem"].map(lambda problem: problem.hdim)
+    mine = profiled[(profiled["study"] == study) & (dims == hdim)]
+    rotated = mine["problem"].map(lambda problem: problem.rotary_dim)
+    return mine[rotated == rotated.groupby(mine["version"]).transform("min")]
+
+
+def waits(launch: Mapping[str, Any]) -> dict[str, float]:
+    """The share of its time, between 0 and 1, that a warp spends on each of `WAITS`."""
+    spent = {wait.name: sum(stalled(launch, reason) for reason in wait.reasons) for wait in WAITS}
+    total = sum(spent.values())
+    return {name: value / total for name, value in spent.items()}
+
+
+def stalled(launch: Mapping[str, Any], reason: str) -> float:
+    """Warps of a scheduler that wait for a reason, an instruction issued; 0 for one that this GPU does not have."""
+    value = float(launch[f"stall_{reason}"])
+    return 0.0 if math.isnan(value) else value
+
+
+def coherence(profiled: pd.DataFrame, target: str) -> pd.Series:
+    """Warps of an SM by the reasons that they wait for, over those of its counter of resident warps, launch by launch.
+
+    They were read in different passes: where the kernel did the same in all of them it is 1.
+    """
+    reasons = profiled[[f"stall_{reason}" for reason in STALLS]].sum(axis="columns")
+    by_reasons = reasons * profiled["issue_percent"] / 100 * WARP_GROUPS
+    return by_reasons / (profiled["warps_percent"] / 100 * LIMITS[capability(target)].warps)
+
+
+def blocks(launch: Mapping[str, Any]) -> int:
+    """Blocks of a launch."""
+    return math.prod(VERSIONS[launch["version"]](launch["problem"]).launches[launch["launch"]].grid)
+
+
+def bound(launch: Mapping[str, Any], sms: int) -> str:
+    """What holds a launch back on a GPU of so many SMs, in words.
+
+    A unit that is busy for `BUSY` per cent of its peak or more; else blocks, where they are too few for half the SMs;
+    else latency, with what a warp waits for most.
+    """
+    unit = max(UNITS, key=lambda name: launch[UNITS[name]])
+    if launch[UNITS[unit]] >= BUSY:
+        return unit
+    if blocks(launch) < sms / 2:
+        return "too few blocks"
+    idle = {name: share for name, share in waits(launch).items() if name != ISSUES}
+    return f"latency: {max(idle, key=lambda name: idle[name])}"
+
+
+def tally(words: Iterable[str]) -> str:
+    """How often each is among some words, the most frequent first: `"latency (3), L2 (1)"`."""
+    return ", ".join(f"{word} ({count})" for word, count in Counter(words).most_common())

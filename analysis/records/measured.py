@@ -1,0 +1,251 @@
+"""What was measured on one GPU: the latest complete run of a study, and what follows from it.
+
+A row counts as stale when its source_hash is not that of today's code. What is compared is a ratio within
+a process; its interval is over the processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from kernels import VERSIONS, Problem
+from kernels.fast_math import SUFFIX
+from kernels.runtime.identity import source_hash
+from kernels.version import PROBLEM_COLUMNS
+
+from .files import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
+
+CONFIDENCE = 0.95
+AGREE = 1.10
+TIE = 1.03
+NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
+CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
+
+
+class Time(NamedTuple):
+    """Microseconds of one call: the median over the processes of their medians, the least and the largest of them."""
+
+    us: float
+    low: float
+    high: float
+
+
+class Ratio(NamedTuple):
+    """A geometric mean over the processes and its 95 % interval; without bounds (NaN) from a single process."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Check(NamedTuple):
+    """What the checks of a version on a problem found: the worse of the two inputs decides."""
+
+    status: str
+    reason: str
+    nan_share: float
+    max_abs_err: float
+    allowed_abs_err: float
+
+
+@functools.cache
+def student(n: int) -> float:
+    """Student's t for the interval of the mean of `n` values."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+
+
+def geometric_mean(ratios: list[float] | np.ndarray) -> Ratio:
+    """Geometric mean with a t interval of the logarithms."""
+    logs = np.log(np.asarray(ratios, dtype=float))
+    mean = logs.mean()
+    if len(logs) < 2:
+        return Ratio(float(np.exp(mean)), math.nan, math.nan)
+    half = student(len(logs)) * logs.std(ddof=1) / math.sqrt(len(logs))
+    return Ratio(*(float(np.exp(x)) for x in (mean, mean - half, mean + half)))
+
+
+def verdict(published: float | None, measured: Ratio | None) -> str:
+    """In plain words, how a measured speedup stands to the published one."""
+    if published is None or measured is None:
+        return ""
+    value, low, high = measured if measured.low == measured.low else (measured.value,) * 3
+    if published / AGREE <= low and high <= published * AGREE:
+        return "agrees within 10 %"
+    if 1 / TIE <= low and high <= TIE:
+        return "tie within 3 %"
+    if low <= 1 <= high:
+        return "cannot be told"
+    if 1 / TIE < published < TIE:
+        return "not a tie"
+    return "same direction" if (value > 1) == (published > 1) else "opposite"
+
+
+@functools.cache
+def _problem(*values: Any) -> Problem:
+    """A problem from the values of its columns; each is made once."""
+    return problem_of(dict(zip(PROBLEM_COLUMNS, values)))
+
+
+@functools.cache
+def today(version: str) -> str:
+    """The hash of a version's code as it stands, or an empty text if there is no such version."""
+    return source_hash(VERSIONS[version]) if version in VERSIONS else ""
+
+
+def baseline_of(version: str) -> str:
+    """What its source compares a version with, or an empty text."""
+    return VERSIONS[version].baseline or ""
+
+
+def _table(path: Path, name: str) -> pd.DataFrame:
+    """A measured table, parsed once for all studies that are in it."""
+    return _parsed(path, name, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.cache
+def _parsed(path: Path, name: str, written: int) -> pd.DataFrame:
+    return read_table(path, name)
+
+
+@dataclass
+class Measured:
+    """The evidence of one GPU and study. `run`, `timings` and `checks` are those of its latest complete run."""
+
+    slug: str
+    gpu: dict[str, Any]
+    run: dict[str, Any]
+    checks: pd.DataFrame
+    timings: pd.DataFrame
+    _stale: set[tuple[str, Problem]] = field(default_factory=set)
+    _found: dict[tuple[str, Problem], Check | None] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, slug: str, study: str = "log") -> Measured:
+        """Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged."""
+        return cls.read(gpu_folder(slug), study)
+
+    @classmethod
+    def read(cls, folder: Path, study: str = "log", before: str | None = None) -> Measured:
+        """The latest complete run of a study under `folder`, or the latest before the run called `before`."""
+        gpu = read_json(folder / "gpu.json")
+        missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
+        if missing:
+            raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
+        tables = {name: _table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+        runs = tables["runs"]
+        runs = runs[(runs["study"] == study) & runs["complete"].astype(bool)]
+        if before is not None:
+            runs = runs[runs["run"] < before]
+        if runs.empty:
+            raise DataError(
+                f"{folder / 'runs.csv'}: no run of study {study!r} is complete; `make measure` brings one to its end"
+            )
+        run = runs.sort_values("run").iloc[-1].to_dict()
+        evidence = cls(folder.name, gpu, run, tables["checks"], tables["timings"])
+        evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
+        return evidence
+
+    def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the chosen run; where a resumed run holds several codes of a version, today's or the last."""
+        frame = frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])].copy()
+        columns = frame[list(PROBLEM_COLUMNS)]
+        frame["problem"] = [_problem(*values) for values in columns.itertuples(index=False, name=None)]
+        numbers = [name for name in NUMBERS if name in frame]
+        frame[numbers] = frame[numbers].astype(float)
+        frame["stale"] = frame["source_hash"] != frame["version"].map(today)
+        pair = ["version", "problem"]
+        outdated = frame.groupby(pair, sort=False)["stale"].transform("all")
+        newest = frame.sort_values("measured_at", kind="stable").groupby(pair, sort=False)["source_hash"]
+        self._stale |= set(frame.loc[outdated, pair].itertuples(index=False, name=None))
+        return frame[(frame["source_hash"] == newest.transform("last")).where(outdated, ~frame["stale"])]
+
+    @property
+    def processes(self) -> int:
+        return int(self.timings["process"].max())
+
+    def stale(self, version: str, problem: Problem) -> bool:
+        """Whether the version's code has changed since it was measured on that problem."""
+        return (version, problem) in self._stale
+
+    def stale_versions(self) -> list[str]:
+        return sorted({version for version, _ in self._stale})
+
+    def problems(self, family: str, partial: bool | None = None) -> list[Problem]:
+        """Measured problems of a family by head dim; with RoPE, those that rotate all dims (False) or some (True)."""
+        found = {problem for problem in self.checks["problem"] if problem.family == family}
+        if partial is not None:
+            found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
+        return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
+
+    def shapes(self, version: str) -> dict[int, Problem]:
+        """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
+        chosen: dict[int, Problem] = {}
+        for problem in reversed(self.problems(VERSIONS[version].family)):
+            check = self.check(version, problem)
+            if check and check.status != "unsupported":
+                chosen[problem.hdim] = problem
+        return dict(sorted(chosen.items()))
+
+    def versions(self, family: str, peers: bool = False) -> list[str]:
+        """Measured versions of a family, in log order and twins behind their originals: own ones, or the peers."""
+        seen, order = set(self.checks["version"]), list(VERSIONS)
+        mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
+        return sorted(mine, key=lambda name: (order.index(name.removesuffix(SUFFIX)), name))
+
+    def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
+        """Median microseconds by process."""
+        rows = self._timed.get((version, problem, timer))
+        return rows if rows is not None else pd.Series(dtype=float)
+
+    @functools.cached_property
+    def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
+        frame = self.timings[self.timings["median_us"].notna()]
+        places = frame.groupby(["version", "problem", "timer"], sort=False).indices
+        processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
+        return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
+
+    def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:
+        rows = self.medians(version, problem, timer)
+        return None if rows.empty else Time(float(rows.median()), float(rows.min()), float(rows.max()))
+
+    def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
+        """How many times longer `a` takes than `b`: the speedup of b over a."""
+        ratios = (self.medians(a, problem, timer) / self.medians(b, problem, timer)).dropna()
+        return None if ratios.empty else geometric_mean(ratios.to_numpy())
+
+    def previous(self) -> Measured | None:
+        """The evidence as it stood before this run, or None if this is the first."""
+        try:
+            return Measured.read(gpu_folder(self.slug), self.run["study"], before=str(self.run["run"]))
+        except DataError:
+            return None
+
+    @functools.cached_property
+    def _checked(self) -> dict[tuple[str, Problem], pd.DataFrame]:
+        return dict(list(self.checks.groupby(["version", "problem"], sort=False)))
+
+    def check(self, version: str, problem: Problem) -> Check | None:
+        if (version, problem) not in self._found:
+            rows = self._checked.get((version, problem))
+            self._found[version, problem] = None if rows is None else self._judged(rows)
+        return self._found[version, problem]
+
+    @staticmethod
+    def _judged(rows: pd.DataFrame) -> Check:
+        worst = max(rows.to_dict("records"), key=lambda row: STATUSES.index(row["status"]))
+        decisive = rows.loc[(rows["max_abs_err"] / rows["allowed_abs_err"]).fillna(-1).idxmax()]
+        return Check(
+            worst["status"],
+            worst["reason"] if isinstance(worst["reason"], str) else "",
+            float(rows["nan_share"].max()),
+            float(decisive["max_abs_err"]),
+            float(decisive["allowed_abs_err"]),
+        )

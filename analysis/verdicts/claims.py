@@ -1,0 +1,432 @@
+"""A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv.
+
+data/claims.yml says of each claim which tests decide it; the words of a test are described at its head. A test is an
+expression over `facts.Facts` and what its value must be. Timings give a value a process and so an interval over the
+processes; counts, bytes and what the documents print are exact.
+
+A published ratio: **holds** where the interval lies within 10 % of it; **holds in part** where it is on the same side
+of 1, more than 3 % from it; **does not hold** on the other side or in a tie; **cannot be decided** where the interval
+straddles these bounds. A threshold holds, does not hold, or is straddled.
+
+A claim: every test holds, none holds, or in part. What cannot be decided takes "holds" to "holds in part". Two roles
+decide less. A `premise` is what the claim takes for granted, such as the effect that it explains: where none of the
+premises holds, the claim does not. A `figure` is a number stated along with it. Premises and figures that do not hold
+take "holds" to "holds in part"; alone they do not make a claim hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from kernels import VERSIONS
+
+from ..records import published
+from ..records.files import DATA, DataError, gpu_folder, known_gpus, write_table
+from ..records.measured import AGREE, TIE, Ratio, geometric_mean, student
+from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts, Undecided
+
+CLAIMS = DATA / "claims.yml"
+HOLDS, IN_PART, FAILS, UNDECIDED = VERDICTS = ("holds", "holds in part", "does not hold", "cannot be decided")
+ROLES = ("test", "premise", "figure")
+RULES = ("published", "least", "most", "between", "equals")
+PAIRS = ("published", "between")  # rules that may take two bounds
+
+
+# ---------------------------------------------------------------- claims
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of a claim; of those that differ only in `names`, claims.yml states `each` together."""
+
+    note: str
+    measure: str = ""
+    rule: str = ""
+    bounds: tuple[str, ...] = ()
+    unit: str = ""
+    digits: int | None = None
+    role: str = "test"
+    undecided: str = ""
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    id: str
+    claim: str
+    sources: tuple[Mapping[str, str], ...]
+    contradicts: tuple[str, ...]
+    tests: tuple[Test, ...]
+    quote: str = ""
+
+
+def check_fields(entry: Any, what: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise DataError(f"{what}: a mapping is due, with {', '.join(required)}")
+    for name in required:
+        if name not in entry:
+            raise DataError(f"{what}: {name!r} is missing")
+    for name in entry:
+        if name not in (*required, *optional):
+            raise DataError(f"{what}: {name!r} is unknown; allowed: {', '.join((*required, *optional))}")
+    return entry
+
+
+def _tests(entry: Any, what: str) -> Iterator[Test]:
+    if isinstance(entry, dict) and "undecided" in entry:
+        check_fields(entry, what, ("note", "undecided"), ())
+        yield Test(note=entry["note"], undecided=entry["undecided"])
+        return
+    check_fields(entry, what, ("note", "measure"), (*RULES, "unit", "digits", "role", "each"))
+    rules = [name for name in RULES if name in entry]
+    if len(rules) != 1:
+        raise DataError(f"{what}: exactly one of {', '.join(RULES)} is due, there is {', '.join(rules) or 'none'}")
+    (rule,) = rules
+    bounds = entry[rule] if isinstance(entry[rule], list) else [entry[rule]]
+    if len(bounds) > (2 if rule in PAIRS else 1) or (rule == "between" and len(bounds) < 2):
+        raise DataError(f"{what}: {rule} has {len(bounds)} bounds")
+    if "digits" in entry and rule != "equals":
+        raise DataError(f"{what}: digits belong to equals, not to {rule}")
+    role = entry.get("role", "test")
+    if role not in ROLES:
+        raise DataError(f"{what}: role is {role!r}; allowed: {', '.join(ROLES)}")
+    each = entry.get("each", {})
+    lengths = {len(values) if isinstance(values, list) else -1 for values in each.values()}
+    if each and (len(lengths) != 1 or -1 in lengths):
+        raise DataError(f"{what}: the values of each are lists of one length")
+    rows = [dict(zip(each, values, strict=True)) for values in zip(*each.values(), strict=True)] if each else [{}]
+    for names in rows:
+        try:
+            note = entry["note"].format(**names)
+        except KeyError as error:
+            raise DataError(f"{what}: the note has {error}, which is not in each") from None
+        test = Test(
+            note,
+            str(entry["measure"]),
+            rule,
+            tuple(str(bound) for bound in bounds),
+            entry.get("unit", "x" if rule == "published" else ""),
+            entry.get("digits"),
+            role,
+            names=names,
+        )
+        for text in (test.measure, *test.bounds):
+            check_expression(text, names, what)
+        yield test
+
+
+def read_yaml(path: Path) -> Any:
+    """Raises: DataError when the file is missing or damaged."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def wanted(path: Path = CLAIMS) -> Mapping[str, str]:
+    """The versions that tests name and that do not exist yet, and what each changes."""
+    return read_yaml(path)["wanted"]
+
+
+def load(path: Path = CLAIMS) -> list[Claim]:
+    """The claims of a file like data/claims.yml. Raises: DataError naming the file, the claim and what is allowed."""
+    return list(_load(path, path.stat().st_mtime_ns if path.exists() else 0))
+
+
+@functools.cache
+def _load(path: Path, changed: int) -> tuple[Claim, ...]:
+    content = read_yaml(path)
+    check_fields(content, str(path), ("wanted", "claims"), ())
+    stated = set(published.load()["id"])
+    claims: dict[str, Claim] = {}
+    for place, entry in enumerate(content["claims"], start=1):
+        name = entry.get("id", f"claim {place}") if isinstance(entry, dict) else f"claim {place}"
+        what = f"{path}, {name}"
+        check_fields(entry, what, ("id", "claim", "sources", "decides"), ("quote", "contradicts"))
+        if not re.fullmatch(r"[A-E]-\d\d", str(name)):
+            raise DataError(f"{what}: an id is a letter from A to E and two digits, such as A-01")
+        if name in claims:
+            raise DataError(f"{what}: the id is taken")
+        for source in entry["sources"]:
+            check_fields(source, f"{what}, source", ("document", "place"), ())
+            if source["document"] not in published.DOCUMENTS:
+                allowed = "; ".join(published.DOCUMENTS)
+                raise DataError(f"{what}: document is {source['document']!r}; allowed: {allowed}")
+        tests = [
+            test
+            for number, one in enumerate(entry["decides"], start=1)
+            for test in _tests(one, f"{what}, entry {number} of decides")
+        ]
+        if not tests:
+            raise DataError(f"{what}: nothing decides it")
+        for test in tests:
+            for version in versions_of(test):
+                if version not in VERSIONS and version not in content["wanted"]:
+                    raise DataError(f"{what}: {version!r} is neither registered nor listed under wanted")
+            unknown = rows_of(test) - stated
+            if unknown:
+                raise DataError(f"{what}: published.csv has no row {unknown.pop()}")
+        claims[name] = Claim(
+            name,
+            " ".join(entry["claim"].split()),
+            tuple(entry["sources"]),
+            tuple(entry.get("contradicts", ())),
+            tuple(tests),
+            entry.get("quote", ""),
+        )
+    for claim in claims.values():
+        for other in claim.contradicts:
+            if other not in claims or claim.id not in claims[other].contradicts:
+                raise DataError(f"{path}, {claim.id}: it contradicts {other!r}, which does not contradict it")
+    return tuple(claims.values())
+
+
+# ---------------------------------------------------------------- expressions
+
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def _parse(text: str, what: str = "expression") -> ast.expr:
+    if not text:
+        return ast.Constant(0)
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise DataError(f"{what}: {text!r} is no expression: {error.msg}") from None
+
+
+def check_expression(text: str, names: Mapping[str, Any], what: str) -> None:
+    """Raises: DataError for anything but calls of the functions of `Facts`, names of `each`, constants, arithmetic."""
+
+    def check(node: ast.expr) -> None:
+        match node:
+            case ast.Constant(value=int() | float() | str()):
+                pass
+            case ast.Name(id=name) if name in names:
+                pass
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                check(left)
+                check(right)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                check(operand)
+            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    check(argument)
+            case ast.Call():
+                raise DataError(f"{what}: {ast.unparse(node)!r}; functions are: {', '.join(FUNCTIONS)}")
+            case ast.Name(id=name):
+                raise DataError(f"{what}: {name!r} is not among the names of each: {', '.join(names) or 'none'}")
+            case _:
+                raise DataError(f"{what}: {ast.unparse(node)!r} is neither a call, a name, a constant nor arithmetic")
+
+    check(_parse(text, what))
+
+
+def _arguments(test: Test, wanted: Callable[[str], int]) -> set[str]:
+    """Of every call in a test, the first `wanted(function)` arguments."""
+    found = set()
+    for text in (test.measure, *test.bounds):
+        for node in ast.walk(_parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                found |= {str(_evaluate(arg, None, test.names)) for arg in node.args[: wanted(node.func.id)]}
+    return found
+
+
+def versions_of(test: Test) -> set[str]:
+    """The versions that a test names."""
+    return _arguments(test, lambda function: VERSION_ARGUMENTS.get(function, 1))
+
+
+def rows_of(test: Test) -> set[str]:
+    """The rows of published.csv that a test names."""
+    return _arguments(test, lambda function: int(function == "said"))
+
+
+def _evaluate(node: ast.expr, facts: Any, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](_evaluate(left, facts, names), _evaluate(right, facts, names))
+        case ast.UnaryOp(operand=operand):
+            return -_evaluate(operand, facts, names)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            given = {str(keyword.arg): _evaluate(keyword.value, facts, names) for keyword in keywords}
+            return getattr(facts, name)(*(_evaluate(arg, facts, names) for arg in args), **given)
+    raise AssertionError(ast.dump(node))
+
+
+def measure(test: Test, facts: Facts) -> float | pd.Series:
+    """What a test measures. Raises: Undecided."""
+    return _evaluate(_parse(test.measure), facts, test.names)
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def interval(value: float | pd.Series) -> Ratio:
+    """The mean over the processes and its 95 % interval; an exact number is its own.
+
+    Raises: Undecided where no process has a value.
+    """
+    if not isinstance(value, pd.Series):
+        return Ratio(*(float(value),) * 3)
+    values = value.dropna().to_numpy(dtype=float)
+    if not len(values):
+        raise Undecided("no process measured all of it")
+    if (values > 0).all():
+        return geometric_mean(values)
+    if len(values) < 2:
+        return Ratio(values[0], math.nan, math.nan)
+    half = student(len(values)) * values.std(ddof=1) / math.sqrt(len(values))
+    return Ratio(*(float(values.mean() + part) for part in (0.0, -half, half)))
+
+
+def compare(low: float, high: float, measured: Ratio) -> str:
+    """How an interval stands to a published ratio, or to the range that was published."""
+    if (low > TIE and measured.high < 1 / TIE) or (high < 1 / TIE and measured.low > TIE):
+        return FAILS
+    if low / AGREE <= measured.low and measured.high <= high * AGREE:
+        return HOLDS
+    if low > TIE:
+        return IN_PART if measured.low > TIE else FAILS if measured.high <= TIE else UNDECIDED
+    if high < 1 / TIE:
+        return IN_PART if measured.high < 1 / TIE else FAILS if measured.low >= 1 / TIE else UNDECIDED
+    return FAILS if measured.low > TIE or measured.high < 1 / TIE else UNDECIDED
+
+
+def within(low: float, high: float, measured: Ratio) -> str:
+    """Whether an interval lies in [low, high]."""
+    if low <= measured.low and measured.high <= high:
+        return HOLDS
+    return FAILS if measured.high < low or measured.low > high else UNDECIDED
+
+
+def _rounded(value: float, digits: int | None) -> float:
+    return value if digits is None else float(f"{value:.{digits - 1}e}")
+
+
+def decide(rule: str, bounds: Sequence[float], measured: Ratio, digits: int | None = None) -> str:
+    """The outcome of one test. An interval that is not known, as of a single process, decides nothing."""
+    if math.isnan(measured.low) or math.isnan(measured.high):
+        return UNDECIDED
+    low, high = bounds[0], bounds[-1]
+    if rule == "published":
+        return compare(low, high, measured)
+    if rule == "equals":
+        return within(low, high, Ratio(*(_rounded(value, digits) for value in measured)))
+    return within(-math.inf if rule == "most" else low, math.inf if rule == "least" else high, measured)
+
+
+def combine(outcomes: Iterable[tuple[str, str]]) -> str:
+    """The verdict of a claim from the outcomes and the roles of its tests."""
+    outcomes = list(outcomes)
+    decided = [(outcome, role) for outcome, role in outcomes if outcome != UNDECIDED]
+    premises = {outcome for outcome, role in decided if role == "premise"}
+    tests = {outcome for outcome, role in decided if role == "test"}
+    if premises == {FAILS} or tests == {FAILS}:
+        return FAILS
+    if not tests:
+        return UNDECIDED
+    return HOLDS if {outcome for outcome, _ in outcomes} == {HOLDS} else IN_PART
+
+
+def _plain(value: float) -> float | int | None:
+    """A whole number as such, so that it is written with all its digits; nothing for what is not known."""
+    if math.isnan(value):
+        return None
+    return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(value)
+
+
+def _rule(rule: str, bounds: Sequence[float], digits: int | None) -> str:
+    words = {"least": "at least", "most": "at most"}.get(rule, rule)
+    joint = " and " if rule == "between" else " to "
+    exact = f" to {digits} digits" if digits else ""
+    return f"{words} {joint.join(f'{_plain(bound):.6g}' for bound in bounds)}{exact}"
+
+
+def judge(test: Test, facts: Facts) -> dict[str, Any]:
+    """The columns of one test in verdicts.csv."""
+    row: dict[str, Any] = {"says": test.note, "role": test.role, "unit": test.unit}
+    if test.undecided:
+        return {**row, "outcome": UNDECIDED, "reason": test.undecided}
+    facts.used, facts.stale = {}, {}
+    try:
+        bounds = [float(_evaluate(_parse(text), facts, test.names)) for text in test.bounds]
+        bounds.sort()
+        row |= {"rule": _rule(test.rule, bounds, test.digits)}
+        if len(bounds) == 1:
+            row["published"] = _plain(bounds[0])
+        value = measure(test, facts)
+        measured = interval(value)
+        if math.isnan(measured.value):
+            raise Undecided("it has no value")
+        outcome = decide(test.rule, bounds, measured, test.digits)
+        row |= {"outcome": outcome, "measured": _plain(measured.value)}
+        if isinstance(value, pd.Series):
+            row |= {"low": _plain(measured.low), "high": _plain(measured.high)}
+        if outcome == UNDECIDED:
+            alone = math.isnan(measured.low)
+            row["reason"] = "a single process has no interval" if alone else "the interval straddles the bounds"
+    except Undecided as why:
+        row |= {"outcome": UNDECIDED, "reason": str(why)}
+    except ZeroDivisionError:
+        row |= {"outcome": UNDECIDED, "reason": "it divides by a count of zero"}
+    stale = [f"stale: {', '.join(facts.stale)}"] if facts.stale else []
+    return {**row, "evidence": "; ".join([*facts.used, *stale])}
+
+
+def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[str, Any]]:
+    """The rows of verdicts.csv for the GPU measured in `folder`: one a test. Raises: DataError."""
+    facts = Facts(folder)
+    rows = []
+    for claim in load() if claims is None else claims:
+        judged = [judge(test, facts) for test in claim.tests]
+        verdict = combine((row["outcome"], row["role"]) for row in judged)
+        rows += [
+            {"claim_id": claim.id, "verdict": verdict, "test": number, **row}
+            for number, row in enumerate(judged, start=1)
+        ]
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis claims", description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", default="", help="only this folder of data/measured; else all of them")
+    options = parser.parse_args(arguments)
+    try:
+        claims = load()
+        for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
+            rows = verdicts(folder, claims)
+            path = folder / "verdicts.csv"
+            write_table(path, "verdicts", rows)
+            found = {row["claim_id"]: row["verdict"] for row in rows}
+            counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
+            print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")
+    except DataError as error:
+        print(f"claims: {error}", file=sys.stderr)
+        return 1
+    return 0

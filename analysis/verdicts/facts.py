@@ -1,0 +1,358 @@
+"""What is known about one GPU, by the functions that the expressions of data/claims.yml may call."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kernels import VERSIONS, Plan, Problem, Unsupported
+from kernels.version import PROBLEM_COLUMNS
+
+from ..measure.counters import STALL, STALLS
+from ..measure.studies import STUDIES
+from ..records import published
+from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
+from ..records.measured import Check, Measured, today
+
+COUNTER = re.compile(
+    r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
+    r"|barrier|mma|control|other)|event\.(rotation|sin|cos|sincos|pow)|warp_inst|barriers"
+    r"|global\.(read|write)\.sectors(\.\w+)?|global\.read\.bytes_requested|global\.unique_sectors\.(read|write)"
+    r"|shared\.(requests|wavefronts)"
+)
+NEEDED = re.compile(r"needs ([\d,]+) B")  # in the words of a version that refuses a problem
+
+Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
+
+
+class Undecided(Exception):
+    """What is asked for cannot be had; the message says why."""
+
+
+class Facts:
+    """The data of one GPU's folder, and what is the same on every machine.
+
+    A version is named by its id. `hdim` and what else is `chosen` pick one problem of a study: `study` (by default
+    log, or fp16 for that family), any column of a problem, and for RoPE `rotary`, "full" or "partial" (by default the
+    partial one where a version takes both, as published). Times are a Series with a value a process, so that what is
+    computed from them has an interval over the processes. `used` and `stale` note where answers are from.
+
+    Raises: Undecided where there is no answer; DataError where the question is wrong or a file is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.identity = read_json(folder / "gpu.json")
+        self.target = "sm_" + self.identity["compute_capability"].replace(".", "")
+        self.used: dict[str, None] = {}
+        self.stale: dict[str, None] = {}
+        self._loaded: dict[str, Measured] = {}
+        self._takes: dict[tuple[str, str], set[Problem]] = {}
+
+    # ------------------------------------------------------------ times and checks
+
+    def us(self, version: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+        """Microseconds of one call."""
+        return self._times(version, *self._measured((version,), hdim, chosen), timer)
+
+    def speed(self, version: str, other: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+        """How many times as fast as `other` a version is on the same problem."""
+        where = self._measured((version, other), hdim, chosen)
+        return self._times(other, *where, timer) / self._times(version, *where, timer)
+
+    def closed(self, version: str, without: str, reference: str, hdim: int, **chosen: Any) -> pd.Series:
+        """The share of the gap from a version to a faster `reference` that goes in the version `without` something."""
+        measured, problem = self._measured((version, without, reference), hdim, chosen)
+        names = (version, without, reference)
+        slow, middle, fast = (self._times(name, measured, problem, "device_warm") for name in names)
+        return (slow - middle) / (slow - fast)
+
+    def tflops(self, version: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+        """Multiply-adds of both products in a second, counted as two."""
+        measured, problem = self._measured((version,), hdim, chosen)
+        return problem.flops / self._times(version, measured, problem, timer) / 1e6
+
+    def status(self, version: str, hdim: int, status: str, **chosen: Any) -> float:
+        """1 if the check of a version says `status` (ok, wrong, infeasible), else 0."""
+        return float(self._check(version, hdim, chosen).status == status)
+
+    def ran(self, version: str, hdim: int, **chosen: Any) -> float:
+        """1 if a version could run on the GPU, right or wrong as it declares, else 0."""
+        return float(self._check(version, hdim, chosen).status in ("ok", "wrong"))
+
+    def nan_share(self, version: str, hdim: int, **chosen: Any) -> float:
+        """The share of outputs that are not finite."""
+        return self._check(version, hdim, chosen).nan_share
+
+    def error(self, version: str, hdim: int, **chosen: Any) -> float:
+        """The largest absolute difference from float64 over the finite outputs, on the input that decides."""
+        return self._check(version, hdim, chosen).max_abs_err
+
+    # ------------------------------------------------------------ counts, counters, resources
+
+    def count(self, version: str, counter: str, hdim: int, launch: int | None = None, **chosen: Any) -> float:
+        """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py)."""
+        if not COUNTER.fullmatch(counter):
+            raise DataError(f"the emulator counts nothing called {counter!r}")
+        rows = self._rows(self._counted, "counts", version, hdim, chosen)
+        kind, known = "instructions", "warp_inst" in set(rows["counter"])
+        if counter.startswith("event."):  # a version that does none of them has no such row
+            kind, known = "events", self._has_events
+        if not known:
+            raise Undecided(f"{kind} of {version} are not counted")
+        rows = _launch(rows, launch)
+        return float(rows.loc[rows["counter"] == counter, "value"].sum())
+
+    def counter(self, version: str, metric: str, hdim: int, launch: int | None = None, **chosen: Any) -> float:
+        """A hardware counter: a sum over all launches; anything else of one launch, by default the last."""
+        rows = self._rows(self._profiled, "counters", version, hdim, chosen)
+        rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
+        rows = rows[rows["metric"] == metric]
+        if rows.empty:
+            raise Undecided(f"counter {metric} of {version} is not recorded")
+        return float(rows["value"].sum())
+
+    def stalled(self, version: str, reasons: str, hdim: int, **chosen: Any) -> float:
+        """The share of its time that a warp of the last launch waits for some reasons, separated by spaces."""
+        unknown = set(reasons.split()) - set(STALLS)
+        if unknown:
+            raise DataError(f"no warp stalls for {unknown.pop()!r}; reasons are: {', '.join(STALLS)}")
+        values = {reason: self.counter(version, STALL.format(reason), hdim, **chosen) for reason in STALLS}
+        return sum(values[reason] for reason in reasons.split()) / sum(values.values())
+
+    def resource(self, version: str, column: str, hdim: int, launch: int = -1, **chosen: Any) -> float:
+        """A column of data/resources.csv for this GPU, of one launch, by default the last."""
+        rows = self._rows(self._assembled, "resources", version, hdim, chosen)
+        rows = rows[rows["target"] == self.target]
+        if rows.empty:
+            raise Undecided(f"resources for {self.target} are not recorded")
+        return float(_launch(rows, launch)[column].iloc[0])
+
+    # ------------------------------------------------------------ plans
+
+    def shared_bytes(self, version: str, hdim: int, array: str = "", **chosen: Any) -> float:
+        """Bytes of shared memory that a block of the last launch asks for, or those of one array in it.
+
+        Of a version that refuses the problem: the bytes that its refusal names.
+        """
+        plan = self._plan(version, hdim, chosen)
+        needed = NEEDED.search(str(plan)) if isinstance(plan, Unsupported) else None
+        if needed and not array:
+            return float(needed[1].replace(",", ""))
+        layout = _planned(plan, version, hdim).launches[-1].shared
+        return float(4 * layout.sizes[array] if array else layout.nbytes)
+
+    def launches(self, version: str, hdim: int, **chosen: Any) -> float:
+        """Launches of a call."""
+        return float(len(_planned(self._plan(version, hdim, chosen), version, hdim).launches))
+
+    def blocks(self, version: str, hdim: int, **chosen: Any) -> float:
+        """Blocks of the last launch."""
+        return float(math.prod(_planned(self._plan(version, hdim, chosen), version, hdim).launches[-1].grid))
+
+    def threads(self, version: str, hdim: int, **chosen: Any) -> float:
+        """Threads of a block of the last launch."""
+        return float(math.prod(_planned(self._plan(version, hdim, chosen), version, hdim).launches[-1].block))
+
+    def hazards(self, version: str, hdim: int, kind: str, **chosen: Any) -> float:
+        """Declared hazards of a kind; the checks see that exactly those are there."""
+        plan = _planned(self._plan(version, hdim, chosen), version, hdim)
+        return float(sum(hazard.kind == kind for hazard in plan.hazards))
+
+    def size(self, version: str, column: str, hdim: int, **chosen: Any) -> float:
+        """A column of the problem, such as seq_k, or its flops."""
+        return float(getattr(_planned(self._plan(version, hdim, chosen), version, hdim).problem, column))
+
+    # ------------------------------------------------------------ the machine, the documents
+
+    def ceiling(self, name: str) -> float:
+        """What the GPU reaches at most, measured on it."""
+        if name not in self.identity["ceilings"]:
+            raise Undecided(f"ceiling {name} is not measured")
+        self.used["gpu.json"] = None
+        return float(self.identity["ceilings"][name])
+
+    def gpu(self, name: str) -> float:
+        """What the GPU is: sms, l2_bytes, ..."""
+        self.used["gpu.json"] = None
+        return float(self.identity[name])
+
+    def said(self, row: str) -> float:
+        """A row of data/published.csv, by its id; a ratio as how many times as fast."""
+        found = published.by_id()[row]
+        self.used["published.csv"] = None
+        return 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
+
+    def hdims(self, family: str) -> list[float]:
+        """The head dims that the write-up prints a time for."""
+        rows = published.load().query("source_document == @published.WRITE_UP and quantity == 'time_ms'")
+        self.used["published.csv"] = None
+        return sorted(set(rows.query("family == @family")["hdim"].astype(float)))
+
+    def max(self, *values: Any) -> Any:
+        """The largest of some values, or of a list of them."""
+        return functools.reduce(np.maximum, values[0] if len(values) == 1 else values)
+
+    def min(self, *values: Any) -> Any:
+        """The least of some values, or of a list of them."""
+        return functools.reduce(np.minimum, values[0] if len(values) == 1 else values)
+
+    # ------------------------------------------------------------ how answers are found
+
+    @functools.cached_property
+    def _runs(self) -> pd.DataFrame:
+        return read_table(self.folder / "runs.csv", "runs")
+
+    @functools.cached_property
+    def _complete(self) -> set[str]:
+        return set(self._runs.loc[self._runs["complete"].astype(bool), "study"])
+
+    def _study(self, name: str) -> Measured:
+        """Raises: Undecided where no run of the study is complete."""
+        if name not in self._complete:
+            raise Undecided(f"study {name} is not measured")
+        if name not in self._loaded:
+            self._loaded[name] = Measured.read(self.folder, name)
+        return self._loaded[name]
+
+    def _measured(self, versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> tuple[Measured, Problem]:
+        """The study, and the problem in it that all of `versions` were measured on."""
+        measured = self._study(chosen.get("study", _home(versions[0])))
+        common: set[Problem] = set()
+        for place, version in enumerate(versions):
+            taken = self._taken(measured, version)
+            common = common & taken if place else taken
+        return measured, _choose(common, versions, hdim, chosen)
+
+    def _taken(self, measured: Measured, version: str) -> set[Problem]:
+        """The problems of a study that a version takes. Raises: Undecided where it was not measured."""
+        key = str(measured.run["study"]), version
+        if key not in self._takes:
+            checks = measured.checks[measured.checks["version"] == version]
+            if checks.empty:
+                raise Undecided(f"{version} is not measured")
+            self._takes[key] = set(checks.loc[checks["status"] != "unsupported", "problem"])
+        return self._takes[key]
+
+    def _times(self, version: str, measured: Measured, problem: Problem, timer: str) -> pd.Series:
+        run = measured.run["run"]
+        self._note(f"timings of {measured.run['study']}, run {run}", version, measured.stale(version, problem))
+        times = measured.medians(version, problem, timer)
+        if times.empty:
+            check = measured.check(version, problem)
+            why = f": {check.reason}" if check and check.reason else ""
+            raise Undecided(f"{version} has no time by {timer} on {problem}{why}")
+        return times.set_axis([f"{run} {process}" for process in times.index])
+
+    def _check(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Check:
+        measured, problem = self._measured((version,), hdim, chosen)
+        where = f"checks of {measured.run['study']}, run {measured.run['run']}"
+        self._note(where, version, measured.stale(version, problem))
+        check = measured.check(version, problem)
+        assert check is not None
+        return check
+
+    def _plan(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Plan | Unsupported:
+        """The plan for a problem of a study, or why the version refuses it."""
+        if version not in VERSIONS:
+            raise Undecided(f"there is no {version}")
+        study = chosen.get("study", _home(version))
+        plans: dict[Problem, Plan | Unsupported] = {}
+        for problem in STUDIES[study].problems if study in STUDIES else ():
+            if problem.family == VERSIONS[version].family:
+                try:
+                    plans[problem] = VERSIONS[version](problem)
+                except Unsupported as error:
+                    plans[problem] = error
+        self.used["plans"] = None
+        mine = {problem: plan for problem, plan in plans.items() if problem.hdim == hdim}
+        taken = {problem for problem, plan in mine.items() if isinstance(plan, Plan)}
+        too_big = {problem for problem in set(mine) - taken if NEEDED.search(str(mine[problem]))}
+        return plans[_choose(taken or too_big or set(plans), (version,), hdim, chosen)]
+
+    def _rows(self, groups: Groups, table: str, version: str, hdim: int, chosen: Mapping[str, Any]) -> pd.DataFrame:
+        if version not in groups:
+            raise Undecided(f"{table} of {version} are not recorded")
+        rows = groups[version][_choose(set(groups[version]), (version,), hdim, chosen)]
+        self._note(table, version, bool((rows["source_hash"] != today(version)).any()))
+        return rows
+
+    @functools.cached_property
+    def _counted(self) -> Groups:
+        return _by_problem(COUNTS, "counts")
+
+    @functools.cached_property
+    def _has_events(self) -> bool:
+        tables = (rows["counter"] for problems in self._counted.values() for rows in problems.values())
+        return any(counters.str.startswith("event.").any() for counters in tables)
+
+    @functools.cached_property
+    def _profiled(self) -> Groups:
+        return _by_problem(self.folder / "counters.csv", "counters")
+
+    @functools.cached_property
+    def _assembled(self) -> Groups:
+        return _by_problem(RESOURCES, "resources")
+
+    def _note(self, source: str, version: str, stale: bool) -> None:
+        self.used[source] = None
+        if stale:
+            self.stale[version] = None
+
+
+FUNCTIONS = tuple(name for name in vars(Facts) if not name.startswith("_"))
+# How many of a function's first arguments are versions, where that is not 1.
+VERSION_ARGUMENTS = {"speed": 2, "closed": 3, **dict.fromkeys(("ceiling", "gpu", "said", "hdims", "max", "min"), 0)}
+
+
+def _home(version: str) -> str:
+    """The study that holds the documents' shapes of a version."""
+    family = VERSIONS[version].family if version in VERSIONS else version.split("_")[0]
+    return "fp16" if family == "fp16" else "log"
+
+
+def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> Problem:
+    """The one problem that fits. Raises: Undecided when there is none, DataError when there are several."""
+    unknown = set(chosen) - {*PROBLEM_COLUMNS, "rotary", "study"}
+    if unknown:
+        raise DataError(f"{unknown.pop()!r} does not choose a problem; study, rotary or a column of it does")
+    columns = {"hdim": hdim, **{name: chosen[name] for name in chosen if name in PROBLEM_COLUMNS}}
+    found = [each for each in problems if all(getattr(each, name) == value for name, value in columns.items())]
+    partial = [problem for problem in found if problem.family != "rope" or problem.rotary_dim < problem.hdim]
+    full = [problem for problem in found if problem not in partial]
+    found = {"partial": partial, "full": full}[chosen["rotary"]] if "rotary" in chosen else partial or full
+    if not found:
+        asked = ", ".join(f"{name} {value}" for name, value in {"hdim": hdim, **chosen}.items())
+        raise Undecided(f"{' and '.join(versions)}: nothing at {asked}")
+    if len(found) > 1:
+        raise DataError(f"{versions[0]} at hdim {hdim} may be any of: {'; '.join(map(str, found))}")
+    return found[0]
+
+
+def _planned(plan: Plan | Unsupported, version: str, hdim: int) -> Plan:
+    if isinstance(plan, Unsupported):
+        raise Undecided(f"{version} refuses hdim {hdim}: {plan}")
+    return plan
+
+
+def _launch(rows: pd.DataFrame, launch: int | None) -> pd.DataFrame:
+    """Rows of one launch, counted from the end where it is negative; all without one."""
+    return rows if launch is None else rows[rows["launch"] == launch % (rows["launch"].max() + 1)]
+
+
+def _by_problem(path: Path, table: str) -> Groups:
+    """The rows of a table by version and problem; none where there is no such file."""
+    groups: dict[str, dict[Problem, pd.DataFrame]] = {}
+    if path.exists():
+        frame = read_table(path, table)
+        frame = frame.assign(problem=[problem_of(row) for row in frame.to_dict("records")])
+        for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
+            groups.setdefault(version, {})[problem] = rows
+    return groups
