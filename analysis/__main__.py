@@ -17,7 +17,7 @@ COMMANDS = {  # the module whose `main` it calls, and what it does
     "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "browse": (
         "book.browse",
-        "open the rendered pages in headless Chromium: what they ask the network for, what fails",
+        "open the rendered pages in headless Chromium and list what fails",
     ),
     "mutations": ("measure.mutations", "break kernels on purpose and see whether the checks notice"),
 }

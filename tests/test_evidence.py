@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.book import figures, tables
-from analysis.records import measured, published
+from analysis.records import measured, published, text
 from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
 from analysis.records.measured import CEILINGS, Measured, Ratio, geometric_mean, today, verdict
 from kernels import Problem
@@ -152,11 +152,11 @@ def test_what_could_not_run_says_why() -> None:
 
 
 def test_titles_follow_the_data() -> None:
-    assert figures.effect([0.99, 1.01]) == "ties"
-    assert figures.effect([1.2, 1.5]) == "is 1.20–1.50× as fast"
-    assert figures.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
-    assert figures.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
-    assert "no measured ratio" in figures.effect([])
+    assert text.effect([0.99, 1.01]) == "ties"
+    assert text.effect([1.2, 1.5]) == "is 1.20–1.50× as fast"
+    assert text.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
+    assert text.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
+    assert "no measured ratio" in text.effect([])
 
 
 PLOTS = {

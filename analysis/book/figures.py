@@ -10,7 +10,7 @@ import io
 import math
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from html import escape
@@ -33,6 +33,7 @@ from ..models.counter_agreement import agreement, trusted
 from ..records import published
 from ..records.files import ROOT
 from ..records.measured import TIE, Measured, baseline_of, geometric_mean
+from ..records.text import effect, span
 from .tables import SOURCE_TIMER, fastest
 
 DEFAULT_GPU = "nvidia-h200"
@@ -89,35 +90,6 @@ class Plot:
 
 
 # ---------------------------------------------------------------- words computed from data
-
-
-def span(values: Iterable[float], digits: int = 2) -> str:
-    """The least and the largest, `"0.98–1.02"`, or one number where they print the same."""
-    values = list(values)
-    low, high = (f"{value:.{digits}f}".replace("-", "−") for value in (min(values), max(values)))
-    if low == high:
-        return low
-    return f"{low} to {high}" if "−" in low else f"{low}–{high}"
-
-
-def effect(speedups: Iterable[float]) -> str:
-    """What speedups amount to, in a few words that hold whatever they are."""
-    speedups = list(speedups)
-    if not speedups:
-        return "has no measured ratio"
-    if 1 / TIE < min(speedups) and max(speedups) < TIE:
-        return "ties"
-    if min(speedups) > 1:
-        return f"is {span(speedups)}× as fast"
-    if max(speedups) < 1:
-        return f"takes {span(1 / speedup for speedup in speedups)}× as long"
-    return f"runs at {span(speedups)}× the speed"
-
-
-def beside(speedups: Iterable[float]) -> str:
-    """`effect` up to the word that names the other: `"is 1.20× as fast as"`, `"ties with"`."""
-    said = effect(speedups)
-    return f"{said} {'with' if said == 'ties' else 'of' if said.endswith('speed') else 'as'}"
 
 
 def short(version: str) -> str:

@@ -10,7 +10,8 @@ from kernels import VERSIONS
 from kernels.fast_math import SUFFIX
 
 from ..records.measured import TIE, Measured
-from ..verdicts.argument import Argument, Findings, Item, collect, number, speed
+from ..records.text import number
+from ..verdicts.argument import Argument, Findings, Item, collect, speed
 from ..verdicts.facts import Facts, Undecided
 from .tables import NOTHING, Table, link, small
 

@@ -20,8 +20,9 @@ from ..models import cost_model
 from ..records import published
 from ..records.files import DataError, gpu_folder, read_table
 from ..records.measured import Measured, baseline_of
+from ..records.text import beside, effect, span
 from . import figures
-from .figures import Plot, beside, effect, span
+from .figures import Plot
 from .tables import VERDICT_STYLE, Table, fastest, summary
 
 SOURCES = ("recorded", "live")

@@ -16,9 +16,9 @@ from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, DataError, gpu_folder, problem_of, read_table
 from ..records.measured import Check, Measured, Ratio, Time, baseline_of, geometric_mean, verdict
+from ..records.text import beside
 from ..verdicts import claims
 from . import tables
-from .figures import beside
 from .notebook import rightness
 from .tables import NOTHING, SOURCE_TIMER, VERDICT_STYLE, Table, small
 

@@ -19,9 +19,9 @@ from ..models import cost_model, profiles
 from ..records import published
 from ..records.files import RESOURCES, STATUSES, gpu_folder, read_table
 from ..records.measured import Check, Measured, Ratio, Time, baseline_of, verdict
+from ..records.text import NOTHING, spread
 from ..verdicts import claims
 
-NOTHING = "–"
 SOURCE_TIMER = "launched"
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 
@@ -208,15 +208,6 @@ def summary(evidence: Measured) -> Table:
         caption="Speedup over the baseline, least to largest over the published head dims (above 1: faster). "
         f"Published on the {published.card('rope')}, measured on the {evidence.gpu['name']}.",
     )
-
-
-def spread(values: Iterable[float]) -> str:
-    """The least and the largest of some speedups."""
-    values = list(values)
-    if not values:
-        return NOTHING
-    low, high = f"{min(values):.2f}×", f"{max(values):.2f}×"
-    return low if low == high else f"{low[:-1]}–{high}"
 
 
 def points(frame: pd.DataFrame) -> Table:

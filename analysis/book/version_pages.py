@@ -28,6 +28,7 @@ from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, RESOURCES, ROOT, DataError, gpu_folder, problem_of, read_table
 from ..records.measured import Measured, verdict
+from ..records.text import spread
 from ..verdicts import claims
 from . import figures, notebook, tables
 from .tables import NOTHING, Table, badge, code, small
@@ -672,7 +673,7 @@ def _in_short(measured: Measured, version: Version) -> tuple[str, str, str]:
     checks = "<br>".join(
         f"{how} {small(', '.join(dims) if len(where) > 1 else 'at all')}" for how, dims in where.items()
     )
-    measured_range, stated_range = (tables.spread(each.value for each in values if each) for values in (found, said))
+    measured_range, stated_range = (spread(each.value for each in values if each) for values in (found, said))
     return checks or NOTHING, measured_range, stated_range
 
 

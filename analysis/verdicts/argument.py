@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from string import Formatter
@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 
 from IPython.display import HTML, Markdown, display
 
-from ..book.figures import beside
 from ..book.tables import NOTHING, VERDICT_STYLE, Table, small
 from ..records.files import gpu_folder, read_table
 from ..records.measured import Measured, Ratio
+from ..records.text import amount, beside, number
 from . import claims
 from .facts import Facts, Undecided
 
@@ -216,28 +216,6 @@ def waits(facts: Facts, version: str, reasons: str, hdim: int, **chosen: Any) ->
 
 
 # ---------------------------------------------------------------- numbers in words
-
-
-def number(value: float, unit: str = "") -> str:
-    """A number to three digits with its unit: `"1.94×"`, `"17.3 %"`, `"4,096 B"`."""
-    size = abs(value)
-    if unit == "×" and 0.1 <= size < 100:
-        text = f"{value:.2f}"
-    elif float(value).is_integer() or size >= 100:
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.3g}" if size >= 0.001 else f"{value:.1e}"
-    return f"{text.replace('-', '−')}{'' if unit in ('', '×') else ' '}{unit}"
-
-
-def amount(values: Iterable[float], unit: str = "") -> str:
-    """The least and the largest of some values, their unit once: `"17.3–19.1 %"`."""
-    values = list(values)
-    low, high = number(min(values), unit), number(max(values), unit)
-    if low == high:
-        return low
-    bare = low.removesuffix(unit).rstrip()
-    return f"{bare} to {high}" if "−" in bare else f"{bare}–{high}"
 
 
 # ---------------------------------------------------------------- settling
