@@ -8,7 +8,7 @@ import pytest
 
 from analysis.book.fusion import FUSION, embedded
 from analysis.records.files import gpu_folder
-from analysis.records.measured import Ratio
+from analysis.records.interval import Ratio
 from analysis.verdicts import facts
 from analysis.verdicts.argument import (
     NOT_YET,
@@ -26,7 +26,8 @@ from analysis.verdicts.argument import (
 from analysis.verdicts.causes import CAUSES, _described
 from analysis.verdicts.claims import load
 from analysis.verdicts.contradictions import CONTRADICTIONS, TOLERANCE, forgotten_rope
-from analysis.verdicts.facts import Facts, Undecided
+from analysis.verdicts.facts import Facts
+from analysis.verdicts.rule import Undecided
 from kernels import VERSIONS
 
 ALL = {**CONTRADICTIONS, **{f"cause {key}": each for key, each in CAUSES.items()}, **FUSION}

@@ -21,7 +21,7 @@ from analysis.book import build, figures, notebook, tables
 from analysis.records import files
 from analysis.records.files import read_table, write_table
 from analysis.records.measured import Measured
-from analysis.verdicts import claims, printed
+from analysis.verdicts import claims, printed, rule
 from analysis.verdicts import facts as facts_module
 from analysis.verdicts.facts import Facts
 from kernels import Problem
@@ -175,7 +175,7 @@ def read_book(folder: Path, patch: pytest.MonkeyPatch) -> Book:
     outcomes: dict[str, list[tuple[str, str]]] = {}
     for row, _ in tests:
         outcomes.setdefault(row["claim_id"], []).append((row["outcome"], row["role"]))
-    verdicts = {claim: claims.combine(found) for claim, found in outcomes.items()}
+    verdicts = {claim: rule.combine(found) for claim, found in outcomes.items()}
     rows = [{"verdict": verdicts[row["claim_id"]], **row} for row, _ in tests]
     write_table(folder / "verdicts.csv", "verdicts", rows)
     numbers = {one.row["id"]: one for one in printed.stand_all(facts)}

@@ -17,10 +17,12 @@ from analysis.records.files import (
     read_table,
     write_table,
 )
-from analysis.records.measured import CEILINGS, Ratio, today
-from analysis.verdicts import claims, facts
-from analysis.verdicts.claims import FAILS, HOLDS, IN_PART, UNDECIDED, Test, combine, decide, judge, load, verdicts
-from analysis.verdicts.facts import Facts, Undecided
+from analysis.records.interval import Ratio
+from analysis.records.measured import CEILINGS, today
+from analysis.verdicts import claims, facts, rule
+from analysis.verdicts.claims import Test, judge, load, verdicts
+from analysis.verdicts.facts import Facts
+from analysis.verdicts.rule import FAILS, HOLDS, IN_PART, UNDECIDED, Undecided, combine, decide
 from kernels import VERSIONS, Problem
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
@@ -358,7 +360,7 @@ def test_every_claim_has_one_verdict_and_every_doubt_a_reason(gpu: str) -> None:
     recorded = read_table(MEASURED / gpu / "verdicts.csv", "verdicts")
     assert (recorded.groupby("claim_id")["verdict"].nunique() == 1).all()
     assert list(dict.fromkeys(recorded["claim_id"])) == [claim.id for claim in load()]
-    assert set(recorded["verdict"]) | set(recorded["outcome"]) <= set(claims.VERDICTS)
+    assert set(recorded["verdict"]) | set(recorded["outcome"]) <= set(rule.VERDICTS)
     doubts = recorded["outcome"] == UNDECIDED
     assert recorded.loc[doubts, "reason"].notna().all() and recorded.loc[~doubts, "reason"].isna().all()
     assert recorded.loc[~doubts, "measured"].notna().all()

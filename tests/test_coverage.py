@@ -10,7 +10,7 @@ import yaml
 from analysis.book import tables
 from analysis.records import files, published
 from analysis.records.files import DataError
-from analysis.records.measured import Ratio
+from analysis.records.interval import Ratio
 from analysis.verdicts import claims, printed
 from analysis.verdicts.facts import Facts
 from analysis.verdicts.printed import CONFIRMED, DIFFERS, Beside, agrees

@@ -19,7 +19,8 @@ from analysis.measure.studies import STUDIES
 from analysis.models import profiles
 from analysis.records import files
 from analysis.records.files import DataError, append_rows, problem_columns
-from analysis.records.measured import CEILINGS, Ratio, today
+from analysis.records.interval import Ratio
+from analysis.records.measured import CEILINGS, today
 from kernels import Problem
 
 GPU = {

@@ -32,7 +32,8 @@ from ..models import cost_model, profiles, roofline
 from ..models.counter_agreement import agreement, trusted
 from ..records import published
 from ..records.files import ROOT
-from ..records.measured import TIE, Measured, baseline_of, geometric_mean
+from ..records.interval import TIE, geometric_mean
+from ..records.measured import Measured, baseline_of
 from ..records.text import effect, span
 from .tables import SOURCE_TIMER, fastest
 

@@ -9,10 +9,12 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.fast_math import SUFFIX
 
-from ..records.measured import TIE, Measured
+from ..records.interval import TIE
+from ..records.measured import Measured
 from ..records.text import number
 from ..verdicts.argument import Argument, Findings, Item, collect, speed
-from ..verdicts.facts import Facts, Undecided
+from ..verdicts.facts import Facts
+from ..verdicts.rule import Undecided
 from .tables import NOTHING, Table, link, small
 
 HDIM = 2048

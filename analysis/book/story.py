@@ -15,9 +15,11 @@ from kernels import VERSIONS, Problem
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, DataError, gpu_folder, problem_of, read_table
-from ..records.measured import Check, Measured, Ratio, Time, baseline_of, geometric_mean, verdict
+from ..records.interval import Ratio, geometric_mean
+from ..records.measured import Check, Measured, Time, baseline_of
 from ..records.text import beside
 from ..verdicts import claims
+from ..verdicts.rule import stands
 from . import tables
 from .notebook import rightness
 from .tables import NOTHING, SOURCE_TIMER, VERDICT_STYLE, Table, small
@@ -127,7 +129,7 @@ def _cells(line: Line, speeds: bool, bases: bool) -> tuple[str, ...]:
     if speeds and line.stated is None:
         compared = [NOTHING] * 3
     elif speeds:
-        how = verdict(line.stated, line.ratios[0])
+        how = stands(line.stated, line.ratios[0])
         device = tables.ratio(line.ratios[0]) + (f"<br>{small(how)}" if how else "")
         compared = [f"{line.stated:.2f}×", device, tables.ratio(line.ratios[1])]
     stated_ms = NOTHING if line.stated_ms is None else f"{line.stated_ms:.3f}"

@@ -18,9 +18,11 @@ from ..measure.studies import TIMERS
 from ..models import cost_model, profiles
 from ..records import published
 from ..records.files import RESOURCES, STATUSES, gpu_folder, read_table
-from ..records.measured import Check, Measured, Ratio, Time, baseline_of, verdict
+from ..records.interval import Ratio
+from ..records.measured import Check, Measured, Time, baseline_of
 from ..records.text import NOTHING, spread
 from ..verdicts import claims
+from ..verdicts.rule import UNDECIDED, stands
 
 SOURCE_TIMER = "launched"
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
@@ -157,7 +159,7 @@ def speedups(evidence: Measured, family: str, timer: str = "device_warm") -> Tab
             lines.append(badge(check))
         if claim:
             lines.append(small(f"published {stated(claim, '×')}"))
-            lines.append(small(verdict(claim.value, found)))
+            lines.append(small(stands(claim.value, found)))
         return "<br>".join(line for line in lines if line) or NOTHING
 
     compared = [version for version in evidence.versions(family) if baseline_of(version)]
@@ -187,7 +189,7 @@ def summary(evidence: Measured) -> Table:
         found = {timer: {p: evidence.ratio(base, version.id, p, timer) for p in problems} for timer in TIMERS}
         words: dict[str, list[str]] = {}
         for problem in problems:
-            word = verdict(said[problem], found["device_warm"][problem])
+            word = stands(said[problem], found["device_warm"][problem])
             words.setdefault(word or "not measured", []).append(str(problem.hdim))
         verdicts = "<br>".join(f"{word} {small('at ' + ', '.join(dims))}" for word, dims in words.items())
         outcomes = dict.fromkeys(check.status for p in problems if (check := evidence.check(version.id, p)))
@@ -667,7 +669,7 @@ def verdicts(found: Mapping[str, str], chosen: Iterable[claims.Claim]) -> Table:
     """Some claims with their verdicts, each with a link to its place in the ledger."""
     rows = []
     for claim in chosen:
-        word = found.get(claim.id, claims.UNDECIDED)
+        word = found.get(claim.id, UNDECIDED)
         place = f"<a href='../chapters/claims.html#{claim.id}'>{claim.id}</a>"
         rows.append((place, escape(claim.claim), f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>"))
     return Table(("claim", "what is claimed", "verdict"), rows)

@@ -22,7 +22,8 @@ from ..measure import tune
 from ..measure.studies import STUDIES, studies
 from ..models import profiles
 from ..records.files import SCHEMAS, DataError, gpu_folder, problem_of, read_json, read_table
-from ..records.measured import TIE, Check, Measured, Ratio, Time, geometric_mean, today
+from ..records.interval import TIE, Ratio, geometric_mean
+from ..records.measured import Check, Measured, Time, today
 from . import figures, tables
 from .notebook import SOURCES, show
 from .tables import Table

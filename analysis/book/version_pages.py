@@ -27,9 +27,10 @@ from ..measure.studies import STUDIES, TIMERS
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, RESOURCES, ROOT, DataError, gpu_folder, problem_of, read_table
-from ..records.measured import Measured, verdict
+from ..records.measured import Measured
 from ..records.text import spread
 from ..verdicts import claims
+from ..verdicts.rule import stands
 from . import figures, notebook, tables
 from .tables import NOTHING, Table, badge, code, small
 
@@ -320,7 +321,7 @@ def _published(measured: Measured, version: Version, problem: Problem) -> str:
     lines = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         lines.append(tables.stated(claim, "×"))
-        lines.append(small(verdict(claim.value, measured.ratio(version.baseline, version.id, problem))))
+        lines.append(small(stands(claim.value, measured.ratio(version.baseline, version.id, problem))))
     if taken := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (taken.low, taken.high))
         lines.append(small(f"{'–'.join(ends)} ms"))

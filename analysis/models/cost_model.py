@@ -35,7 +35,8 @@ from kernels.version import Launch, Plan
 
 from ..measure.studies import FUSIONS, NAIVE
 from ..records.files import DataError, gpu_folder
-from ..records.measured import TIE, Measured, Ratio, Time
+from ..records.interval import TIE, Ratio
+from ..records.measured import Measured, Time
 
 STUDY = "map"
 FULL, HYBRID, SEPARATE = FUSIONS

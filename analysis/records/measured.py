@@ -7,14 +7,11 @@ a process; its interval is over the processes.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from kernels import VERSIONS, Problem
 from kernels.fast_math import SUFFIX
@@ -22,10 +19,8 @@ from kernels.runtime.identity import source_hash
 from kernels.version import PROBLEM_COLUMNS
 
 from .files import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
+from .interval import Ratio, geometric_mean
 
-CONFIDENCE = 0.95
-AGREE = 1.10
-TIE = 1.03
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 
@@ -38,14 +33,6 @@ class Time(NamedTuple):
     high: float
 
 
-class Ratio(NamedTuple):
-    """A geometric mean over the processes and its 95 % interval; without bounds (NaN) from a single process."""
-
-    value: float
-    low: float
-    high: float
-
-
 class Check(NamedTuple):
     """What the checks of a version on a problem found: the worse of the two inputs decides."""
 
@@ -54,38 +41,6 @@ class Check(NamedTuple):
     nan_share: float
     max_abs_err: float
     allowed_abs_err: float
-
-
-@functools.cache
-def student(n: int) -> float:
-    """Student's t for the interval of the mean of `n` values."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
-
-
-def geometric_mean(ratios: list[float] | np.ndarray) -> Ratio:
-    """Geometric mean with a t interval of the logarithms."""
-    logs = np.log(np.asarray(ratios, dtype=float))
-    mean = logs.mean()
-    if len(logs) < 2:
-        return Ratio(float(np.exp(mean)), math.nan, math.nan)
-    half = student(len(logs)) * logs.std(ddof=1) / math.sqrt(len(logs))
-    return Ratio(*(float(np.exp(x)) for x in (mean, mean - half, mean + half)))
-
-
-def verdict(published: float | None, measured: Ratio | None) -> str:
-    """In plain words, how a measured speedup stands to the published one."""
-    if published is None or measured is None:
-        return ""
-    value, low, high = measured if measured.low == measured.low else (measured.value,) * 3
-    if published / AGREE <= low and high <= published * AGREE:
-        return "agrees within 10 %"
-    if 1 / TIE <= low and high <= TIE:
-        return "tie within 3 %"
-    if low <= 1 <= high:
-        return "cannot be told"
-    if 1 / TIE < published < TIE:
-        return "not a tie"
-    return "same direction" if (value > 1) == (published > 1) else "opposite"
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .measured import TIE
+from .interval import TIE
 
 NOTHING = "–"
 

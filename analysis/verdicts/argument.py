@@ -24,10 +24,12 @@ from IPython.display import HTML, Markdown, display
 
 from ..book.tables import NOTHING, VERDICT_STYLE, Table, small
 from ..records.files import gpu_folder, read_table
-from ..records.measured import Measured, Ratio
+from ..records.interval import Ratio
+from ..records.measured import Measured
 from ..records.text import amount, beside, number
 from . import claims
-from .facts import Facts, Undecided
+from .facts import Facts
+from .rule import UNDECIDED, Undecided, interval
 
 NOT_YET = "not measured on this GPU yet"
 SHORTLY = "not yet"  # in the cells of a table
@@ -229,7 +231,7 @@ def _find(item: Item, dims: Sequence[int], facts: Facts) -> Found:
         if item.said:
             said[hdim] = float(item.said(facts, hdim))
         try:
-            value = claims.interval(item.measure(facts, hdim))
+            value = interval(item.measure(facts, hdim))
         except Undecided as why:
             missing[hdim] = NOT_YET if ABSENT.search(str(why)) else str(why)
         except ZeroDivisionError:
@@ -275,7 +277,7 @@ def statements(argument: Argument, evidence: Measured) -> Table:
     for claim in claims.load():
         if claim.id in argument.claims:
             place = ", ".join(map(escape, claim.sources[0].values()))
-            word = found.get(claim.id, claims.UNDECIDED)
+            word = found.get(claim.id, UNDECIDED)
             rows.append(
                 (
                     f"<a href='claims.html#{claim.id}'>{claim.id}</a>",

@@ -16,7 +16,8 @@ from kernels.version import Sync
 
 from ..book.tables import Table, code, small
 from ..records.files import gpu_folder
-from ..records.measured import TIE, Measured
+from ..records.interval import TIE
+from ..records.measured import Measured
 from . import claims
 from .argument import (
     BOUND,
@@ -41,7 +42,8 @@ from .argument import (
     waits,
 )
 from .contradictions import BOTH_ON_TENSOR_CORES, PHASE6_SPILL, V2_UNROTATED, V7_LAUNCHED, phase6_rows
-from .facts import Facts, Undecided
+from .facts import Facts
+from .rule import Undecided, interval
 
 SHAPES = (512, 2048, 4096, 8192)
 ROPE = (128, 512, 2048)
@@ -495,7 +497,7 @@ def _over_parent(facts: Facts, name: str, parent: str) -> Found:
     for hdim in (64, 128, *SHAPES):
         chosen: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
         try:
-            values[hdim] = claims.interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
+            values[hdim] = interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
         except Undecided:
             continue
     return Found(values=values)

@@ -4,14 +4,7 @@ data/claims.yml says of each claim which tests decide it; the words of a test ar
 expression over `facts.Facts` and what its value must be. Timings give a value a process and so an interval over the
 processes; counts, bytes and what the documents print are exact.
 
-A published ratio: **holds** where the interval lies within 10 % of it; **holds in part** where it is on the same side
-of 1, more than 3 % from it; **does not hold** on the other side or in a tie; **cannot be decided** where the interval
-straddles these bounds. A threshold holds, does not hold, or is straddled.
-
-A claim: every test holds, none holds, or in part. What cannot be decided takes "holds" to "holds in part". Two roles
-decide less. A `premise` is what the claim takes for granted, such as the effect that it explains: where none of the
-premises holds, the claim does not. A `figure` is a number stated along with it. Premises and figures that do not hold
-take "holds" to "holds in part"; alone they do not make a claim hold.
+What follows from the tests is said in analysis/verdicts/rule.py.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,11 +28,10 @@ from kernels import VERSIONS
 
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder, known_gpus, write_table
-from ..records.measured import AGREE, TIE, Ratio, geometric_mean, student
-from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts, Undecided
+from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts
+from .rule import UNDECIDED, VERDICTS, Undecided, combine, decide, interval
 
 CLAIMS = DATA / "claims.yml"
-HOLDS, IN_PART, FAILS, UNDECIDED = VERDICTS = ("holds", "holds in part", "does not hold", "cannot be decided")
 ROLES = ("test", "premise", "figure")
 RULES = ("published", "least", "most", "between", "equals")
 PAIRS = ("published", "between")  # rules that may take two bounds
@@ -285,73 +277,6 @@ def measure(test: Test, facts: Facts) -> float | pd.Series:
 
 
 # ---------------------------------------------------------------- verdicts
-
-
-def interval(value: float | pd.Series) -> Ratio:
-    """The mean over the processes and its 95 % interval; an exact number is its own.
-
-    Raises: Undecided where no process has a value.
-    """
-    if not isinstance(value, pd.Series):
-        return Ratio(*(float(value),) * 3)
-    values = value.dropna().to_numpy(dtype=float)
-    if not len(values):
-        raise Undecided("no process measured all of it")
-    if (values > 0).all():
-        return geometric_mean(values)
-    if len(values) < 2:
-        return Ratio(values[0], math.nan, math.nan)
-    half = student(len(values)) * values.std(ddof=1) / math.sqrt(len(values))
-    return Ratio(*(float(values.mean() + part) for part in (0.0, -half, half)))
-
-
-def compare(low: float, high: float, measured: Ratio) -> str:
-    """How an interval stands to a published ratio, or to the range that was published."""
-    if (low > TIE and measured.high < 1 / TIE) or (high < 1 / TIE and measured.low > TIE):
-        return FAILS
-    if low / AGREE <= measured.low and measured.high <= high * AGREE:
-        return HOLDS
-    if low > TIE:
-        return IN_PART if measured.low > TIE else FAILS if measured.high <= TIE else UNDECIDED
-    if high < 1 / TIE:
-        return IN_PART if measured.high < 1 / TIE else FAILS if measured.low >= 1 / TIE else UNDECIDED
-    return FAILS if measured.low > TIE or measured.high < 1 / TIE else UNDECIDED
-
-
-def within(low: float, high: float, measured: Ratio) -> str:
-    """Whether an interval lies in [low, high]."""
-    if low <= measured.low and measured.high <= high:
-        return HOLDS
-    return FAILS if measured.high < low or measured.low > high else UNDECIDED
-
-
-def _rounded(value: float, digits: int | None) -> float:
-    return value if digits is None else float(f"{value:.{digits - 1}e}")
-
-
-def decide(rule: str, bounds: Sequence[float], measured: Ratio, digits: int | None = None) -> str:
-    """The outcome of one test. An interval that is not known, as of a single process, decides nothing."""
-    if math.isnan(measured.low) or math.isnan(measured.high):
-        return UNDECIDED
-    low, high = bounds[0], bounds[-1]
-    if rule == "published":
-        return compare(low, high, measured)
-    if rule == "equals":
-        return within(low, high, Ratio(*(_rounded(value, digits) for value in measured)))
-    return within(-math.inf if rule == "most" else low, math.inf if rule == "least" else high, measured)
-
-
-def combine(outcomes: Iterable[tuple[str, str]]) -> str:
-    """The verdict of a claim from the outcomes and the roles of its tests."""
-    outcomes = list(outcomes)
-    decided = [(outcome, role) for outcome, role in outcomes if outcome != UNDECIDED]
-    premises = {outcome for outcome, role in decided if role == "premise"}
-    tests = {outcome for outcome, role in decided if role == "test"}
-    if premises == {FAILS} or tests == {FAILS}:
-        return FAILS
-    if not tests:
-        return UNDECIDED
-    return HOLDS if {outcome for outcome, _ in outcomes} == {HOLDS} else IN_PART
 
 
 def _plain(value: float) -> float | int | None:

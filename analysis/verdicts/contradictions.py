@@ -13,7 +13,7 @@ import torch
 from kernels import Problem
 from kernels.reference import attention, make_inputs
 
-from ..records.measured import TIE
+from ..records.interval import TIE
 from .argument import (
     BOUND,
     DRAM,

@@ -20,6 +20,7 @@ from ..measure.studies import STUDIES
 from ..records import published
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from ..records.measured import Check, Measured, today
+from .rule import Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -30,10 +31,6 @@ COUNTER = re.compile(
 NEEDED = re.compile(r"needs ([\d,]+) B")  # in the words of a version that refuses a problem
 
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
-
-
-class Undecided(Exception):
-    """What is asked for cannot be had; the message says why."""
 
 
 class Facts:

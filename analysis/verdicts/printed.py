@@ -25,10 +25,11 @@ from kernels import VERSIONS
 from ..book.tables import NOTHING, SOURCE_TIMER, Table, link, small
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder
-from ..records.measured import Ratio, verdict
+from ..records.interval import Ratio
 from . import claims
-from .claims import Test, interval
-from .facts import Facts, Undecided
+from .claims import Test
+from .facts import Facts
+from .rule import A_DIFFERENCE, OPPOSITE, Undecided, interval, stands
 
 TWINS = DATA / "twins.yml"
 WORDS = ("unit", "note", "counted")
@@ -218,7 +219,7 @@ def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Any]) -> tuple[tuple[
     words = set()
     for value in values:
         stated, ends = back(row["value"]), sorted((back(value.low), back(value.high)))
-        words.add(verdict(stated, Ratio(back(value.value), *ends)))
+        words.add(stands(stated, Ratio(back(value.value), *ends)))
     return values, words.pop() if len(words) == 1 else "differs by head dim"
 
 
@@ -315,7 +316,7 @@ def stand_all(facts: Facts) -> list[Beside]:
 # ---------------------------------------------------------------- tables
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
-STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", "opposite": "wrong", "not a tie": "wrong"}
+STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", OPPOSITE: "wrong", A_DIFFERENCE: "wrong"}
 
 
 def _unit(unit: str) -> str:
