@@ -14,6 +14,7 @@ COMMANDS = {  # the module whose `main` it calls, and what it does
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),
+    "findings": ("book.findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "browse": (
         "book.browse",

@@ -1,0 +1,158 @@
+"""Findings: what one card shows, a written sentence with its numbers and the condition that makes it true.
+
+    finding("hybrid", "On the device V7 runs at {v7} the speed of separate kernels.", holds=v7.slower, v7=v7)
+
+A finding never raises. Where it holds, its sentence is shown; where it does not, or is not measured, its numbers are.
+Sentences are written for the committed record of `REFERENCE`, whose strict build fails on any that does not hold.
+`python -m analysis findings` evaluates all of them without drawing a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import nbformat
+from IPython.display import Markdown, display
+
+from ..records.files import ROOT, DataError
+from ..records.interval import TIE, Ratio
+from ..records.measured import Measured
+from ..records.text import span
+
+NOTEBOOKS = ROOT / "analysis" / "notebooks"
+REFERENCE = "nvidia-h200"
+RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
+
+
+@dataclass(frozen=True)
+class Speedups:
+    """Speedups over a baseline by head dim, with their intervals; above 1 is faster.
+
+    Each property is whether the speedup lies there at every head dim, interval included; None where none was measured.
+    """
+
+    by_hdim: Mapping[int, Ratio] = field(default_factory=dict)
+
+    @property
+    def faster(self) -> bool | None:
+        return self._all(lambda ratio: ratio.low > TIE)
+
+    @property
+    def slower(self) -> bool | None:
+        return self._all(lambda ratio: ratio.high < 1 / TIE)
+
+    @property
+    def not_faster(self) -> bool | None:
+        return self._all(lambda ratio: ratio.high < TIE)
+
+    def _all(self, condition: Any) -> bool | None:
+        return all(map(condition, self.by_hdim.values())) if self.by_hdim else None
+
+    def at(self, *dims: int) -> Speedups:
+        """Those at some of the head dims."""
+        return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim})
+
+    def __format__(self, spec: str) -> str:
+        return f"{span(ratio.value for ratio in self.by_hdim.values())}×" if self.by_hdim else "not measured"
+
+
+def speedups(evidence: Measured, version: str, baseline: str, timer: str = "device_warm") -> Speedups:
+    """How much faster than a baseline a version is, at each head dim of the documents that both take."""
+    ratios = {
+        hdim: evidence.ratio(baseline, version, problem, timer) for hdim, problem in evidence.shapes(version).items()
+    }
+    return Speedups({hdim: ratio for hdim, ratio in ratios.items() if ratio})
+
+
+def every(*conditions: bool | None) -> bool | None:
+    """Whether all conditions hold; None, not measured, where one is not known and none fails."""
+    if False in conditions:
+        return False
+    return None if None in conditions else True
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a finding recorded on one card. `holds` is None where it is not measured."""
+
+    id: str
+    holds: bool | None
+    text: str
+
+
+def finding(id: str, text: str, *, holds: bool | None, **numbers: Any) -> None:
+    """Show the sentence `text` with its numbers where it holds, else what was measured, and record which."""
+    if holds is True:
+        shown = text.format(**numbers)
+    else:
+        label = "Differs from the reference" if holds is False else "Not measured here"
+        values = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+        shown = f"**{label}** ({id}): {values}."
+    display(Markdown(shown), metadata={RECORDED: {"id": id, "holds": holds}})
+
+
+def recorded(cells: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """What the findings of an executed notebook recorded, in its order."""
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            entry = output.get("metadata", {}).get(RECORDED)
+            if entry:
+                yield Finding(entry["id"], entry["holds"], output["data"]["text/markdown"])
+
+
+def broken(findings: Iterable[Finding]) -> list[str]:
+    """A line for every finding that does not hold."""
+    words = {False: "does not hold", None: "is not measured"}
+    return [f"{each.id} {words[each.holds]}: {each.text}" for each in findings if each.holds is not True]
+
+
+# ---------------------------------------------------------------- without a build
+
+
+def _calls_finding(node: ast.AST) -> bool:
+    return any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "finding"
+        for each in ast.walk(node)
+    )
+
+
+def evaluate(path: Path, gpu: str) -> list[Finding]:
+    """What the findings of a notebook record for a GPU: its code without what only shows."""
+    cells = nbformat.read(path, as_version=4).cells
+    trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
+    if not any(map(_calls_finding, trees)):
+        return []
+    found: list[Finding] = []
+
+    def keep(shown: Markdown, metadata: Mapping[str, Any]) -> None:
+        found.append(Finding(**metadata[RECORDED], text=str(shown.data)))
+
+    names: dict[str, Any] = {}
+    with mock.patch(f"{__name__}.display", keep):
+        for tree in trees:
+            tree.body = [node for node in tree.body if not isinstance(node, ast.Expr) or _calls_finding(node)]
+            exec(compile(tree, path.name, "exec"), names)
+            if "gpu" in names and "source" in names:
+                names |= {"gpu": gpu, "source": "recorded"}
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis findings", description="Say which findings hold")
+    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
+    gpu = parser.parse_args(arguments).gpu
+    try:
+        found = [each for path in sorted(NOTEBOOKS.glob("*.ipynb")) for each in evaluate(path, gpu)]
+    except DataError as error:
+        print(f"findings: {error}", file=sys.stderr)
+        return 1
+    wrong = broken(found)
+    print("\n".join([f"[findings] {len(found)} findings, {len(found) - len(wrong)} hold on {gpu}", *wrong]))
+    return 1 if wrong and gpu == REFERENCE else 0
