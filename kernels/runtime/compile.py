@@ -120,10 +120,9 @@ def require_target(launch: Launch, target: str) -> None:
     if launch.cluster > 1 and capability(target) < CLUSTERS_SINCE:
         template = f"clusters of {launch.cluster} blocks need compute capability {{needed}}, this GPU has {{allowed}}"
         raise Unsupported("capability", _dotted(CLUSTERS_SINCE), target, template)
-    limits = LIMITS.get(capability(target))
-    if limits:
-        require_block_shared(launch.shared_bytes, limits.block_shared_bytes)
     require_instructions(launch.kernel, target)
+    if limits := LIMITS.get(capability(target)):
+        require_block_shared(launch.shared_bytes, limits.block_shared_bytes)
 
 
 def require_block_shared(needed: int, allowed: int) -> None:
