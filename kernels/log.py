@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
-from .version import Buffer, Hazard, Problem, SharedLayout, Unsupported
+from .version import Buffer, Hazard, Problem, Refusal, SharedLayout, Unsupported
 
 THREADS = np.uint32(256)
 BLOCK_K = np.uint32(64)
@@ -24,6 +26,13 @@ INT = types.int32
 UINT = types.uint32
 FLOAT = types.float32
 
+# Messages of a refusal.
+TAKES = "{kind} is {needed}; this version takes {allowed}"
+MUST_BE = "{kind} is {needed}; it must be {allowed}"
+MUST_EQUAL_HEADS = "kv_heads is {needed}; it must equal heads, {allowed}"
+MUST_BE_EQUAL = "seq_q is {needed} and seq_k {allowed}; they must be equal"
+NO_MASK = "causal is 1; this version has no mask"
+
 
 def online_layout(**extra: int) -> SharedLayout:
     """Scores of one key tile, the reduction buffer, and what a version adds behind them."""
@@ -41,43 +50,42 @@ def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
     }
 
 
-def require(condition: bool, message: str) -> None:
-    """Raises: Unsupported with `message`, unless `condition` holds."""
+def require(condition: bool, kind: Refusal, needed: Any, allowed: Any, template: str = TAKES) -> None:
+    """Raises: Unsupported, unless `condition` holds."""
     if not condition:
-        raise Unsupported(message)
+        raise Unsupported(kind, needed, allowed, template)
 
 
 def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> None:
     """The log's fp32 kernels take one family, fp32, no mask, and as many queries as keys."""
-    require(problem.family == family, f"family is {problem.family}; this version takes {family}")
-    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this version takes float32")
-    require(not problem.causal, "causal is 1; this version has no mask")
-    require(problem.seq_q == problem.seq_k, f"seq_q is {problem.seq_q} and seq_k {problem.seq_k}; they must be equal")
-    require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
-    require(problem.kv_heads == problem.heads, f"kv_heads is {problem.kv_heads}; it must equal heads, {problem.heads}")
-    require(problem.hdim % multiple == 0, f"hdim is {problem.hdim}; it must be a multiple of {multiple}")
+    require(problem.family == family, "family", problem.family, family)
+    require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
+    require(not problem.causal, "causal", True, False, NO_MASK)
+    require_one_sequence(problem)
+    require(problem.hdim % multiple == 0, "hdim", problem.hdim, f"a multiple of {multiple}", MUST_BE)
     if family == "rope":
-        require(
-            problem.rotary_dim > 0 and problem.rotary_dim % multiple == 0,
-            f"rotary_dim is {problem.rotary_dim}; it must be a multiple of {multiple} above 0",
-        )
+        whole = problem.rotary_dim > 0 and problem.rotary_dim % multiple == 0
+        require(whole, "rotary_dim", problem.rotary_dim, f"a multiple of {multiple} above 0", MUST_BE)
+
+
+def require_one_sequence(problem: Problem) -> None:
+    """The log's kernels take as many queries as keys, the first query at the first key, and no shared heads."""
+    require(problem.seq_q == problem.seq_k, "seq_q", problem.seq_q, problem.seq_k, MUST_BE_EQUAL)
+    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
+    require(problem.kv_heads == problem.heads, "kv_heads", problem.kv_heads, problem.heads, MUST_EQUAL_HEADS)
 
 
 def require_full_rotation(problem: Problem) -> None:
     """The log's first RoPE kernels rotate every dim."""
-    require(
-        problem.rotary_dim == problem.hdim,
-        f"rotary_dim is {problem.rotary_dim} and hdim {problem.hdim}; this version rotates all dims",
-    )
+    template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"
+    require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, template)
 
 
 def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
     """Raises: Unsupported if a block asks for more than `limit` bytes of shared memory."""
     whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
-    require(
-        layout.nbytes <= limit,
-        f"hdim {problem.hdim} needs {layout.nbytes:,} B of shared memory, {whose} is {limit:,} B",
-    )
+    template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, {whose} is {{allowed:,}} B"
+    require(layout.nbytes <= limit, "shared_memory", layout.nbytes, limit, template)
 
 
 def reduction_race(kernel: str) -> Hazard:

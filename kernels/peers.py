@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from .log import FREQUENCY_BASE, OPT_IN_SHARED_LIMIT, require
+from .log import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
 from .reference import angles, positions, rotate
 from .version import VERSIONS, Buffer, Plan, Problem, Unsupported, register
 
@@ -31,12 +31,13 @@ BACKENDS = {
     "_cudnn": "CUDNN_ATTENTION",
 }
 FP32_BACKENDS = ("", "_efficient", "_math")
+PEER_TAKES = "{kind} is {needed}; this peer takes {allowed}"
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Tables = tuple[torch.Tensor, ...]
 
 
 def _sdpa(problem: Problem, backend: str) -> Attention:
-    require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
+    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
@@ -49,8 +50,8 @@ def _sdpa(problem: Problem, backend: str) -> Attention:
 
 
 def _matmul_softmax(problem: Problem) -> Attention:
-    require(not problem.causal, "causal is 1; this peer has no mask")
-    require(problem.kv_heads == problem.heads, f"kv_heads is {problem.kv_heads}; it must equal heads, {problem.heads}")
+    require(not problem.causal, "causal", True, False, "causal is 1; this peer has no mask")
+    require(problem.kv_heads == problem.heads, "kv_heads", problem.kv_heads, problem.heads, MUST_EQUAL_HEADS)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.softmax(q @ k.transpose(-1, -2) * problem.softmax_scale, dim=-1) @ v
@@ -109,9 +110,9 @@ def _sinusoidal_sdpa(problem: Problem, backend: str, compiled: bool) -> Attentio
 
 def _register(name: str, family: str, title: str, make: Callable[[Problem], Attention]) -> None:
     def plan(problem: Problem) -> Plan:
-        require(problem.family == family, f"family is {problem.family}; this peer takes {family}")
+        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
         if family == "fp16":
-            require(problem.dtype == "float16", f"dtype is {problem.dtype}; this peer takes float16")
+            require(problem.dtype == "float16", "dtype", problem.dtype, "float16", PEER_TAKES)
         shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
         buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
         return Plan(problem, buffers, call=make(problem))
@@ -171,17 +172,17 @@ def rope_tables(problem: Problem) -> Callable[[torch.Tensor], Tables]:
 
 
 def require_positions(problem: Problem) -> None:
-    require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
 
 
 def require_tile(problem: Problem) -> None:
     """A Triton kernel of this style has the whole head dim of its keys and values in shared memory."""
     needs = 2 * SMALLEST_TILE * problem.hdim * 4
-    require(
-        needs <= OPT_IN_SHARED_LIMIT,
-        f"hdim {problem.hdim} needs {needs:,} B of shared memory for {SMALLEST_TILE} keys and their values, "
-        f"a block's limit is {OPT_IN_SHARED_LIMIT:,} B",
+    template = (
+        f"hdim {problem.hdim} needs {{needed:,}} B of shared memory for {SMALLEST_TILE} keys and their values, "
+        "a block's limit is {allowed:,} B"
     )
+    require(needs <= OPT_IN_SHARED_LIMIT, "shared_memory", needs, OPT_IN_SHARED_LIMIT, template)
 
 
 def _with_reason(attend: Attention) -> Attention:
@@ -197,7 +198,7 @@ def _with_reason(attend: Attention) -> Attention:
         said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
         # Of the backends that were not asked for it says that they are disabled.
         because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
-        raise Unsupported(" ".join([refusal, *dict.fromkeys(because)]))
+        raise Unsupported("library", "PyTorch", " ".join([refusal, *dict.fromkeys(because)]), "{allowed}")
 
     return call
 
@@ -220,7 +221,7 @@ def _rotate_and_attend(
 
 def _rope_sdpa_one_graph(problem: Problem, backend: str) -> Attention:
     """RoPE and SDPA in one compiled function, so the compiler may fuse what it can."""
-    require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
+    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
     attend, tables = _compiled_whole(_rotate_and_attend), rope_tables(problem)
     options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
 
@@ -247,7 +248,7 @@ def _flex(problem: Problem, precision: str) -> Attention:
     Left alone its products are in TF32 unless `torch.get_float32_matmul_precision()` is "highest", so `precision`,
     "ieee" or "tf32x3", is given to the kernel: an option that PyTorch passes on and does not document.
     """
-    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this peer takes float32")
+    require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
     require_positions(problem)
     require_tile(problem)
     attend, gqa = _compiled_whole(flex_attention), problem.heads != problem.kv_heads
@@ -294,22 +295,19 @@ def _flashinfer_rope(problem: Problem) -> Attention:
     last key.
     """
     halves = ("float16", "bfloat16")
-    require(problem.dtype in halves, f"dtype is {problem.dtype}; FlashInfer's prefill takes {' and '.join(halves)}")
-    require(
-        problem.hdim in FLASHINFER_HDIMS,
-        f"hdim is {problem.hdim}; FlashInfer's prefill takes {', '.join(map(str, FLASHINFER_HDIMS))}",
-    )
-    require(
-        problem.rotary_dim == problem.hdim,
-        f"rotary_dim is {problem.rotary_dim} and hdim {problem.hdim}; FlashInfer rotates all dims",
-    )
-    require(problem.batch == 1, f"batch is {problem.batch}; FlashInfer's single prefill takes 1")
+    takes = "{kind} is {needed}; FlashInfer's prefill takes {allowed}"
+    require(problem.dtype in halves, "dtype", problem.dtype, " and ".join(halves), takes)
+    require(problem.hdim in FLASHINFER_HDIMS, "hdim", problem.hdim, ", ".join(map(str, FLASHINFER_HDIMS)), takes)
+    rotates = "rotary_dim is {needed} and hdim {allowed}; FlashInfer rotates all dims"
+    require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, rotates)
+    require(problem.batch == 1, "batch", problem.batch, 1, "batch is {needed}; FlashInfer's single prefill takes 1")
     last = problem.seq_k - problem.seq_q
-    require(problem.q_offset == last, f"q_offset is {problem.q_offset}; FlashInfer takes seq_k - seq_q, {last}")
+    aligned = "q_offset is {needed}; FlashInfer takes seq_k - seq_q, {allowed}"
+    require(problem.q_offset == last, "q_offset", problem.q_offset, last, aligned)
     try:
         prefill = importlib.import_module("flashinfer").single_prefill_with_kv_cache
     except ImportError as error:
-        raise Unsupported(f"FlashInfer cannot be imported: {error}") from None
+        raise Unsupported("library", "FlashInfer", str(error), "{needed} cannot be imported: {allowed}") from None
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         out = prefill(

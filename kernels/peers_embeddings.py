@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from .log import require
-from .peers import Attention, Tables, _compiled, _embedded, _sdpa
+from .peers import PEER_TAKES, Attention, Tables, _compiled, _embedded, _sdpa
 from .reference import alibi_bias, positions, require_table, stored_table
 from .version import Buffer, Plan, Problem, register
 
@@ -50,7 +50,7 @@ def _learned_sdpa(problem: Problem) -> Attention:
 
 def _register(name: str, family: str, title: str, make: Callable[[Problem], Attention]) -> None:
     def plan(problem: Problem) -> Plan:
-        require(problem.family == family, f"family is {problem.family}; this peer takes {family}")
+        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
         require_table(problem)
         shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
         buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}

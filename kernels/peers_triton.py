@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from .log import attention_buffers, require
-from .peers import Attention, Tables, require_positions, require_tile, rope_tables
+from .peers import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
 from .triton_kernels import attend, triton
-from .version import Plan, Problem, Unsupported, register
+from .version import Plan, Problem, Refusal, Unsupported, register
 
 # For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. More keys or stages do not fit, or spill.
 TILES = {
@@ -66,7 +66,8 @@ def arguments(
 @functools.cache
 def _tuned(hdim: int) -> Any:
     """`attend` over the tiles of a head dim. Raises: Unsupported where there is no Triton."""
-    require(triton is not None, "Triton is not installed; PyTorch's builds for CUDA bring it")
+    missing = "{needed} is not installed; {allowed} bring it"
+    require(triton is not None, "library", "Triton", "PyTorch's builds for CUDA", missing)
     from triton.testing import do_bench_cudagraph
 
     tiles = TILES[min(size for size in TILES if size >= hdim)]
@@ -98,20 +99,23 @@ def _attention(problem: Problem, precision: str) -> Attention:
                     tuned.warmup(*values, grid=grid, **constants)
                 ready = True
             tuned[grid](*values, **constants)
+        except triton.OutOfResources as error:
+            template = f"Triton: a block needs {{needed:,}} of {error.name}, this GPU has {{allowed:,}}"
+            kind: Refusal = "shared_memory" if error.name == "shared memory" else "library"
+            raise Unsupported(kind, error.required, error.limit, template) from error
         except triton.TritonError as error:
-            raise Unsupported(f"Triton: {str(error).splitlines()[0]}") from error
+            raise Unsupported("library", "Triton", str(error).splitlines()[0], "{needed}: {allowed}") from error
         return out
 
     return call
 
 
 def _plan(problem: Problem, precision: str) -> Plan:
-    require(problem.family == "rope", f"family is {problem.family}; this peer takes rope")
-    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this peer takes float32")
-    require(
-        problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0,
-        f"hdim is {problem.hdim}; a Triton tile takes a power of two, 16 or more",
-    )
+    require(problem.family == "rope", "family", problem.family, "rope", PEER_TAKES)
+    require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
+    whole = problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0
+    takes = "hdim is {needed}; a Triton tile takes {allowed}"
+    require(whole, "hdim", problem.hdim, "a power of two, 16 or more", takes)
     require_tile(problem)
     require_positions(problem)
     return Plan(problem, attention_buffers(problem), call=_attention(problem, precision))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .log import FREQUENCY_BASE, require
+from .log import FREQUENCY_BASE, MUST_BE, require
 from .version import TABLES, Problem
 
 INPUTS = ("uniform", "sharp")
@@ -76,11 +76,10 @@ def positions(problem: Problem, device: torch.device) -> tuple[torch.Tensor, tor
 def require_table(problem: Problem) -> None:
     """Raises: Unsupported for a table that the family has not, or that does not reach back to the first query."""
     allowed = TABLES_OF.get(problem.family, ("computed",))
-    require(problem.table in allowed, f"table is {problem.table}; family {problem.family} takes {', '.join(allowed)}")
-    require(
-        problem.table == "computed" or problem.q_offset >= 0,
-        f"q_offset is {problem.q_offset}; it must be 0 or more, where a table begins",
-    )
+    takes = f"table is {{needed}}; family {problem.family} takes {{allowed}}"
+    require(problem.table in allowed, "table", problem.table, ", ".join(allowed), takes)
+    reaches = problem.table == "computed" or problem.q_offset >= 0
+    require(reaches, "q_offset", problem.q_offset, "0 or more, where a table begins", MUST_BE)
 
 
 def exact_table(problem: Problem) -> torch.Tensor:
@@ -99,7 +98,8 @@ def exact_table(problem: Problem) -> torch.Tensor:
 def stored_table(problem: Problem) -> torch.Tensor:
     """`exact_table` in the dtype of the problem's table, float8 being e4m3. Raises: Unsupported without a table."""
     require_table(problem)
-    require(problem.table != "computed", f"table is computed; what is stored is {', '.join(TABLE_DTYPES)}")
+    stored = "table is {needed}; what is stored is {allowed}"
+    require(problem.table != "computed", "table", problem.table, ", ".join(TABLE_DTYPES), stored)
     return exact_table(problem).to(TABLE_DTYPES[problem.table])
 
 

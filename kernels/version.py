@@ -22,10 +22,51 @@ PEER_PREFIXES = ("torch_", "flashinfer_", "triton_", "flex_")
 
 Status = Literal["ok", "wrong"]
 HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
+# A field of the problem, a limit of the machine, or another's library.
+Refusal = Literal[
+    "family",
+    "batch",
+    "kv_heads",
+    "seq_q",
+    "seq_k",
+    "hdim",
+    "rotary_dim",
+    "dtype",
+    "causal",
+    "q_offset",
+    "cache",
+    "table",
+    "elements",
+    "shared_memory",
+    "capability",
+    "cluster",
+    "grid",
+    "library",
+]
+MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # of a grid, on every compute capability
 
 
 class Unsupported(ValueError):
-    """A version cannot take a problem; the message says what was asked and what is allowed."""
+    """A version cannot take a problem, or a GPU a launch.
+
+    `kind` is what it is about, `needed` what was asked and `allowed` what is taken, a value or words. The message is
+    `template` with these filled in.
+    """
+
+    def __init__(self, kind: Refusal, needed: Any, allowed: Any, template: str) -> None:
+        super().__init__(kind, needed, allowed, template)  # all of them, so that it can be sent to another process
+        self.kind = kind
+        self.needed = needed
+        self.allowed = allowed
+        self.template = template
+
+    def __str__(self) -> str:
+        return self.template.format(kind=self.kind, needed=self.needed, allowed=self.allowed)
+
+    @property
+    def status(self) -> Literal["infeasible", "unsupported"]:
+        """What a check records: infeasible where a block needs more shared memory than there is."""
+        return "infeasible" if self.kind == "shared_memory" else "unsupported"
 
 
 @dataclass(frozen=True, order=True)
@@ -168,7 +209,10 @@ class SharedLayout(Mapping[str, int]):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks."""
+    """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks.
+
+    Raises: Unsupported for more blocks along a dimension than any GPU takes.
+    """
 
     kernel: Kernel
     grid: tuple[int, ...]
@@ -180,6 +224,10 @@ class Launch:
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(int(size) for size in self.grid))
         object.__setattr__(self, "block", tuple(int(size) for size in self.block))
+        for (axis, most), blocks in zip(MOST_BLOCKS.items(), self.grid):
+            if blocks > most:
+                template = f"the grid is {{needed:,}} blocks along {axis}; a GPU takes {{allowed:,}}"
+                raise Unsupported("grid", blocks, most, template)
 
     @property
     def shared_bytes(self) -> int:

@@ -154,7 +154,7 @@ def recorded() -> Facts:
 def test_on_the_recorded_gpu_every_item_is_found_or_waits_for_a_measurement(recorded: Facts, key: str) -> None:
     settled = settle(ALL[key], recorded)
     reasons = {reason for each in settled.found.values() for reason in each.missing.values()}
-    assert all(reason == NOT_YET or facts.NEEDED.search(reason) for reason in reasons), f"{key}: {reasons}"
+    assert all(reason == NOT_YET or "of shared memory" in reason for reason in reasons), f"{key}: {reasons}"
     assert any(settled.found.values()) or settled.stands == OPEN
 
 

@@ -337,14 +337,16 @@ def _expected(version: Version) -> Table:
 def rightness(records: Records, version: Version) -> str:
     """Every reason why a result is not right or not there, and the check of every problem of every study."""
     rows = []
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}  # by what the check says
+    not_taken: dict[tuple[str, str], list[str]] = {}
     for study, measured in records.studies.items():
         for problem in measured.problems(version.family):
             check = measured.check(version.id, problem)
             if check is None:
                 continue
             if check.reason:
-                reasons.setdefault((badge(check), check.reason), []).append(str(problem.hdim))
+                where = not_taken if check.status == "unsupported" else reasons
+                where.setdefault((badge(check), check.reason), []).append(str(problem.hdim))
             if check.status != "unsupported":
                 errors = (tables.error(check.max_abs_err), tables.error(check.allowed_abs_err))
                 rows.append((code(study), shape(problem), badge(check), *errors, tables.share(check.nan_share)))
@@ -355,10 +357,9 @@ def rightness(records: Records, version: Version) -> str:
         numbers=header[3:],
         caption="Against float64 on two inputs; the worse decides. The largest error is over outputs that are finite.",
     )
-    not_taken = {key: dims for key, dims in reasons.items() if "unsupported" in key[0]}
     return section(
         "Checked",
-        _reasons({key: dims for key, dims in reasons.items() if key not in not_taken}),
+        _reasons(reasons),
         folded(f"{len(rows)} checks against float64", html(table)),
         folded(f"{len(not_taken)} reasons why it does not take a problem", _reasons(not_taken)),
     )

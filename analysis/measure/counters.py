@@ -30,7 +30,6 @@ import torch
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.check import supports
 from kernels.reference import make_inputs
-from kernels.runtime.compile import CompileError
 from kernels.runtime.gpu import GpuError, Program, device_target
 
 from ..records.files import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
@@ -186,9 +185,9 @@ def launch_all(folder: Path) -> None:
             torch.cuda.synchronize()
             torch.cuda.profiler.stop()
             outcomes.append([launch.kernel.name for launch in plan.launches])
-        except (Unsupported, CompileError):
+        except Unsupported:
             outcomes.append([])
-        except RuntimeError as error:  # of the driver (GpuError) or of torch
+        except RuntimeError as error:  # of the compiler, of the driver (GpuError) or of torch
             outcomes.append(str(error))
             if not _answers():
                 break

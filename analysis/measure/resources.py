@@ -1,7 +1,7 @@
 """What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
 
-Needs no GPU. A kernel has no row for a target that lacks its instructions. Rows of versions whose code has not changed
-are kept.
+Needs no GPU. A kernel has no row for a target that lacks its instructions; one of which no block fits has 0 blocks per
+SM. Rows of versions whose code has not changed are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, resources
+from kernels.runtime.compile import TARGETS, blocks_per_sm, require_instructions, resources
 
 from ..records.files import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
 from ..records.measured import today
@@ -33,9 +33,10 @@ def report(name: str, problem: Problem) -> list[dict[str, Any]]:
     for index, launch in enumerate(launches):
         for target in TARGETS:
             try:
-                used = resources(launch.kernel, target)
-            except CompileError:
+                require_instructions(launch.kernel, target)
+            except Unsupported:
                 continue
+            used = resources(launch.kernel, target)
             rows.append(
                 {
                     "version": name,

@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.reference import INPUTS, make_inputs, trial
-from kernels.runtime.compile import CompileError, assembled, compile_ptx
+from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.identity import source_hash
 
@@ -99,7 +99,7 @@ def _check(pair: Pair, kind: str) -> dict[str, Any]:
         case = trial(problem, kind, "cuda")
         verdict = case.judge(Program(plan, case.inputs).output())
     except Unsupported as refusal:
-        return {"status": "infeasible" if "shared memory" in str(refusal) else "unsupported", "reason": str(refusal)}
+        return {"status": refusal.status, "reason": str(refusal)}
     except (CompileError, GpuError) as error:
         return {"status": "error", "reason": str(error).splitlines()[0]}
     except RuntimeError as error:
@@ -237,6 +237,7 @@ def _compile(pair: Pair, target: str) -> None:
     # What cannot be planned or compiled is said by the check, in its row.
     with contextlib.suppress(Unsupported, CompileError):
         for launch in VERSIONS[name](problem).launches:
+            require_target(launch, target)
             assembled(compile_ptx(launch.kernel, target), target)
 
 

@@ -35,7 +35,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.log import OPT_IN_SHARED_LIMIT
 from kernels.reference import INPUTS, trial
 from kernels.rope.v8 import ROPE, rates_of_turning
-from kernels.runtime.compile import CompileError, assembled, compile_ptx
+from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.runtime.identity import source_hash
 from kernels.v8 import mma, plan, wgmma
@@ -341,7 +341,9 @@ def candidates() -> list[Candidate]:
 def _compile(candidate: Candidate, target: str) -> None:
     # What cannot be planned or compiled is said by the row.
     with contextlib.suppress(Unsupported, CompileError):
-        assembled(compile_ptx(candidate.plan().launches[0].kernel, target), target)
+        launch = candidate.plan().launches[0]
+        require_target(launch, target)
+        assembled(compile_ptx(launch.kernel, target), target)
 
 
 def compile_all(chosen: Sequence[Candidate], target: str) -> None:
@@ -372,14 +374,14 @@ def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -
         plan = candidate.plan()
         launch = plan.launches[0]
         found = {"blocks": math.prod(launch.grid), "shared_bytes": launch.shared_bytes}
+        require_target(launch, device_target())
         found["registers"] = _registers(plan)
         verdicts = []
         for kind in INPUTS:
             programs[kind] = Program(plan, inputs[kind])
             verdicts.append(trial(candidate.problem, kind, DEVICE).judge(programs[kind].output()))
     except Unsupported as refusal:
-        kind = "infeasible" if "shared memory" in str(refusal) else "unsupported"
-        return {**found, "status": kind, "reason": str(refusal)}, None
+        return {**found, "status": refusal.status, "reason": str(refusal)}, None
     except (CompileError, GpuError) as error:
         return {**found, "status": "error", "reason": str(error).splitlines()[0]}, None
     if change and not change.right:

@@ -29,7 +29,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from kernels import VERSIONS, Problem
-from kernels.log import require
+from kernels.log import MUST_BE, require
 from kernels.v8 import require_problem
 from kernels.version import Launch, Plan
 
@@ -556,7 +556,7 @@ def advise(problem: Problem, gpu: str = "nvidia-h200") -> Advice:
         DataError: the GPU is not known, or its study `map` was not measured.
     """
     require_problem(problem, "rope")
-    require(problem.rotary_dim > 0, "rotary_dim is 0; it must be even and above 0")
+    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
     return advice_of(load(gpu), problem)
 
 

@@ -13,7 +13,6 @@ A sentence whose values are missing is left out, and what is missing is listed.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -29,13 +28,12 @@ from ..records.measured import Measured
 from ..records.text import amount, beside, number
 from . import claims
 from .facts import Facts
-from .rule import UNDECIDED, Undecided, interval
+from .rule import UNDECIDED, NotMeasured, Undecided, interval
 
 NOT_YET = "not measured on this GPU yet"
 SHORTLY = "not yet"  # in the cells of a table
 IN_CELLS = ("×", "%")  # units that a cell shows; others stand beside what is measured
 OPEN = f"Open: {NOT_YET}"
-ABSENT = re.compile(r"\b(is|are) not (measured|recorded|counted)$|^there is no |: nothing at ")
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
 BOUND = 60.0  # per cent of a ceiling from which on a kernel is said to be bound by it
@@ -232,8 +230,10 @@ def _find(item: Item, dims: Sequence[int], facts: Facts) -> Found:
             said[hdim] = float(item.said(facts, hdim))
         try:
             value = interval(item.measure(facts, hdim))
+        except NotMeasured:
+            missing[hdim] = NOT_YET
         except Undecided as why:
-            missing[hdim] = NOT_YET if ABSENT.search(str(why)) else str(why)
+            missing[hdim] = str(why)
         except ZeroDivisionError:
             missing[hdim] = "it divides by a count of zero"
         else:

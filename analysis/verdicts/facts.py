@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from ..measure.studies import STUDIES
 from ..records import published
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from ..records.measured import Check, Measured, today
-from .rule import Undecided
+from .rule import NotMeasured, Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -28,7 +28,6 @@ COUNTER = re.compile(
     r"|global\.(read|write)\.sectors(\.\w+)?|global\.read\.bytes_requested|global\.unique_sectors\.(read|write)"
     r"|shared\.(requests|wavefronts)"
 )
-NEEDED = re.compile(r"needs ([\d,]+) B")  # in the words of a version that refuses a problem
 
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
@@ -103,7 +102,7 @@ class Facts:
         if counter.startswith("event."):  # a version that does none of them has no such row
             kind, known = "events", self._has_events
         if not known:
-            raise Undecided(f"{kind} of {version} are not counted")
+            raise NotMeasured(f"{kind} of {version} are not counted")
         rows = _launch(rows, launch)
         return float(rows.loc[rows["counter"] == counter, "value"].sum())
 
@@ -113,7 +112,7 @@ class Facts:
         rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
         rows = rows[rows["metric"] == metric]
         if rows.empty:
-            raise Undecided(f"counter {metric} of {version} is not recorded")
+            raise NotMeasured(f"counter {metric} of {version} is not recorded")
         return float(rows["value"].sum())
 
     def stalled(self, version: str, reasons: str, hdim: int, **chosen: Any) -> float:
@@ -129,7 +128,7 @@ class Facts:
         rows = self._rows(self._assembled, "resources", version, hdim, chosen)
         rows = rows[rows["target"] == self.target]
         if rows.empty:
-            raise Undecided(f"resources for {self.target} are not recorded")
+            raise NotMeasured(f"resources for {self.target} are not recorded")
         return float(_launch(rows, launch)[column].iloc[0])
 
     # ------------------------------------------------------------ plans
@@ -140,9 +139,8 @@ class Facts:
         Of a version that refuses the problem: the bytes that its refusal names.
         """
         plan = self._plan(version, hdim, chosen)
-        needed = NEEDED.search(str(plan)) if isinstance(plan, Unsupported) else None
-        if needed and not array:
-            return float(needed[1].replace(",", ""))
+        if _too_big(plan) and not array:
+            return float(plan.needed)
         layout = _planned(plan, version, hdim).launches[-1].shared
         return float(4 * layout.sizes[array] if array else layout.nbytes)
 
@@ -172,7 +170,7 @@ class Facts:
     def ceiling(self, name: str) -> float:
         """What the GPU reaches at most, measured on it."""
         if name not in self.identity["ceilings"]:
-            raise Undecided(f"ceiling {name} is not measured")
+            raise NotMeasured(f"ceiling {name} is not measured")
         self.used["gpu.json"] = None
         return float(self.identity["ceilings"][name])
 
@@ -214,7 +212,7 @@ class Facts:
     def _study(self, name: str) -> Measured:
         """Raises: Undecided where no run of the study is complete."""
         if name not in self._complete:
-            raise Undecided(f"study {name} is not measured")
+            raise NotMeasured(f"study {name} is not measured")
         if name not in self._loaded:
             self._loaded[name] = Measured.read(self.folder, name)
         return self._loaded[name]
@@ -234,7 +232,7 @@ class Facts:
         if key not in self._takes:
             checks = measured.checks[measured.checks["version"] == version]
             if checks.empty:
-                raise Undecided(f"{version} is not measured")
+                raise NotMeasured(f"{version} is not measured")
             self._takes[key] = set(checks.loc[checks["status"] != "unsupported", "problem"])
         return self._takes[key]
 
@@ -259,7 +257,7 @@ class Facts:
     def _plan(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Plan | Unsupported:
         """The plan for a problem of a study, or why the version refuses it."""
         if version not in VERSIONS:
-            raise Undecided(f"there is no {version}")
+            raise NotMeasured(f"there is no {version}")
         study = chosen.get("study", _home(version))
         plans: dict[Problem, Plan | Unsupported] = {}
         for problem in STUDIES[study].problems if study in STUDIES else ():
@@ -271,12 +269,12 @@ class Facts:
         self.used["plans"] = None
         mine = {problem: plan for problem, plan in plans.items() if problem.hdim == hdim}
         taken = {problem for problem, plan in mine.items() if isinstance(plan, Plan)}
-        too_big = {problem for problem in set(mine) - taken if NEEDED.search(str(mine[problem]))}
+        too_big = {problem for problem, plan in mine.items() if _too_big(plan)}
         return plans[_choose(taken or too_big or set(plans), (version,), hdim, chosen)]
 
     def _rows(self, groups: Groups, table: str, version: str, hdim: int, chosen: Mapping[str, Any]) -> pd.DataFrame:
         if version not in groups:
-            raise Undecided(f"{table} of {version} are not recorded")
+            raise NotMeasured(f"{table} of {version} are not recorded")
         rows = groups[version][_choose(set(groups[version]), (version,), hdim, chosen)]
         self._note(table, version, bool((rows["source_hash"] != today(version)).any()))
         return rows
@@ -327,10 +325,15 @@ def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, cho
     found = {"partial": partial, "full": full}[chosen["rotary"]] if "rotary" in chosen else partial or full
     if not found:
         asked = ", ".join(f"{name} {value}" for name, value in {"hdim": hdim, **chosen}.items())
-        raise Undecided(f"{' and '.join(versions)}: nothing at {asked}")
+        raise NotMeasured(f"{' and '.join(versions)}: nothing at {asked}")
     if len(found) > 1:
         raise DataError(f"{versions[0]} at hdim {hdim} may be any of: {'; '.join(map(str, found))}")
     return found[0]
+
+
+def _too_big(plan: Plan | Unsupported) -> TypeGuard[Unsupported]:
+    """Whether a version refuses for want of shared memory."""
+    return isinstance(plan, Unsupported) and plan.kind == "shared_memory"
 
 
 def _planned(plan: Plan | Unsupported, version: str, hdim: int) -> Plan:

@@ -43,6 +43,10 @@ class Undecided(Exception):
     """What is asked for cannot be had; the message says why."""
 
 
+class NotMeasured(Undecided):
+    """What is asked for could be had, and is not measured, counted or recorded yet."""
+
+
 def interval(value: float | pd.Series) -> Ratio:
     """The mean over the processes and its 95 % interval; an exact number is its own.
 

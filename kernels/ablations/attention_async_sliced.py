@@ -202,7 +202,8 @@ def attention_async_sliced(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 4096 dims; wrong unless one warp holds all. Raises: Unsupported."""
     require_log_problem(problem, "attention")
     covered = OUTPUTS * int(THREADS)
-    require(problem.hdim <= covered, f"hdim is {problem.hdim}; a block's registers hold {covered} dims of the output")
+    template = "hdim is {needed}; a block's registers hold {allowed} dims of the output"
+    require(problem.hdim <= covered, "hdim", problem.hdim, covered, template)
     layout = SharedLayout(query=problem.hdim + PADDING, slices=BUFFERS * SLICE, scores=BLOCK_K, reduction=32)
     require_shared(layout, problem)
     wrong = problem.seq_k > 32 or problem.hdim > 32

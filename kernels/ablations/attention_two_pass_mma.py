@@ -193,10 +193,8 @@ def make_kernel(tiles: int) -> Any:
 def attention_two_pass_mma(problem: Problem) -> Plan:
     """Plan float32 attention of two keys or more, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "attention")
-    require(
-        problem.seq_k > 1,
-        "seq_k is 1; this version takes 2 or more: one key's output is exact, two TF32 numbers are not",
-    )
+    allowed = "2 or more: one key's output is exact, two TF32 numbers are not"
+    require(problem.seq_k > 1, "seq_k", problem.seq_k, allowed)
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     require_shared(layout, problem)
     kernel = Kernel(make_kernel(1 if problem.seq_k <= ROWS else 2), (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))

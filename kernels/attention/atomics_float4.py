@@ -110,7 +110,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 def attention_atomics_float4(problem: Problem) -> Plan:
     """Plan float32 attention without a mask of 16 keys or more. Raises: Unsupported."""
     require_log_problem(problem, "attention")
-    require(problem.seq_k >= LEAST_KEYS, f"seq_k is {problem.seq_k}; this version takes {LEAST_KEYS} keys or more")
+    require(problem.seq_k >= LEAST_KEYS, "seq_k", problem.seq_k, f"{LEAST_KEYS} keys or more")
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
     require_shared(layout, problem)
     launch = Launch(

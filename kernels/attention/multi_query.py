@@ -181,12 +181,11 @@ def attention_multi_query(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     block_k = keys_that_fit(TILE_BYTES, problem)
     compiled = ", ".join(map(str, COMPILED_KEYS))
-    require(block_k in COMPILED_KEYS, f"hdim {problem.hdim} asks for tiles of {block_k} keys; compiled are {compiled}")
+    template = f"hdim {problem.hdim} asks for tiles of {{needed}} keys; compiled are {{allowed}}"
+    require(block_k in COMPILED_KEYS, "hdim", block_k, compiled, template)
     size = tile_layout(block_k, problem).nbytes
-    require(
-        size <= CHECKED_BYTES,
-        f"hdim {problem.hdim} needs {size:,} B of shared memory, this version's own limit is {CHECKED_BYTES:,} B",
-    )
+    template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, this version's own limit is {{allowed:,}} B"
+    require(size <= CHECKED_BYTES, "shared_memory", size, CHECKED_BYTES, template)
     return plan_tiles(block_k, problem)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..log import require
+from ..log import MUST_BE, require, require_one_sequence
 from ..version import Buffer, Problem
 
 HDIM = np.uint32(64)
@@ -17,15 +17,13 @@ MASKED = np.float32(-np.finfo(np.float32).max)  # the score of a masked key
 
 def require_fp16_problem(problem: Problem, causal: bool) -> None:
     """The fp16 kernels take head dim 64, whole tiles of 64 keys, and a mask or none, not both."""
-    require(problem.family == "fp16", f"family is {problem.family}; this version takes fp16")
-    require(problem.dtype == "float16", f"dtype is {problem.dtype}; this version takes float16")
+    require(problem.family == "fp16", "family", problem.family, "fp16")
+    require(problem.dtype == "float16", "dtype", problem.dtype, "float16")
     mask = "always applies the causal mask" if causal else "has no mask"
-    require(problem.causal == causal, f"causal is {int(problem.causal)}; this version {mask}")
-    require(problem.seq_q == problem.seq_k, f"seq_q is {problem.seq_q} and seq_k {problem.seq_k}; they must be equal")
-    require(problem.q_offset == 0, f"q_offset is {problem.q_offset}; it must be 0")
-    require(problem.kv_heads == problem.heads, f"kv_heads is {problem.kv_heads}; it must equal heads, {problem.heads}")
-    require(problem.hdim == HDIM, f"hdim is {problem.hdim}; this version takes 64")
-    require(problem.seq_k % 64 == 0, f"seq_k is {problem.seq_k}; it must be a multiple of 64, the keys of a tile")
+    require(problem.causal == causal, "causal", problem.causal, causal, f"causal is {{needed:d}}; this version {mask}")
+    require_one_sequence(problem)
+    require(problem.hdim == HDIM, "hdim", problem.hdim, int(HDIM))
+    require(problem.seq_k % 64 == 0, "seq_k", problem.seq_k, "a multiple of 64, the keys of a tile", MUST_BE)
 
 
 def fp16_buffers(problem: Problem) -> dict[str, Buffer]:

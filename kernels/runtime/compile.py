@@ -31,13 +31,20 @@ CACHE = Path(os.environ.get("FUSED_PE_CACHE", Path.home() / ".cache" / "fused-po
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications)."""
+    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications).
+
+    A block may ask for the SM's shared memory without what is reserved.
+    """
 
     warps: int
     blocks: int
     shared_bytes: int
     reserved_shared_bytes: int = 1024
     registers: int = 65_536
+
+    @property
+    def block_shared_bytes(self) -> int:
+        return self.shared_bytes - self.reserved_shared_bytes
 
 
 LIMITS = {
@@ -48,6 +55,20 @@ LIMITS = {
     (9, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
     (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
+}
+# Instructions that not every target has, by the least compute capability that has them (PTX ISA, target ISA notes);
+# those of one architecture alone are not here: a kernel with them is bound to it.
+INSTRUCTIONS = {
+    (9, 0): re.compile(
+        r"\b(?:(?:barrier\.cluster|mapa|getctarank|st\.async|red\.async|cp\.async\.bulk|cp\.reduce\.async\.bulk"
+        r"|fence\.mbarrier_init|fence\.proxy\.async|mbarrier\.try_wait|griddepcontrol|elect\.sync|stmatrix)[\w.:]*"
+        r"|mbarrier\.[\w.:]*expect_tx[\w.:]*|[\w.]+\.shared::cluster[\w.:]*)|%(?:cluster|nclusterid)\w*"
+    ),
+    (8, 9): re.compile(r"\b(?:mma\.[\w.]*\.|cvt\.[\w.]*\.?)e[45]m[23](?:x2)?[\w.]*"),
+    (8, 0): re.compile(
+        r"\b(?:cp\.async|mbarrier|redux\.sync|createpolicy)[\w.:]*|\bw?mma\.[\w.]*\.(?:tf32|bf16|f64)[\w.]*"
+        r"|\bmma\.[\w.]*m16n8k16[\w.]*|\b(?:cvt|fma|add|mul|min|max)\.[\w.]*\b(?:tf32|bf16)(?:x2)?[\w.]*"
+    ),
 }
 ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
 CLUSTERS_SINCE = (9, 0)
@@ -95,13 +116,47 @@ def architecture_target(architecture: str | None, target: str, name: str) -> str
 
 
 def require_target(launch: Launch, target: str) -> None:
-    """Raises: Unsupported where a launch needs clusters, or instructions, that the target lacks."""
+    """Raises: Unsupported where a launch needs clusters, instructions or shared memory that the target lacks."""
     if launch.cluster > 1 and capability(target) < CLUSTERS_SINCE:
-        since = ".".join(map(str, CLUSTERS_SINCE))
-        raise Unsupported(f"clusters of {launch.cluster} blocks need compute capability {since}, this GPU has {target}")
-    needed = launch.kernel.architecture
+        template = f"clusters of {launch.cluster} blocks need compute capability {{needed}}, this GPU has {{allowed}}"
+        raise Unsupported("capability", _dotted(CLUSTERS_SINCE), target, template)
+    require_instructions(launch.kernel, target)
+    if limits := LIMITS.get(capability(target)):
+        require_block_shared(launch.shared_bytes, limits.block_shared_bytes)
+
+
+def require_block_shared(needed: int, allowed: int) -> None:
+    """Raises: Unsupported where a block needs more bytes of shared memory than it may have."""
+    if needed > allowed:
+        template = "a block needs {needed:,} B of shared memory, this GPU has {allowed:,} B"
+        raise Unsupported("shared_memory", needed, allowed, template)
+
+
+def require_instructions(kernel: Kernel, target: str) -> None:
+    """Raises: Unsupported where a kernel has instructions that the target lacks."""
+    needed = kernel.architecture
     if not _has(target, needed):
-        raise Unsupported(f"{launch.kernel.name} uses instructions of {needed} alone, this GPU has {target}")
+        template = f"{kernel.name} uses instructions of {{needed}} alone, this GPU has {{allowed}}"
+        raise Unsupported("capability", needed, target, template)
+    if capability(target) >= max(INSTRUCTIONS):
+        return  # it has them all
+    since, instruction = least_capability(compile_ptx(kernel, target))
+    if capability(target) < since:
+        template = f"{kernel.name} uses {instruction}, of compute capability {{needed}}, this GPU has {{allowed}}"
+        raise Unsupported("capability", _dotted(since), target, template)
+
+
+@functools.cache
+def least_capability(ptx: str) -> tuple[tuple[int, int], str]:
+    """The least compute capability that has all instructions of `ptx`, and one that asks for it; (0, 0) without."""
+    for since, pattern in INSTRUCTIONS.items():
+        if match := pattern.search(ptx):
+            return since, match[0]
+    return (0, 0), ""
+
+
+def _dotted(cc: tuple[int, int]) -> str:
+    return ".".join(map(str, cc))
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from ..version import SYNC, Buffer, Kernel, Launch, Plan, Sync, Unsupported
-from .compile import assembled, compile_ptx, entry_name, require_target
+from ..version import SYNC, Buffer, Launch, Plan, Sync, Unsupported
+from .compile import assembled, compile_ptx, entry_name, require_block_shared, require_target
 
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
+PORTABLE_CLUSTER = 8  # blocks, on every GPU that has clusters
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -55,31 +56,44 @@ def require_gpu() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-@functools.cache
 def device_target() -> str:
     """The compile target of the current device, such as "sm_90"."""
-    major, minor = torch.cuda.get_device_capability(require_gpu())
+    return _target(require_gpu().index)
+
+
+@functools.cache
+def _target(device: int) -> str:
+    major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
 
 @functools.cache
-def _attribute(name: str) -> int:
+def _attribute(name: str, device: int) -> int:
     attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-    return int(_check(driver.cuDeviceGetAttribute(attribute, torch.cuda.current_device())))
+    return int(_check(driver.cuDeviceGetAttribute(attribute, device)))
+
+
+def load_ptx(ptx: str) -> Any:
+    """The driver's function for the one kernel in `ptx`, on the current device."""
+    return _loaded(ptx, require_gpu().index)
 
 
 @functools.cache
-def load_ptx(ptx: str) -> Any:
-    """The driver's function for the one kernel in `ptx`, on the current device."""
-    require_gpu()
-    torch.zeros(1, device="cuda")  # makes torch's context current, which the module then belongs to
-    module = _check(driver.cuModuleLoadData(assembled(ptx, device_target())))
+def _loaded(ptx: str, device: int) -> Any:
+    """As `load_ptx`; `device` is the current one, since a function belongs to the context that it was loaded in."""
+    torch.zeros(1, device="cuda")  # makes torch's context current
+    module = _check(driver.cuModuleLoadData(assembled(ptx, _target(device))))
     return _check(driver.cuModuleGetFunction(module, entry_name(ptx).encode()))
 
 
-@functools.cache
-def _function(kernel: Kernel) -> Any:
-    return load_ptx(compile_ptx(kernel, device_target()))
+def _require_clusters(function: Any, config: Any, cluster: int) -> None:
+    """Raises: Unsupported where not one cluster of that many blocks fits the GPU."""
+    code, fitting = driver.cuOccupancyMaxActiveClusters(function, config)
+    if code != driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE and _check((code, fitting)) > 0:
+        return
+    most = _check(driver.cuOccupancyMaxPotentialClusterSize(function, config))
+    template = "a launch needs clusters of {needed} blocks, this GPU takes clusters of up to {allowed} of them"
+    raise Unsupported("cluster", cluster, int(most), template)
 
 
 def prepare_launch(
@@ -94,12 +108,11 @@ def prepare_launch(
     """A bare driver launch with prebuilt arguments, to torch's current stream at the time of the call.
 
     Raises:
-        Unsupported: the GPU has less shared memory for a block; with both numbers.
+        Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
     """
     if shared_bytes > DEFAULT_SHARED_LIMIT:
-        limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        if shared_bytes > limit:
-            raise Unsupported(f"a block needs {shared_bytes:,} B of shared memory, this GPU has {limit:,} B")
+        limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
+        require_block_shared(shared_bytes, limit)
         name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _check(driver.cuFuncSetAttribute(function, name, shared_bytes))
     config = driver.CUlaunchConfig()
@@ -108,13 +121,14 @@ def prepare_launch(
     config.sharedMemBytes = shared_bytes
     config.numAttrs = 0
     if cluster > 1:
-        if cluster > 8:
+        if cluster > PORTABLE_CLUSTER:
             name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuFuncSetAttribute(function, name, 1))
         attribute = driver.CUlaunchAttribute()
         attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
         config.attrs, config.numAttrs = [attribute], 1
+        _require_clusters(function, config, cluster)
     cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
     parameters = ctypes.addressof(pointers)
@@ -199,7 +213,8 @@ class Program:
         return call
 
     def _prepare_launch(self, launch: Launch, copy: int) -> Callable[[], None]:
-        require_target(launch, device_target())
+        target = device_target()
+        require_target(launch, target)
         values: list[Any] = []
         types: list[Any] = []
         for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
@@ -210,7 +225,13 @@ class Program:
                 values.append(argument)
                 types.append(C_TYPES[str(numba_type)])
         return prepare_launch(
-            _function(launch.kernel), launch.grid, launch.block, values, types, launch.shared_bytes, launch.cluster
+            load_ptx(compile_ptx(launch.kernel, target)),
+            launch.grid,
+            launch.block,
+            values,
+            types,
+            launch.shared_bytes,
+            launch.cluster,
         )
 
     def launch(self, copy: int = 0) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..log import require
+from ..log import MUST_BE, require
 from ..version import Problem
 
 MOST_ELEMENTS = 2**32 - 1  # that kernels count in 32 bits
@@ -37,10 +37,11 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 def require_problem(problem: Problem, family: str) -> None:
     """Raises: Unsupported unless it is a float32 problem of that family, with dims and positions that fit."""
-    require(problem.family == family, f"family is {problem.family}; this version takes {family}")
-    require(problem.dtype == "float32", f"dtype is {problem.dtype}; this version takes float32")
-    require(problem.hdim % 4 == 0, f"hdim is {problem.hdim}; it must be a multiple of 4")
-    require(problem.q_offset >= 0, f"q_offset is {problem.q_offset}; it must be 0 or more")
-    require(problem.cache == "none", f"cache is {problem.cache}; this version takes none")
+    require(problem.family == family, "family", problem.family, family)
+    require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
+    require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4", MUST_BE)
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+    require(problem.cache == "none", "cache", problem.cache, "none")
     elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
-    require(elements <= MOST_ELEMENTS, f"a tensor has {elements:,} elements; this version takes {MOST_ELEMENTS:,}")
+    template = "a tensor has {needed:,} elements; this version takes {allowed:,}"
+    require(elements <= MOST_ELEMENTS, "elements", elements, MOST_ELEMENTS, template)

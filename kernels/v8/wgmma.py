@@ -763,7 +763,9 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
 
     shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
     fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
-    require(bool(fitting), f"hdim is {problem.hdim}; the tiles of no shape fit shared memory")
+    least = min(shape.layout.nbytes for shape in shapes)
+    template = f"hdim is {problem.hdim}; the tiles of no shape fit shared memory"
+    require(bool(fitting), "shared_memory", least, OPT_IN_SHARED_LIMIT, template)
     shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))
     tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
     met = waves(shape) * tiles
@@ -802,7 +804,8 @@ def attend(
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     held = shape.cluster * shape.width
-    require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
+    template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
+    require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     shared = ("k_embedded", "states") if shape.once else (k, k)
     return launch(

@@ -154,6 +154,8 @@ def test_blocks_of_a_cluster_read_each_others_shared_memory() -> None:
     out = torch.full((4,), -1, dtype=torch.int32, device="cuda")
     prepare_launch(load_ptx(CLUSTER_PTX), (4,), (1,), (out.data_ptr(),), (ctypes.c_uint64,), cluster=2)()
     assert out.tolist() == [1, 0, 1, 0]
+    with pytest.raises(Unsupported, match=r"clusters of 64 blocks, this GPU takes clusters of up to \d+"):
+        prepare_launch(load_ptx(CLUSTER_PTX), (64,), (1,), (out.data_ptr(),), (ctypes.c_uint64,), cluster=64)
 
 
 def test_launches_go_to_torchs_current_stream_and_into_graphs() -> None:

@@ -419,7 +419,8 @@ class Watch:
 def _assemble(indices: Sequence[int], chosen: Sequence[Case], target: str) -> None:
     for index, case in zip(indices, chosen, strict=True):
         for number, launch in enumerate(case.plan().launches):
-            with contextlib.suppress(CompileError):  # the watched process says so
+            with contextlib.suppress(Unsupported, CompileError):  # the watched process says so
+                require_target(launch, target)
                 assembled(named_ptx(index, number, launch.kernel, target), target)
 
 

@@ -1,0 +1,115 @@
+"""The GPU's runtime on a driver that is made up: several GPUs, and clusters that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cuda.bindings import driver
+
+from kernels import Unsupported
+from kernels.runtime import gpu
+from kernels.runtime.gpu import GpuError, device_target, load_ptx, prepare_launch
+
+OK = driver.CUresult.CUDA_SUCCESS
+PTX = ".target sm_75\n.entry touch() { ret; }"
+
+
+class Machine:
+    """Two GPUs, and what their driver is asked. `clusters` is what it answers about clusters."""
+
+    capabilities = ((9, 0), (7, 5))
+    shared = (232_448, 65_536)
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.clusters: tuple[driver.CUresult, int] = (OK, 1)
+        self.largest_cluster = 8
+        self.asked: list[str] = []
+        self.configured: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(driver, name)
+
+    def cuModuleLoadData(self, code: bytes) -> tuple[driver.CUresult, str]:
+        return OK, f"{code.decode()} on GPU {self.device}"
+
+    def cuModuleGetFunction(self, module: str, name: bytes) -> tuple[driver.CUresult, str]:
+        return OK, f"{name.decode()} for {module}"
+
+    def cuDeviceGetAttribute(self, attribute: object, device: int) -> tuple[driver.CUresult, int]:
+        return OK, self.shared[device]
+
+    def cuFuncSetAttribute(self, function: object, attribute: Any, value: int) -> tuple[driver.CUresult]:
+        self.configured.append((attribute.name, value))
+        return (OK,)
+
+    def cuOccupancyMaxActiveClusters(self, function: object, config: Any) -> tuple[driver.CUresult, int]:
+        self.asked.append(f"{config.attrs[0].value.clusterDim.x} of {config.gridDimX}, {config.sharedMemBytes} B")
+        return self.clusters
+
+    def cuOccupancyMaxPotentialClusterSize(self, function: object, config: object) -> tuple[driver.CUresult, int]:
+        return OK, self.largest_cluster
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(gpu, "driver", made)
+    monkeypatch.setattr(gpu, "assembled", lambda ptx, target: target.encode())
+    monkeypatch.setattr(gpu, "_launch_entry", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    monkeypatch.setattr(torch, "zeros", lambda *size, device: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
+    capability = lambda device: made.capabilities[getattr(device, "index", device)]  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    cached = [each for each in vars(gpu).values() if hasattr(each, "cache_clear")]
+    for each in cached:
+        each.cache_clear()
+    return made
+
+
+def test_a_function_is_of_the_gpu_that_it_is_launched_on(machine: Machine) -> None:
+    assert (device_target(), load_ptx(PTX)) == ("sm_90", "touch for sm_90 on GPU 0")
+    machine.device = 1
+    assert (device_target(), load_ptx(PTX)) == ("sm_75", "touch for sm_75 on GPU 1")
+    machine.device = 0
+    assert (device_target(), load_ptx(PTX)) == ("sm_90", "touch for sm_90 on GPU 0")
+
+
+def test_a_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> None:
+    prepare_launch(1, (1,), (32,), (), (), shared_bytes=100_000)
+    machine.device = 1
+    with pytest.raises(Unsupported, match="a block needs 100,000 B of shared memory, this GPU has 65,536 B") as caught:
+        prepare_launch(1, (1,), (32,), (), (), shared_bytes=100_000)
+    assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("shared_memory", 100_000, 65_536)
+
+
+@pytest.mark.parametrize("answer", [(OK, 0), (driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE, 0)])
+def test_a_cluster_that_does_not_fit_is_refused_before_its_launch(machine: Machine, answer) -> None:
+    machine.clusters = answer
+    with pytest.raises(Unsupported, match="clusters of 16 blocks, this GPU takes clusters of up to 8") as caught:
+        prepare_launch(1, (32,), (128,), (), (), shared_bytes=200_000, cluster=16)
+    assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("cluster", 16, 8)
+    assert machine.asked == ["16 of 32, 200000 B"]
+    # What the driver is asked about may be of a size that is not portable, and as large as this.
+    assert machine.configured == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000), NON_PORTABLE]
+
+
+NON_PORTABLE = ("CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+
+
+def test_a_cluster_that_fits_is_launched(machine: Machine) -> None:
+    prepare_launch(1, (8,), (128,), (), (), cluster=8)
+    assert machine.asked == ["8 of 8, 0 B"] and machine.configured == []
+    prepare_launch(1, (8,), (128,), (), ())
+    assert machine.asked == ["8 of 8, 0 B"]  # without clusters nothing is asked
+
+
+def test_a_driver_that_fails_to_answer_is_no_refusal(machine: Machine) -> None:
+    machine.clusters = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT, 0)
+    with pytest.raises(GpuError, match="CUDA_ERROR_INVALID_CONTEXT"):
+        prepare_launch(1, (8,), (128,), (), (), cluster=8)

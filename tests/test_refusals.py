@@ -1,0 +1,169 @@
+"""What is refused, before it is compiled or launched: the fields of a refusal, and what each target lacks."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from analysis.records.files import RESOURCES, read_table
+
+from analysis import measure
+from kernels import VERSIONS, Problem, Unsupported, version
+from kernels.check import OWN, problems, supports
+from kernels.probes import EMPTY
+from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
+from kernels.version import Launch, Plan, SharedLayout, Version
+
+ASYNC = ("attention_async_double_buffer", Problem("attention", 1, 1, seq_q=8, hdim=32))
+
+
+def refusal_of(name: str, problem: Problem) -> Unsupported:
+    with pytest.raises(Unsupported) as caught:
+        version(name)(problem)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "fields", "message"),
+    [
+        (
+            "attention_tensor_core_v1",
+            Problem("attention", 1, 4, seq_q=64, hdim=512),
+            ("shared_memory", 166_784, 49_152),
+            "hdim 512 needs 166,784 B of shared memory, the log's limit is 49,152 B",
+        ),
+        (
+            "attention_online",
+            Problem("attention", 4, 4, seq_q=4, seq_k=8),
+            ("seq_q", 4, 8),
+            "seq_q is 4 and seq_k 8; they must be equal",
+        ),
+        (
+            "rope_v8",
+            Problem("rope", dtype="float16", rotary_dim=128),
+            ("dtype", "float16", "float32"),
+            "dtype is float16; this version takes float32",
+        ),
+        (
+            "fp16_phase4",
+            Problem("fp16", dtype="float16", hdim=64, causal=True),
+            ("causal", True, False),
+            "causal is 1; this version has no mask",
+        ),
+        (
+            "attention_online",
+            Problem("attention", seq_q=8, hdim=30),
+            ("hdim", 30, "a multiple of 4"),
+            "hdim is 30; it must be a multiple of 4",
+        ),
+    ],
+)
+def test_a_refusal_has_fields_also_in_another_process(name, problem, fields, message) -> None:
+    refusal = refusal_of(name, problem)
+    for each in (refusal, pickle.loads(pickle.dumps(refusal))):
+        assert (each.kind, each.needed, each.allowed) == fields
+        assert str(each) == message
+
+
+def test_the_status_of_a_check_is_that_of_the_kind_and_not_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(problem: Problem) -> Plan:
+        raise Unsupported("library", "a {library}", "there is no {shared memory}", "{needed}: {allowed}")
+
+    planned = Version("refusing", "attention", "", "", "", None, None, 1, plan)
+    monkeypatch.setitem(VERSIONS, "refusing", planned)
+    monkeypatch.setattr(measure, "source_hash", lambda version: "")
+    said = measure._check(("refusing", Problem("attention")), "uniform")
+    assert said == {"status": "unsupported", "reason": "a {library}: there is no {shared memory}"}
+    small = Problem("attention", 1, 4, seq_q=64, hdim=512)
+    assert measure._check(("attention_tensor_core_v1", small), "uniform")["status"] == "infeasible"
+
+
+# ---------------------------------------------------------------- instructions
+
+
+@pytest.mark.parametrize(
+    ("instruction", "since"),
+    [
+        ("cp.async.cg.shared.global [%r1], [%rd1], 16;", (8, 0)),
+        ("cp.async.wait_group 1;", (8, 0)),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0}, {%r0}, {%r1}, {%f1};", (8, 0)),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f1};", (8, 0)),
+        ("cvt.rna.tf32.f32 %r1, %f1;", (8, 0)),
+        ("mbarrier.init.shared::cta.b64 [%r1], 1;", (8, 0)),
+        ("cvt.rn.f16x2.e4m3x2 %r1, %rs1;", (8, 9)),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 16;", (9, 0)),
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];", (9, 0)),
+        ("mov.u32 %r1, %cluster_ctarank;", (9, 0)),
+        ("mapa.shared::cluster.u32 %r1, %r2, %r3;", (9, 0)),
+        ("ld.shared::cluster.b32 %r1, [%r2];", (9, 0)),
+        ("barrier.cluster.wait.acquire.aligned;", (9, 0)),
+        # What compute capability 7.5 has.
+        ("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f1};", (0, 0)),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [%r4];", (0, 0)),
+        ("cvt.rn.f16.f32 %rs1, %f1;", (0, 0)),
+        ("atom.relaxed.gpu.global.add.s32 %r1, [%rd1], 1;", (0, 0)),
+        ("shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;", (0, 0)),
+    ],
+)
+def test_an_instruction_is_of_its_least_compute_capability(instruction: str, since: tuple[int, int]) -> None:
+    assert least_capability(f"\tmov.u32 %r9, 0;\n\t{instruction}\n\tret;")[0] == since
+
+
+@pytest.fixture(scope="module")
+def assembled_for() -> dict[str, tuple[int, int]]:
+    """The least compute capability that the assembler took all kernels of a version for."""
+    rows = read_table(RESOURCES, "resources").assign(cc=lambda rows: rows["target"].map(capability))
+    return rows.groupby(["version", "launch"])["cc"].min().groupby("version").max().to_dict()
+
+
+@pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
+def test_what_a_version_is_refused_for_is_what_the_assembler_refuses(version: Version, assembled_for) -> None:
+    launches = version(problems(version)[0]).launches
+    since = max(least_capability(compile_ptx(launch.kernel))[0] for launch in launches)
+    assert min(cc for cc in map(capability, TARGETS) if cc >= since) == assembled_for[version.id]
+
+
+def test_kernels_that_a_target_lacks_instructions_for_are_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assembled: list[str] = []
+    monkeypatch.setattr(measure, "assembled", lambda ptx, target: assembled.append(target))
+    for target in ("sm_75", "sm_86"):
+        measure._compile(ASYNC, target)
+    assert assembled == ["sm_86"]
+    (launch,) = version(ASYNC[0])(ASYNC[1]).launches
+    with pytest.raises(Unsupported, match=r"uses cp\.async\S+, of compute capability 8\.0, .* has sm_75") as caught:
+        require_target(launch, "sm_75")
+    assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("capability", "8.0", "sm_75")
+
+
+# ---------------------------------------------------------------- shared memory, grids
+
+
+@pytest.mark.parametrize(
+    ("target", "kilobytes"),
+    [("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99), ("sm_90", 227), ("sm_100", 227), ("sm_120", 99)],
+)
+def test_a_block_that_asks_for_more_than_the_target_has_is_refused(target: str, kilobytes: int) -> None:
+    most = kilobytes * 1024
+    require_target(Launch(EMPTY, (1,), (1,), (), SharedLayout(all=most // 4)), target)
+    with pytest.raises(Unsupported) as caught:
+        require_target(Launch(EMPTY, (1,), (1,), (), SharedLayout(all=most // 4 + 1)), target)
+    assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("shared_memory", most + 4, most)
+    assert caught.value.status == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("most", "axis"), [((2**31 - 1,), "x"), ((1, 65_535), "y"), ((1, 1, 65_535), "z"), ((2**31 - 1, 65_535, 1), "x")]
+)
+def test_a_grid_has_at_most_what_a_gpu_takes(most: tuple[int, ...], axis: str) -> None:
+    Launch(EMPTY, most, (1,), ())
+    place = "xyz".index(axis)
+    with pytest.raises(Unsupported, match=f"blocks along {axis}") as caught:
+        Launch(EMPTY, tuple(size + (i == place) for i, size in enumerate(most)), (1,), ())
+    assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("grid", most[place] + 1, most[place])
+
+
+def test_more_heads_than_a_grid_has_rows_are_refused_by_the_plan() -> None:
+    """So the emulator, the compiler and the GPU agree."""
+    many = Problem("attention", 1, 65_536, seq_q=1, hdim=32)
+    assert refusal_of(ASYNC[0], many).kind == "grid"
+    assert not supports(version(ASYNC[0]), many)
