@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,40 @@ if TYPE_CHECKING:
     from .module import Module
 
 SECTOR = 32
+
+
+def wavefronts(words: np.ndarray, unit: int) -> np.ndarray:
+    """int[warps]: the cycles that each warp's access to words of `unit` bytes takes; `words` is int64[warps, 32].
+
+    A wide access goes in phases of 128 bytes; two neighbours that together use no bank twice go at once. So the
+    counters of the H200 have it.
+    """
+    banks = 128 // unit
+    waves = _conflicts(words.reshape(-1, banks), banks)
+    if unit > 4:
+        both = _conflicts(words.reshape(-1, 2 * banks), banks)
+        waves = np.where(both <= 1, both, waves.reshape(-1, 2).sum(axis=1))
+    return waves.reshape(len(words), -1).sum(axis=1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _wavefronts_of(words: bytes, unit: int) -> int:
+    return int(wavefronts(np.frombuffer(words, I64).reshape(1, 32), unit)[0])
+
+
+def _conflicts(phases: np.ndarray, banks: int) -> np.ndarray:
+    """How many different words a phase, a row of word numbers, wants of its busiest bank; -1 is no word."""
+    keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
+    distinct = keyed >= 0
+    distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]
+    phase, lane = np.nonzero(distinct)
+    busy = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=len(phases) * banks)
+    return busy.reshape(-1, banks).max(axis=1)
+
+
+def log2(width: int) -> int:
+    """Of a power of two."""
+    return width.bit_length() - 1
 
 
 class LaunchAborted(Exception):
@@ -190,60 +225,52 @@ class MemoryUnit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Check a shared access. Returns offsets in the block's memory and indices in the batch's."""
         memory = row.shared
-        threads = row.threads if lanes is None else row.threads[lanes]
         base = row.shared_base if lanes is None else row.shared_base[lanes]
         offsets = addresses
-        ranks = addresses >> RANK_SHIFT
-        if ranks.any():
-            offsets = addresses & ((1 << RANK_SHIFT) - 1)
-            own = (base // memory.stride) % self.order.cluster
-            rank = np.where(ranks == 0, own, ranks - 1)
-            beyond = (rank < 0) | (rank >= self.order.cluster)
-            if not distributed:
-                beyond |= rank != own
+        plain = addresses.min() >= 0 and addresses.max() + width <= memory.size
+        if not plain or np.bitwise_or.reduce(addresses) & (width - 1):
+            threads = row.threads if lanes is None else row.threads[lanes]
+            ranks = addresses >> RANK_SHIFT
+            if ranks.any():
+                offsets = addresses & ((1 << RANK_SHIFT) - 1)
+                own = (base // memory.stride) % self.order.cluster
+                rank = np.where(ranks == 0, own, ranks - 1)
+                beyond = (rank < 0) | (rank >= self.order.cluster)
+                if not distributed:
+                    beyond |= rank != own
+                if beyond.any():
+                    self._abort("out_of_bounds", "shared", offsets, threads, beyond)
+                base = base + (rank - own) * memory.stride
+            bad = (offsets & (width - 1)) != 0
+            if bad.any():
+                self._abort("misaligned", "shared", offsets, threads, bad)
+            beyond = offsets + width > memory.size
             if beyond.any():
                 self._abort("out_of_bounds", "shared", offsets, threads, beyond)
-            base = base + (rank - own) * memory.stride
-        bad = (offsets & (width - 1)) != 0
-        if bad.any():
-            self._abort("misaligned", "shared", offsets, threads, bad)
-        if int(offsets.max()) + width > memory.size:
-            self._abort("out_of_bounds", "shared", offsets, threads, offsets + width > memory.size)
         if count:
             self._count_wavefronts(row, lanes, offsets, width)
         return offsets, base + offsets
 
     def _count_wavefronts(self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
-        """A wide access goes in phases of 128 bytes; two neighbours that together use no bank twice go at once.
-
-        So the counters of the H200 have it.
-        """
         unit = max(width, 4)
-        banks = 128 // unit
-        words = offsets // unit
-        if lanes is None:
-            requests = row.size // 32
-        else:
+        words = offsets >> log2(unit)
+        if lanes is not None:
             sparse = np.full(row.size, -1, I64)
             sparse[lanes] = words
             words = sparse
-            requests = int(np.count_nonzero((words >= 0).reshape(-1, 32).any(axis=1)))
-        waves = self._conflicts(words.reshape(-1, banks), banks)
-        if unit > 4:
-            both = self._conflicts(words.reshape(-1, 2 * banks), banks)
-            waves = np.where(both <= 1, both, waves.reshape(-1, 2).sum(axis=1))
+        warps = words.reshape(-1, 32)
+        requests = len(warps)
+        first = warps[0]
+        if np.count_nonzero(warps == first) == warps.size:  # all blocks do the same, as they do nearly always
+            # a shift by any number of words turns the banks round and changes nothing else
+            relative = first - first.min() if lanes is None else np.where(first < 0, -1, first - first[first >= 0].min())
+            waves = requests * _wavefronts_of(relative.tobytes(), unit)
+        else:
+            if lanes is not None:
+                requests = int(np.count_nonzero((warps >= 0).any(axis=1)))
+            waves = int(wavefronts(warps, unit).sum())
         self.counts["shared.requests"] += requests
-        self.counts["shared.wavefronts"] += int(waves.sum())
-
-    @staticmethod
-    def _conflicts(phases: np.ndarray, banks: int) -> np.ndarray:
-        """How many different words a phase, a row of word numbers, wants of its busiest bank; -1 is no word."""
-        keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
-        distinct = keyed >= 0
-        distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]
-        phase, lane = np.nonzero(distinct)
-        busy = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=len(phases) * banks)
-        return busy.reshape(-1, banks).max(axis=1)
+        self.counts["shared.wavefronts"] += waves
 
     def _granules(self, positions: np.ndarray, threads: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         granules = positions >> self.granule_shift
@@ -258,17 +285,17 @@ class MemoryUnit:
         self, row: Row, mask: Mask, space: str, addresses: np.ndarray, width: int
     ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
         """Returns the active lanes (None: all), the bytes they read from, and where in them (in units of `width`)."""
-        lanes = None if mask is True else np.flatnonzero(mask)
+        lanes = None if mask is True else mask.nonzero()[0]
         active = addresses if lanes is None else addresses[lanes]
         if space == "global":
             offsets, buffers = self._global(row, lanes, active, width, "read")
             self._race_global_read(row, lanes, offsets, buffers, width)
-            return lanes, self.memory.data, offsets // width
+            return lanes, self.memory.data, offsets >> log2(width)
         if space == "local":
             return lanes, row.local, self._local(row, lanes, active, width)
         offsets, positions = self._shared(row, lanes, active, width, space == "cluster")
         self._read_shared(row, lanes, offsets, positions, width)
-        return lanes, row.shared.data, positions // width
+        return lanes, row.shared.data, positions >> log2(width)
 
     def _read_shared(
         self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, positions: np.ndarray, width: int
@@ -285,8 +312,8 @@ class MemoryUnit:
         self, row: Row, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
     ) -> None:
         if weight:
-            written = row.shared.written.reshape(-1, width)[positions // width]
-            if not written.all():
+            written = row.shared.written.reshape(-1, width)[positions >> log2(width)]
+            if np.count_nonzero(written) < written.size:
                 hit = ~written.all(axis=1)
                 self._found_each(
                     "uninitialised", "shared", np.repeat(offsets[hit], weight), np.repeat(threads[hit], weight)

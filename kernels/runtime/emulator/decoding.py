@@ -117,7 +117,7 @@ class Decoding:
         """A closure that computes `function` of slots into the first operand; ufuncs write in place."""
         target = self.result()
         if self.type == "f32" and "ftz" in self.flags:
-            function = flushed(function)
+            function = after(am.flush, flushed(function))
         if "sat" in self.flags and self.is_float:
             function = after(am.saturate, function)
         return elementwise(function, target, *sources)
@@ -154,13 +154,8 @@ def elementwise(function: Callable, out: int, *sources: int) -> Step:
 
 
 def flushed(function: Callable) -> Callable:
-    """`function` with subnormal float32 operands and results taken as zero (.ftz)."""
-
-    def on_flushed(*args):
-        result = function(*(am.flush(a) if getattr(a, "dtype", None) == F32 else a for a in args))
-        return am.flush(result) if result.dtype == F32 else result
-
-    return on_flushed
+    """`function` with subnormal float32 operands taken as zero (.ftz)."""
+    return lambda *args: function(*map(am.flush, args))
 
 
 def after(second: Callable, first: Callable) -> Callable:

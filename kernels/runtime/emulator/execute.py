@@ -86,6 +86,7 @@ class Batch:
         self.launch, self.module, self.unit, self.order = launch, launch.module, launch.unit, launch.order
         self.blocks = blocks
         self.codes = self.order.code(blocks)
+        self.order.begin(self.codes)
         self.code = self.module.instructions
         granule = self.module.granule
         size = self.module.source.static_bytes + launch.shared_bytes
@@ -101,29 +102,25 @@ class Batch:
     def _rows(self) -> Iterator[Row]:
         lanes = 32 * len(self.blocks)
         warps = self.launch.warps
-        widths = {
-            n: self.module.source.registers.get(n, d.itemsize)
-            for k, n, d in (s for s in self.module.slots if s[0] == "register")
-        }
+        module = self.module
+        common = [
+            rest[0] if kind == "constant" else None if kind in ("register", "special") else self.launch.value(kind, *rest)
+            for kind, *rest in module.slots
+        ]
         storage = {
-            name: np.zeros((warps, lanes), np.dtype(f"u{width}") if width else bool) for name, width in widths.items()
+            width: np.zeros((len(names), warps, lanes), np.dtype(f"u{width}") if width else bool)
+            for width, names in module.registers.items()
         }
         for warp in range(warps):
             special = self._special(warp)
-            views: list = []
-            for kind, *rest in self.module.slots:
-                if kind == "constant":
-                    views.append(rest[0])
-                    continue
-                name, dtype = rest
-                if kind == "register":
-                    register = storage[name][warp]
-                    ratio = max(register.dtype.itemsize // dtype.itemsize, 1)
-                    views.append(register.view(dtype)[::ratio] if ratio > 1 else register.view(dtype))
-                elif kind == "special":
-                    views.append(special(name).astype(dtype))
-                else:
-                    views.append(self.launch.value(kind, name, dtype))
+            views: list = common.copy()
+            for (width, dtype), places in module.register_views.items():
+                ratio = max(width // dtype.itemsize, 1)
+                lines = list(storage[width][:, warp].view(dtype)[:, ::ratio])
+                for slot, number in places:
+                    views[slot] = lines[number]
+            for slot, name, dtype in module.specials:
+                views[slot] = special(name).astype(dtype)
             yield Row(self, warp, views, np.tile(32 * warp + np.arange(32) < self.launch.threads, len(self.blocks)))
 
     def _special(self, warp: int) -> Callable[[str], np.ndarray]:

@@ -168,8 +168,21 @@ class Order:
         self.proxy_fence: np.ndarray | None = None
         self.clocks = Clocks(self, warps) if mbarriers else None
         self.messages = Messages(self) if fences else None
+        self.active: np.ndarray | None = None
+        self.floors = {"block": 0, "cluster": 0, "grid": 0}
         self.now = 1
         self.trace = array("i", [-1, -1])  # instruction index of each stamp
+
+    def begin(self, codes: np.ndarray) -> None:
+        """From here on the blocks with these codes run, and no others."""
+        self.active = codes
+        self._raise_floors()
+
+    def _raise_floors(self) -> None:
+        """Per scope, what lies before it is behind the last barrier of all blocks that run."""
+        if self.active is not None and self.clocks is None:
+            self.floors["block"] = int(self.block_sync[self.active].min())
+            self.floors["cluster"] = int(self.cluster_sync[self.active >> self.rank_bits].min())
 
     def tick(self, index: int) -> None:
         self.now += 1
@@ -194,6 +207,7 @@ class Order:
             self.clocks.sync(blocks, 1)
         if self.messages is not None:
             self.messages.sync(blocks)
+        self._raise_floors()
 
     def sync_clusters(self, clusters: np.ndarray) -> None:
         self.cluster_sync[clusters] = self.now << 32
@@ -269,9 +283,16 @@ class Shadow:
             old &= (entries == 0) | ~self.order.clocks.is_agent(entries & THREAD)
         return old
 
+    def _all_old(self, entries: np.ndarray) -> bool:
+        """A cheaper test, which may miss some."""
+        return bool(entries.max(initial=0) < max(self.order.floors[self.scope], 1))
+
     def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
         """Whether all entries are old or the threads' own."""
-        return bool((self._old(entries, threads) | ((entries & THREAD) == threads)).all())
+        if self._all_old(entries):
+            return True
+        settled = self._old(entries, threads) | ((entries & THREAD) == threads)
+        return np.count_nonzero(settled) == settled.size
 
     def read(self, granules: np.ndarray, threads: np.ndarray) -> np.ndarray | None:
         """Record reads. Returns the racing earlier writers (0 where there is none), or None."""
@@ -290,8 +311,9 @@ class Shadow:
         if self.by_warp is not None:
             self.by_warp[self._warp(threads), granules] = stamps
         winners = self.reader[granules]
-        lost = np.flatnonzero(winners != stamps)
-        if len(lost):
+        differ = winners != stamps
+        if np.count_nonzero(differ):
+            lost = np.flatnonzero(differ)
             apart = winners[lost] ^ stamps[lost]
             for unit, latest in self.outside:
                 differ = lost[apart >> unit != 0]
@@ -324,11 +346,17 @@ class Shadow:
                 bad &= ~atomic[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
             racing = np.where(bad, writers, 0)
         readers = self.reader[granules]
-        if not self._old(readers, threads).all():  # where the latest reader is the writer itself, others may race
-            racing = np.zeros_like(readers) if racing is None else racing
-            others = [latest for _, latest in self.outside] + list(self.by_warp if self.by_warp is not None else ())
-            for entries in (readers, *(latest[granules] for latest in others)):
-                racing = np.where(self.order.unordered(entries, threads) & (racing == 0), entries, racing)
+        # where the latest reader is the writer itself, others may race
+        if not self._all_old(readers) and not self._old(readers, threads).all():
+            others = [latest[granules] for _, latest in self.outside]
+            if self.by_warp is not None:
+                others += list(self.by_warp[:, granules])
+            entries = np.stack([readers, *(latest for latest in others if np.count_nonzero(latest))])
+            bad = self.order.unordered(entries, threads)
+            if np.count_nonzero(bad):
+                first = np.take_along_axis(entries, bad.argmax(axis=0)[None], axis=0)[0]
+                first = np.where(bad.any(axis=0), first, 0)
+                racing = first if racing is None else np.where(racing == 0, first, racing)
         if record:
             self.writer[granules] = (threads if writer is None else writer) | (self.order.now << 32)
         return racing

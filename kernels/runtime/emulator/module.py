@@ -7,6 +7,7 @@ that a closure needs no look-up by name.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,18 @@ class Module:
         self.uses_mbarriers = any(i.opcode.startswith(("mbarrier.", "st.async.")) for i in self.instructions)
         self.uses_fences = any(i.opcode.startswith("fence.acq_rel.gpu") for i in self.instructions)
         self.stored_params = _stored_params(source)
-        self.register_bytes = sum(
-            max(width, 1) for width in {n: source.registers[n] for k, n, *_ in self.slots if k == "register"}.values()
-        )
+        self.specials = [(slot, *rest) for slot, (kind, *rest) in enumerate(self.slots) if kind == "special"]
+        # names of registers in use by width, and where each of their views goes: its slot and its register's number
+        self.registers: dict[int, dict[str, int]] = {}
+        self.register_views: dict[tuple[int, np.dtype], list[tuple[int, int]]] = {}
+        for slot, (kind, *rest) in enumerate(self.slots):
+            if kind == "register":
+                name, dtype = rest
+                width = source.registers.get(name, 0 if dtype.kind == "b" else dtype.itemsize)
+                numbers = self.registers.setdefault(width, {})
+                number = numbers.setdefault(name, len(numbers))
+                self.register_views.setdefault((width, dtype), []).append((slot, number))
+        self.register_bytes = sum(max(width, 1) * len(names) for width, names in self.registers.items())
 
     def _granule(self) -> int:
         """The smallest width of any access to shared or global memory, at most 4 bytes."""
@@ -191,6 +201,7 @@ def _stored_params(source: Source) -> set[str]:
     return stored
 
 
+@lru_cache(maxsize=16)  # most kernels run on several inputs in a row, and nothing changes a module
 def parse(ptx: str, name: str | None = None) -> Module:
     """Parse and decode the one kernel of a PTX text. `name` is used in findings; else the entry's own.
 
