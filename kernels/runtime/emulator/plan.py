@@ -8,7 +8,7 @@ import numpy as np
 
 from ...version import Buffer, Kernel, Plan
 from .execute import execute
-from .memory import Memory
+from .memory.contents import Memory
 from .module import parse
 from .report import LaunchReport, PlanReport, merge
 

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..memory.lanes import Mask
+from ..ptx.program import Program
+from ..ptx.source import WIDTHS, Statement, split_operands
+from ..report import UnknownInstruction
+from ..row import Row
 from . import arithmetic as am
-from .ptx import WIDTHS, Statement, split_operands
-from .report import UnknownInstruction
-
-if TYPE_CHECKING:
-    from .execute import Row
-    from .module import Module
 
 PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
 
 F32, U32 = np.float32, np.uint32
 U32_TYPE = np.dtype(U32)
-Mask = Any
-Step = Callable[["Row", Mask], None]
-Blocked = Callable[["Row", Mask], "np.ndarray | None"]
+Step = Callable[[Row, Mask], None]
+Blocked = Callable[[Row, Mask], np.ndarray | None]
 Decoder = Callable[["Decoding"], Step | None]
 DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
 ROUNDINGS = "rn rz rm rp"
@@ -70,7 +67,7 @@ class Instruction:
 class Decoding:
     """One statement on its way to an Instruction."""
 
-    def __init__(self, module: Module, statement: Statement, index: int) -> None:
+    def __init__(self, module: Program, statement: Statement, index: int) -> None:
         self.module, self.statement, self.index = module, statement, index
         self.head, *self.modifiers = statement.parts
         self.operands = statement.operands
@@ -162,7 +159,7 @@ def after(second: Callable, first: Callable) -> Callable:
     return lambda *args: second(first(*args))
 
 
-def decode(module: Module, statement: Statement, index: int) -> Instruction:
+def decode(module: Program, statement: Statement, index: int) -> Instruction:
     """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
     decoding = Decoding(module, statement, index)
     head = decoding.head

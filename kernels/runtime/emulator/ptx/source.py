@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from .report import UnknownInstruction
+from ..report import UnknownInstruction
 
 WIDTHS = {
     "pred": 0, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
