@@ -31,7 +31,6 @@ class Batch:
         self.launch, self.module, self.unit, self.order = launch, launch.module, launch.unit, launch.order
         self.blocks = blocks
         self.codes = self.order.code(blocks)
-        self.order.begin(self.codes)
         self.code = self.module.instructions
         granule = self.module.granule
         size = self.module.source.static_bytes + launch.shared_bytes

@@ -159,21 +159,8 @@ class Order:
         self.proxy_fence: np.ndarray | None = None
         self.clocks = Clocks(self, warps) if mbarriers else None
         self.messages = Messages(self) if fences else None
-        self.active: np.ndarray | None = None
-        self.floors = {"block": 0, "cluster": 0, "grid": 0}
         self.now = 1
         self.trace = array("i", [-1, -1])  # instruction index of each stamp
-
-    def begin(self, codes: np.ndarray) -> None:
-        """From here on the blocks with these codes run, and no others."""
-        self.active = codes
-        self._raise_floors()
-
-    def _raise_floors(self) -> None:
-        """Per scope, what lies before it is behind the last barrier of all blocks that run."""
-        if self.active is not None and self.clocks is None:
-            self.floors["block"] = int(self.block_sync[self.active].min())
-            self.floors["cluster"] = int(self.cluster_sync[self.active >> self.rank_bits].min())
 
     def tick(self, index: int) -> None:
         self.now += 1
@@ -198,7 +185,6 @@ class Order:
             self.clocks.sync(blocks, 1)
         if self.messages is not None:
             self.messages.sync(blocks)
-        self._raise_floors()
 
     def sync_clusters(self, clusters: np.ndarray) -> None:
         self.cluster_sync[clusters] = self.now << 32

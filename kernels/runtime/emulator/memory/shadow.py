@@ -3,8 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from .order import I64, THREAD, Order
+
+NEVER = np.zeros(1, I64)  # when a barrier of the whole grid was
+
+
+@njit("boolean(int64[:], int64[:], int64[:], int64[:], int64, int64, int64, boolean)", cache=True)
+def _all_settled(table, granules, threads, sync, shift, per_block, warps, own):
+    for i in range(len(granules)):
+        entry = table[granules[i]]
+        other = entry & 0xFFFFFFFF
+        if entry == 0 or (own and other == threads[i]):
+            continue
+        if entry >= sync[threads[i] >> shift] or (other >> 5) % per_block >= warps:
+            return False
+    return True
+
+
+@njit("boolean(int64[:], int64[:], int64[:], int64)", cache=True)
+def _record(table, granules, threads, now):
+    """Enter the threads; whether one came in another's place."""
+    for i in range(len(granules)):
+        table[granules[i]] = threads[i] | now
+    for i in range(len(granules)):
+        if table[granules[i]] != threads[i] | now:
+            return True
+    return False
 
 
 class Shadow:
@@ -21,49 +47,39 @@ class Shadow:
         clocks = order.clocks if scope != "grid" else None
         self.by_warp = np.zeros((clocks.warps, granules), I64) if clocks else None
 
-    def _old(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """A cheap test: which entries lie before the last barrier of all who share this memory."""
-        if self.scope == "grid":
-            return entries == 0
-        if self.scope == "cluster":
-            old = entries < self.order.cluster_sync[threads >> self.order.cluster_shift]
-        else:
-            old = entries < self.order.block_sync[threads >> self.order.block_shift]
-        if self.order.clocks is not None:
-            old &= (entries == 0) | ~self.order.clocks.is_agent(entries & THREAD)
-        return old
+    def _settled(self, table: np.ndarray, granules: np.ndarray, threads: np.ndarray, own: bool = True) -> bool:
+        """Whether what `table` holds of these granules lies before the last barrier of all who share this memory.
 
-    def _all_old(self, entries: np.ndarray) -> bool:
-        """A cheaper test, which may miss some."""
-        return bool(entries.max(initial=0) < max(self.order.floors[self.scope], 1))
-
-    def _settled(self, entries: np.ndarray, threads: np.ndarray) -> bool:
-        """Whether all entries are old or the threads' own."""
-        if self._all_old(entries):
-            return True
-        settled = self._old(entries, threads) | ((entries & THREAD) == threads)
-        return np.count_nonzero(settled) == settled.size
+        Entries of the threads' `own` count as settled, but those that stand for an mbarrier do not. Cheaper than to
+        ask what is unordered, and nearly always enough.
+        """
+        order = self.order
+        sync, shift = {
+            "block": (order.block_sync, order.block_shift),
+            "cluster": (order.cluster_sync, order.cluster_shift),
+            "grid": (NEVER, 63),
+        }[self.scope]
+        warps = order.clocks.warps if order.clocks is not None else 1 << 32
+        return _all_settled(table, granules, threads, sync, shift, 1 << order.block_shift - 5, warps, own)
 
     def read(self, granules: np.ndarray, threads: np.ndarray) -> np.ndarray | None:
         """Record reads. Returns the racing earlier writers (0 where there is none), or None."""
-        writers = self.writer[granules]
         racing = None
-        if not self._settled(writers, threads):
+        if not self._settled(self.writer, granules, threads):
+            writers = self.writer[granules]
             racing = np.where(self.order.unordered(writers, threads), writers, 0)
-        stamps = threads | (self.order.now << 32)
-        previous = self.reader[granules]
-        if not self._settled(previous, threads):
+        now = self.order.now << 32
+        if not self._settled(self.reader, granules, threads):
+            previous = self.reader[granules]
             apart = (previous ^ threads) & THREAD
             for unit, latest in self.outside:
                 moved = (apart >> unit != 0) & (previous != 0)
                 latest[granules[moved]] = previous[moved]
-        self.reader[granules] = stamps
         if self.by_warp is not None:
-            self.by_warp[self._warp(threads), granules] = stamps
-        winners = self.reader[granules]
-        differ = winners != stamps
-        if np.count_nonzero(differ):
-            lost = np.flatnonzero(differ)
+            self.by_warp[self._warp(threads), granules] = threads | now
+        if _record(self.reader, granules, threads, now):
+            stamps, winners = threads | now, self.reader[granules]
+            lost = np.flatnonzero(winners != stamps)
             apart = winners[lost] ^ stamps[lost]
             for unit, latest in self.outside:
                 differ = lost[apart >> unit != 0]
@@ -88,16 +104,15 @@ class Shadow:
         None for plain stores, else it says of every instruction of the module whether it is atomic.
         `record=False` only checks. `writer` goes on record in place of `threads`.
         """
-        writers = self.writer[granules]
         racing = None
-        if not self._settled(writers, threads):
+        if not self._settled(self.writer, granules, threads):
+            writers = self.writer[granules]
             bad = self.order.unordered(writers, threads) & changed
             if atomic is not None:
                 bad &= ~atomic[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
             racing = np.where(bad, writers, 0)
-        readers = self.reader[granules]
-        # where the latest reader is the writer itself, others may race
-        if not self._all_old(readers) and not self._old(readers, threads).all():
+        if not self._settled(self.reader, granules, threads, own=False):  # others may have read before the writer did
+            readers = self.reader[granules]
             others = [latest[granules] for _, latest in self.outside]
             if self.by_warp is not None:
                 others += list(self.by_warp[:, granules])
