@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.runtime.emulator.memory import Order, Shadow
+from kernels.runtime.emulator.memory.order import Order
+from kernels.runtime.emulator.memory.shadow import Shadow
 
 WARPS, BLOCKS, GRANULES = 2, 4, 3
 

@@ -15,7 +15,7 @@ from kernels import Problem, Unsupported, version
 from kernels.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import compile_ptx, resources
 from kernels.runtime.emulator import run
-from kernels.runtime.emulator.memory import SharedMemory
+from kernels.runtime.emulator.memory.contents import SharedMemory
 from kernels.version import Kernel
 
 SHARED_BYTES = {"fp16_minimal": 768, "fp16_phase4": 36_896, "fp16_phase6_iter1": 20_480, "fp16_phase6_iter2": 28_928}
@@ -78,7 +78,7 @@ def test_phase4_is_right_where_shared_memory_starts_near_the_scores(monkeypatch,
             super().__init__(*arguments)
             self.data.view(np.float32)[:] = start
 
-    monkeypatch.setattr(sys.modules["kernels.runtime.emulator.execute"], "SharedMemory", Started)
+    monkeypatch.setattr(sys.modules["kernels.runtime.emulator.batch"], "SharedMemory", Started)
     plan = version("fp16_phase4")(problem_for("fp16_phase4"))
     case = trial(plan.problem, "sharp")
     out = run(plan, case.inputs, schedule="in step").out

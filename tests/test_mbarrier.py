@@ -26,8 +26,10 @@ from kernels.device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, compile_ptx
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
-from kernels.runtime.emulator.mbarriers import Barriers
-from kernels.runtime.emulator.memory import Order, Shadow, SharedMemory
+from kernels.runtime.emulator.memory.barriers import Barriers
+from kernels.runtime.emulator.memory.contents import SharedMemory
+from kernels.runtime.emulator.memory.order import Order
+from kernels.runtime.emulator.memory.shadow import Shadow
 from kernels.version import Kernel, SharedLayout
 
 FLOATS = types.CPointer(float32)

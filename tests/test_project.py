@@ -1,9 +1,11 @@
 """What holds the project together: one set of pins, commands that exist, nothing of one machine in the files."""
 
+import ast
 import json
 import re
 import subprocess
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,46 @@ def test_every_page_of_the_contents_has_a_source() -> None:
         executed = page.startswith("book/chapters/")
         source = f"analysis/notebooks/{Path(page).name}.ipynb" if executed else f"{page}.md"
         assert (ROOT / source).is_file(), f"{page} has no source {source}"
+
+
+def imports(folder: Path) -> dict[str, set[str]]:
+    """The modules of `folder` that each of them imports, inside functions and for type checking too."""
+    files = {".".join(path.relative_to(folder.parent).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+        targets: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                start = package[: len(package) + 1 - node.level] if node.level else []
+                base = ".".join([*start, *(node.module or "").split(".")]).rstrip(".")
+                names = {f"{base}.{alias.name}" for alias in node.names}
+                targets |= {name if name in modules else base for name in names}
+        graph[name] = targets & modules.keys() - {name}
+    return graph
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize("folder", ["kernels", "analysis"])
+def test_imports_go_one_way(folder: str) -> None:
+    assert circle(imports(ROOT / folder)) == []
+
+
+def test_an_import_in_a_function_closes_a_circle(tmp_path: Path) -> None:
+    folder = tmp_path / "house"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "inner" / "__init__.py").write_text("from .b import x\n")
+    (folder / "inner" / "b.py").write_text("def f():\n    from .. import a\n")
+    (folder / "a.py").write_text("from house.inner.b import f\n")
+    assert set(circle(imports(folder))) == {"house.a", "house.inner.b"}

@@ -35,7 +35,7 @@ the truth than the hardware. A NaN's bits are not those of the hardware.
 """
 
 from .execute import execute
-from .memory import Memory
+from .memory.contents import Memory
 from .module import Module, parse
 from .plan import run
 from .report import Finding, LaunchReport, PlanReport, UnknownInstruction

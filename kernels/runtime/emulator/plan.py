@@ -8,8 +8,8 @@ import numpy as np
 
 from ...version import Buffer, Kernel, Plan
 from .execute import execute
-from .memory import Memory
-from .module import Module, parse
+from .memory.contents import Memory
+from .module import parse
 from .report import LaunchReport, PlanReport, merge
 
 
@@ -63,15 +63,11 @@ def run(
         buffers[name] = content.reshape(buffer.shape)
     padding = {name: buffer.padding * _dtype(buffer.dtype).itemsize for name, buffer in plan.buffers.items()}
     memory = Memory(buffers, unwritten, padding)
-    modules: dict[str, Module] = {}
     launches: list[LaunchReport] = []
     for launch in plan.launches:
-        ptx = ptx_of(launch.kernel)
-        if ptx not in modules:
-            modules[ptx] = parse(ptx, launch.kernel.name)
         launches.append(
             execute(
-                modules[ptx],
+                parse(ptx_of(launch.kernel), launch.kernel.name),
                 memory,
                 launch.grid,
                 launch.block,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...device.mark import EVENTS
+from ....device.mark import EVENTS
+from ..memory.contents import RANK_SHIFT, SHARED_WINDOW
+from ..ptx.source import numpy_type
 from .decoding import U32_TYPE, YIELD, Decoding, Step, elementwise, opcode
-from .memory import RANK_SHIFT, SHARED_WINDOW
-from .ptx import numpy_type
 
 U32 = np.uint32
 MEMORY_HINTS = "volatile relaxed acquire release weak cta cluster gpu sys nc ca cg cs lu cv wb wt"

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..memory.lanes import Mask
+from ..ptx.program import Program
+from ..ptx.source import WIDTHS, Statement, split_operands
+from ..report import UnknownInstruction
+from ..row import Row
 from . import arithmetic as am
-from .ptx import WIDTHS, Statement, split_operands
-from .report import UnknownInstruction
-
-if TYPE_CHECKING:
-    from .execute import Row
-    from .module import Module
 
 PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
 
 F32, U32 = np.float32, np.uint32
 U32_TYPE = np.dtype(U32)
-Mask = Any
-Step = Callable[["Row", Mask], None]
-Blocked = Callable[["Row", Mask], "np.ndarray | None"]
+Step = Callable[[Row, Mask], None]
+Blocked = Callable[[Row, Mask], np.ndarray | None]
 Decoder = Callable[["Decoding"], Step | None]
 DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
 ROUNDINGS = "rn rz rm rp"
@@ -70,7 +67,7 @@ class Instruction:
 class Decoding:
     """One statement on its way to an Instruction."""
 
-    def __init__(self, module: Module, statement: Statement, index: int) -> None:
+    def __init__(self, module: Program, statement: Statement, index: int) -> None:
         self.module, self.statement, self.index = module, statement, index
         self.head, *self.modifiers = statement.parts
         self.operands = statement.operands
@@ -117,7 +114,7 @@ class Decoding:
         """A closure that computes `function` of slots into the first operand; ufuncs write in place."""
         target = self.result()
         if self.type == "f32" and "ftz" in self.flags:
-            function = flushed(function)
+            function = after(am.flush, flushed(function))
         if "sat" in self.flags and self.is_float:
             function = after(am.saturate, function)
         return elementwise(function, target, *sources)
@@ -154,20 +151,15 @@ def elementwise(function: Callable, out: int, *sources: int) -> Step:
 
 
 def flushed(function: Callable) -> Callable:
-    """`function` with subnormal float32 operands and results taken as zero (.ftz)."""
-
-    def on_flushed(*args):
-        result = function(*(am.flush(a) if getattr(a, "dtype", None) == F32 else a for a in args))
-        return am.flush(result) if result.dtype == F32 else result
-
-    return on_flushed
+    """`function` with subnormal float32 operands taken as zero (.ftz)."""
+    return lambda *args: function(*map(am.flush, args))
 
 
 def after(second: Callable, first: Callable) -> Callable:
     return lambda *args: second(first(*args))
 
 
-def decode(module: Module, statement: Statement, index: int) -> Instruction:
+def decode(module: Program, statement: Statement, index: int) -> Instruction:
     """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
     decoding = Decoding(module, statement, index)
     head = decoding.head

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .memory import (
-    GAP,
-    GLOBAL_BASE,
-    I64,
-    LOCAL_WINDOW,
-    PADDING,
-    RANK_SHIFT,
-    SHARED_WINDOW,
-    U8,
-    UNWRITTEN,
-    WRITTEN,
-    Memory,
-    Order,
-    Shadow,
-)
-from .report import Finding
-
-if TYPE_CHECKING:
-    from .decoding import Mask
-    from .execute import Row
-    from .module import Module
+from ..ptx.program import Program
+from ..report import Finding
+from .contents import GAP, GLOBAL_BASE, LOCAL_WINDOW, PADDING, RANK_SHIFT, SHARED_WINDOW, U8, UNWRITTEN, WRITTEN, Memory
+from .lanes import Lanes, Mask
+from .order import I64, Order
+from .shadow import Shadow
+from .wavefronts import wavefronts, wavefronts_of
 
 SECTOR = 32
+
+
+def log2(width: int) -> int:
+    """Of a power of two."""
+    return width.bit_length() - 1
 
 
 class LaunchAborted(Exception):
@@ -42,14 +32,14 @@ class MemoryUnit:
 
     def __init__(
         self,
-        module: Module,
+        program: Program,
         memory: Memory,
         order: Order,
         written_params: set[str],
         place_of: Callable[[int], str],
         rng: np.random.Generator,
     ) -> None:
-        self.module = module
+        self.program = program
         self.memory = memory
         self.order = order
         self.place_of = place_of
@@ -57,8 +47,8 @@ class MemoryUnit:
         self.counts: Counter[str] = Counter()
         self.findings: list[Finding] = []
         self.current = 0
-        self.granule = module.granule
-        self.granule_shift = module.granule.bit_length() - 1
+        self.granule = program.granule
+        self.granule_shift = program.granule.bit_length() - 1
         sectors = len(memory.data) // SECTOR
         self.touched = {"read": np.zeros(sectors, bool), "write": np.zeros(sectors, bool)}
         self.complete = [
@@ -80,9 +70,9 @@ class MemoryUnit:
 
     def found(self, kind: str, space: str, place: str, thread: int, count: int, other: int = -1) -> None:
         block, thread = self.order.block_and_thread(int(thread))
-        text = self.module.instructions[self.current].text
-        against = self.module.instructions[other].text if other >= 0 else ""
-        self.findings.append(Finding(kind, self.module.name, space, place, block, thread, text, against, count))
+        text = self.program.source.statements[self.current].text
+        against = self.program.source.statements[other].text if other >= 0 else ""
+        self.findings.append(Finding(kind, self.program.name, space, place, block, thread, text, against, count))
 
     def _found_each(
         self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, others: np.ndarray | None = None
@@ -102,7 +92,7 @@ class MemoryUnit:
         return self._places[offset]
 
     def _shared_place(self, offset: int) -> str:
-        source = self.module.source
+        source = self.program.source
         if offset >= source.static_bytes:
             return self.place_of(offset - source.static_bytes)
         for name, size in source.shared_sizes.items():
@@ -117,7 +107,7 @@ class MemoryUnit:
     # --- addresses ----------------------------------------------------------------------------------
 
     def _global(
-        self, row: Row, lanes: np.ndarray | None, addresses: np.ndarray, width: int, access: str
+        self, row: Lanes, lanes: np.ndarray | None, addresses: np.ndarray, width: int, access: str
     ) -> tuple[np.ndarray, list]:
         """Check a global access. Returns arena offsets and [(buffer, selection or None)]."""
         memory = self.memory
@@ -155,7 +145,7 @@ class MemoryUnit:
         return offsets, buffers
 
     def _count_sectors(
-        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, direction: str
+        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, direction: str
     ) -> None:
         sectors = offsets >> 5
         if lanes is not None:
@@ -181,7 +171,7 @@ class MemoryUnit:
 
     def _shared(
         self,
-        row: Row,
+        row: Lanes,
         lanes: np.ndarray | None,
         addresses: np.ndarray,
         width: int,
@@ -190,60 +180,52 @@ class MemoryUnit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Check a shared access. Returns offsets in the block's memory and indices in the batch's."""
         memory = row.shared
-        threads = row.threads if lanes is None else row.threads[lanes]
         base = row.shared_base if lanes is None else row.shared_base[lanes]
         offsets = addresses
-        ranks = addresses >> RANK_SHIFT
-        if ranks.any():
-            offsets = addresses & ((1 << RANK_SHIFT) - 1)
-            own = (base // memory.stride) % self.order.cluster
-            rank = np.where(ranks == 0, own, ranks - 1)
-            beyond = (rank < 0) | (rank >= self.order.cluster)
-            if not distributed:
-                beyond |= rank != own
+        plain = addresses.min() >= 0 and addresses.max() + width <= memory.size
+        if not plain or np.bitwise_or.reduce(addresses) & (width - 1):
+            threads = row.threads if lanes is None else row.threads[lanes]
+            ranks = addresses >> RANK_SHIFT
+            if ranks.any():
+                offsets = addresses & ((1 << RANK_SHIFT) - 1)
+                own = (base // memory.stride) % self.order.cluster
+                rank = np.where(ranks == 0, own, ranks - 1)
+                beyond = (rank < 0) | (rank >= self.order.cluster)
+                if not distributed:
+                    beyond |= rank != own
+                if beyond.any():
+                    self._abort("out_of_bounds", "shared", offsets, threads, beyond)
+                base = base + (rank - own) * memory.stride
+            bad = (offsets & (width - 1)) != 0
+            if bad.any():
+                self._abort("misaligned", "shared", offsets, threads, bad)
+            beyond = offsets + width > memory.size
             if beyond.any():
                 self._abort("out_of_bounds", "shared", offsets, threads, beyond)
-            base = base + (rank - own) * memory.stride
-        bad = (offsets & (width - 1)) != 0
-        if bad.any():
-            self._abort("misaligned", "shared", offsets, threads, bad)
-        if int(offsets.max()) + width > memory.size:
-            self._abort("out_of_bounds", "shared", offsets, threads, offsets + width > memory.size)
         if count:
             self._count_wavefronts(row, lanes, offsets, width)
         return offsets, base + offsets
 
-    def _count_wavefronts(self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
-        """A wide access goes in phases of 128 bytes; two neighbours that together use no bank twice go at once.
-
-        So the counters of the H200 have it.
-        """
+    def _count_wavefronts(self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
         unit = max(width, 4)
-        banks = 128 // unit
-        words = offsets // unit
-        if lanes is None:
-            requests = row.size // 32
-        else:
+        words = offsets >> log2(unit)
+        if lanes is not None:
             sparse = np.full(row.size, -1, I64)
             sparse[lanes] = words
             words = sparse
-            requests = int(np.count_nonzero((words >= 0).reshape(-1, 32).any(axis=1)))
-        waves = self._conflicts(words.reshape(-1, banks), banks)
-        if unit > 4:
-            both = self._conflicts(words.reshape(-1, 2 * banks), banks)
-            waves = np.where(both <= 1, both, waves.reshape(-1, 2).sum(axis=1))
+        warps = words.reshape(-1, 32)
+        requests = len(warps)
+        first = warps[0]
+        if np.count_nonzero(warps == first) == warps.size:  # all blocks do the same, as they do nearly always
+            # a shift by any number of words turns the banks round and changes nothing else
+            relative = np.where(first < 0, -1, first - first[first >= 0].min())
+            waves = requests * wavefronts_of(relative.tobytes(), unit)
+        else:
+            if lanes is not None:
+                requests = int(np.count_nonzero((warps >= 0).any(axis=1)))
+            waves = int(wavefronts(warps, unit).sum())
         self.counts["shared.requests"] += requests
-        self.counts["shared.wavefronts"] += int(waves.sum())
-
-    @staticmethod
-    def _conflicts(phases: np.ndarray, banks: int) -> np.ndarray:
-        """How many different words a phase, a row of word numbers, wants of its busiest bank; -1 is no word."""
-        keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
-        distinct = keyed >= 0
-        distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]
-        phase, lane = np.nonzero(distinct)
-        busy = np.bincount(phase * banks + (keyed[phase, lane] >> 40), minlength=len(phases) * banks)
-        return busy.reshape(-1, banks).max(axis=1)
+        self.counts["shared.wavefronts"] += waves
 
     def _granules(self, positions: np.ndarray, threads: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         granules = positions >> self.granule_shift
@@ -255,23 +237,23 @@ class MemoryUnit:
     # --- loads --------------------------------------------------------------------------------------
 
     def load(
-        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, width: int
+        self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, width: int
     ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
         """Returns the active lanes (None: all), the bytes they read from, and where in them (in units of `width`)."""
-        lanes = None if mask is True else np.flatnonzero(mask)
+        lanes = None if mask is True else mask.nonzero()[0]
         active = addresses if lanes is None else addresses[lanes]
         if space == "global":
             offsets, buffers = self._global(row, lanes, active, width, "read")
             self._race_global_read(row, lanes, offsets, buffers, width)
-            return lanes, self.memory.data, offsets // width
+            return lanes, self.memory.data, offsets >> log2(width)
         if space == "local":
             return lanes, row.local, self._local(row, lanes, active, width)
         offsets, positions = self._shared(row, lanes, active, width, space == "cluster")
         self._read_shared(row, lanes, offsets, positions, width)
-        return lanes, row.shared.data, positions // width
+        return lanes, row.shared.data, positions >> log2(width)
 
     def _read_shared(
-        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, positions: np.ndarray, width: int
+        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, positions: np.ndarray, width: int
     ) -> None:
         threads = row.threads if lanes is None else row.threads[lanes]
         if lanes is None and (positions.reshape(-1, 32) == positions[::32, None]).all():
@@ -282,11 +264,11 @@ class MemoryUnit:
             self._check_shared_read(row, offsets, positions, threads, width, 1)
 
     def _check_shared_read(
-        self, row: Row, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
+        self, row: Lanes, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
     ) -> None:
         if weight:
-            written = row.shared.written.reshape(-1, width)[positions // width]
-            if not written.all():
+            written = row.shared.written.reshape(-1, width)[positions >> log2(width)]
+            if np.count_nonzero(written) < written.size:
                 hit = ~written.all(axis=1)
                 self._found_each(
                     "uninitialised", "shared", np.repeat(offsets[hit], weight), np.repeat(threads[hit], weight)
@@ -296,7 +278,7 @@ class MemoryUnit:
         if racing is not None and weight:
             self._report_shared(row, granules, owners, racing)
 
-    def load_for_products(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
+    def load_for_products(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
         """uint8[accesses, width] of shared memory, read for `lanes` by the asynchronous proxy; not counted."""
         offsets, positions = self._shared(row, lanes, addresses, width, False, count=False)
         threads = row.threads[lanes]
@@ -309,14 +291,14 @@ class MemoryUnit:
             self._found_each("unfenced", "shared", places, owners[hit], writers[hit])
         return row.shared.data.reshape(-1, width)[positions // width]
 
-    def _report_shared(self, row: Row, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
+    def _report_shared(self, row: Lanes, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
         hit = racing != 0
         if hit.any():
             offsets = (granules[hit] << self.granule_shift) % row.shared.stride
             self._found_each("race", "shared", offsets, owners[hit], racing[hit])
 
     def _race_global_read(
-        self, row: Row, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, width: int
+        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, width: int
     ) -> None:
         for buffer, selection in buffers:
             shadow = self.shadows.get(buffer)
@@ -328,7 +310,7 @@ class MemoryUnit:
 
     def _global_granules(
         self,
-        row: Row,
+        row: Lanes,
         lanes: np.ndarray | None,
         offsets: np.ndarray,
         buffer: int,
@@ -349,11 +331,11 @@ class MemoryUnit:
             offsets = self.memory.starts[buffer] + (granules[hit] << self.granule_shift)
             self._found_each("race", "global", offsets, owners[hit], racing[hit])
 
-    def _local(self, row: Row, lanes: np.ndarray | None, addresses: np.ndarray, width: int) -> np.ndarray:
+    def _local(self, row: Lanes, lanes: np.ndarray | None, addresses: np.ndarray, width: int) -> np.ndarray:
         threads = row.threads if lanes is None else row.threads[lanes]
         for kind, bad in (
             ("misaligned", (addresses & (width - 1)) != 0),
-            ("out_of_bounds", (addresses < 0) | (addresses + width > self.module.source.local_bytes)),
+            ("out_of_bounds", (addresses < 0) | (addresses + width > self.program.source.local_bytes)),
         ):
             if bad.any():
                 self.found(kind, "local", "local", threads[bad][0], int(bad.sum()))
@@ -363,7 +345,7 @@ class MemoryUnit:
 
     # --- stores -------------------------------------------------------------------------------------
 
-    def store(self, row: Row, mask: Mask, space: str, addresses: np.ndarray, values: np.ndarray) -> None:
+    def store(self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, values: np.ndarray) -> None:
         """`values` is [lanes of the row] or [lanes, vector elements]."""
         lanes = None if mask is True else np.flatnonzero(mask)
         active, values = (addresses, values) if lanes is None else (addresses[lanes], values[lanes])
@@ -395,7 +377,7 @@ class MemoryUnit:
 
     def _write_shared(
         self,
-        row: Row,
+        row: Lanes,
         threads: np.ndarray,
         offsets: np.ndarray,
         positions: np.ndarray,
@@ -442,7 +424,7 @@ class MemoryUnit:
     # --- atomics ------------------------------------------------------------------------------------
 
     def atomic(
-        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
+        self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
     ) -> tuple:
         """Apply `operation(old, *operands)` lane by lane in random order. Returns (lanes, old values)."""
         lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
@@ -451,7 +433,7 @@ class MemoryUnit:
         dtype = values[0].dtype
         width = dtype.itemsize
         threads = row.threads[lanes]
-        is_atomic = self.module.is_atomic
+        is_atomic = self.program.is_atomic
         everywhere = np.ones(len(lanes) * max(width >> self.granule_shift, 1), bool)
         if space == "global":
             slots, buffers = self._global(row, lanes, active, width, "atomic")
@@ -488,7 +470,7 @@ class MemoryUnit:
     # --- asynchronous copies ------------------------------------------------------------------------
 
     def copy_async(
-        self, row: Row, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
+        self, row: Lanes, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
     ) -> None:
         """cp.async: the source is read now, the destination changes at its wait and counts as unwritten until then.
 
@@ -513,7 +495,7 @@ class MemoryUnit:
         row.shared.written.reshape(-1, size)[positions // size] = 0
         row.copies.append((lanes, row.groups_committed[lanes].copy(), offsets, positions, data))
 
-    def wait_async(self, row: Row, mask: Mask, pending: int | None) -> None:
+    def wait_async(self, row: Lanes, mask: Mask, pending: int | None) -> None:
         """Land the copies of all but the last `pending` committed groups of each lane (None: of all copies)."""
         kept = []
         active = np.ones(row.size, bool) if mask is True else mask
@@ -531,14 +513,14 @@ class MemoryUnit:
 
     # --- mbarriers ----------------------------------------------------------------------------------
 
-    def place_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    def place_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """Where in the batch's memory barriers are made; that is a write."""
         offsets, positions = self._shared(row, lanes, addresses, 8, False, count=False)
         self._write_shared(row, row.threads[lanes], offsets, positions, np.zeros((len(lanes), 2), np.uint32))
         return positions
 
     def find_barriers(
-        self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
+        self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Slots and positions of the barriers at these addresses; where there is none, the launch ends."""
         offsets, positions = self._shared(row, lanes, addresses, 8, distributed, count=False)
@@ -547,7 +529,7 @@ class MemoryUnit:
             self._abort("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
         return slots, positions
 
-    def use_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
+    def use_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
         """Slots of barriers that these lanes use: atomically, but not before they were made nor while they are."""
         slots, positions = self.find_barriers(row, lanes, addresses, distributed)
         granules, owners = self._granules(positions, row.threads[lanes], 8)
@@ -558,7 +540,7 @@ class MemoryUnit:
 
     def store_async(
         self,
-        row: Row,
+        row: Lanes,
         lanes: np.ndarray,
         addresses: np.ndarray,
         values: np.ndarray,

@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from ..memory.contents import LOCAL_WINDOW, SHARED_WINDOW
+from ..ptx.source import CARRY, WIDTHS, numpy_type
 from . import arithmetic as am
 from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, after, elementwise, flushed, opcode
-from .memory import LOCAL_WINDOW, SHARED_WINDOW
-from .ptx import CARRY, WIDTHS, numpy_type
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
 

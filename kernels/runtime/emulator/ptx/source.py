@@ -6,10 +6,11 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
-from .report import UnknownInstruction
+from ..report import UnknownInstruction
 
 WIDTHS = {
     "pred": 0, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
@@ -20,6 +21,7 @@ _KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 CARRY = "%carry"  # the condition code register, which no PTX text names
 
 
+@cache
 def numpy_type(ptx_type: str) -> np.dtype:
     """The dtype that holds a PTX type; packed and unusual floats are kept as their bits."""
     if ptx_type == "pred":
@@ -66,6 +68,9 @@ _VARIABLE = re.compile(
     r"(?:\.(?P<linkage>extern|visible|weak|common)\s+)?\.(?P<space>shared|global|const|local)\s+(?:\.align\s+(?P<align>\d+)\s+)?"
     r"\.(?P<type>\w+)\s+(?P<name>[\w$]+)\s*(?:\[(?P<count>\d*)\])?\s*(?:=\s*(?P<value>\{[^}]*\}|[^;{}]+))?$"
 )
+
+
+_LABEL = re.compile(r"([$%\w]+)\s*:(?!:)")
 
 
 def split_operands(text: str) -> list[str]:
@@ -122,10 +127,11 @@ def parse_source(text: str) -> Source:
 
 def _body(text: str, start: int) -> tuple[str, str]:
     depth = 0
-    for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
+    for brace in re.finditer("[{}]", text[start:]):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return text[start + 1 : position], text[position + 1 :]
+            stop = start + brace.start()
+            return text[start + 1 : stop], text[stop + 1 :]
     raise ValueError("the kernel's braces are not balanced")
 
 
@@ -181,7 +187,7 @@ def _statements(source: Source, body: str) -> None:
                 scopes.pop()
             position += 1
             continue
-        label = re.compile(r"([$%\w]+)\s*:(?!:)").match(body, position)
+        label = _LABEL.match(body, position)
         if label:
             source.labels[label[1]] = len(source.statements)
             position = label.end()

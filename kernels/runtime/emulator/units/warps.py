@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from ..memory.lanes import Mask
+from ..ptx.source import numpy_type
+from ..row import Row
 from . import arithmetic as am
 from .decoding import (
     BARRIER,
@@ -17,15 +18,10 @@ from .decoding import (
     LANES,
     U32_TYPE,
     Decoding,
-    Mask,
     Step,
     opcode,
 )
-from .ptx import numpy_type
 from .transfers import address_of
-
-if TYPE_CHECKING:
-    from .execute import Row
 
 F32, U32 = np.float32, np.uint32
 

@@ -24,7 +24,8 @@ _HALF_ULP_OF_F32 = I64(0x10000000)
 
 def flush(x):
     """Subnormal float32 to zero of the same sign (.ftz)."""
-    return np.where(np.abs(x) < SMALLEST_NORMAL, np.copysign(F32(0), x), x)
+    small = np.abs(x) < SMALLEST_NORMAL
+    return np.where(small, np.copysign(F32(0), x), x) if np.count_nonzero(small) else x
 
 
 def saturate(x):
@@ -63,8 +64,10 @@ def fma32(a, b, c):
     product = np.multiply(a, b, dtype=F64)
     total = product + c
     suspect = (total.view(I64) & _BELOW_F32) == _HALF_ULP_OF_F32
-    suspect |= (np.abs(total) < SMALLEST_NORMAL) & (total != 0)
-    if np.any(suspect):
+    small = np.abs(total) < SMALLEST_NORMAL
+    if np.count_nonzero(small):
+        suspect = suspect | small & (total != 0)
+    if np.count_nonzero(suspect):
         total = np.where(suspect, sum_to_odd(product, np.asarray(c, F64)), total)
     return total.astype(F32)
 
@@ -122,7 +125,7 @@ def _bits_type(x):
 
 def _select_zero(result, a, b, combine):
     zero = result == 0
-    if np.any(zero):
+    if np.count_nonzero(zero):
         kind = _bits_type(result)
         signs = combine(np.asarray(a).view(kind), np.asarray(b).view(kind)).view(result.dtype)
         result = np.where(zero & (a == b), signs, result)

@@ -1,0 +1,354 @@
+"""Runs a decoded kernel: all blocks of a batch at once, one warp index after the other between barriers.
+
+Within a warp index the lanes are kept in groups with one program counter each; the group with the
+lowest counter runs, up to the next group's counter, where the two become one. A warp index runs until
+all its lanes wait at a barrier or have exited; then the next, in an order drawn anew every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .launch import Launch
+from .memory.access import LaunchAborted
+from .memory.barriers import Barriers
+from .memory.contents import SharedMemory
+from .memory.lanes import Mask
+from .memory.shadow import Shadow
+from .registers import views
+from .row import Row, join
+from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD
+
+IDLE_ROUNDS = 1000  # in which nobody gets further but warps that give way, in a loop
+
+
+class Batch:
+    """Blocks that run together. `blocks` are linear indices, whole clusters."""
+
+    def __init__(self, launch: Launch, blocks: np.ndarray) -> None:
+        self.launch, self.module, self.unit, self.order = launch, launch.module, launch.unit, launch.order
+        self.blocks = blocks
+        self.codes = self.order.code(blocks)
+        self.code = self.module.instructions
+        granule = self.module.granule
+        size = self.module.source.static_bytes + launch.shared_bytes
+        bytes_shared = len(blocks) * SharedMemory.stride_for(size)
+        scope = "cluster" if launch.cluster > 1 and self.module.uses_cluster else "block"
+        self.shared = SharedMemory(len(blocks), size, Shadow(bytes_shared // granule, self.order, scope), granule)
+        self.barriers = Barriers(self.shared, self.order, self.codes) if self.module.uses_mbarriers else None
+        self.clusters = np.unique(blocks // launch.cluster)
+        self.completed = np.zeros(len(blocks) // launch.cluster, np.int64)
+        self.idle_rounds = 0
+        exists = [np.tile(32 * warp + np.arange(32) < launch.threads, len(blocks)) for warp in range(launch.warps)]
+        self.rows = [
+            Row(self.unit, self.codes, warp, launch.warps, operands, exists[warp], self.shared, self.barriers)
+            for warp, operands in enumerate(views(launch, blocks))
+        ]
+
+    # --- scheduling ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while runnable := [row for row in self.rows if row.groups or row.parked]:
+            if self.launch.schedule == "in step":
+                while runnable:
+                    for row in runnable:
+                        self._advance(row)
+                    runnable = [row for row in runnable if row.groups or row.parked]
+            else:
+                for position in self.launch.rng.permutation(len(runnable)):
+                    while runnable[position].groups or runnable[position].parked:
+                        self._advance(runnable[position])
+            self._release()
+
+    def _advance(self, row: Row) -> None:
+        """Run the lanes of a row that are furthest behind up to their next branch, meeting point or barrier."""
+        groups, parked = row.groups, row.parked
+        forced = not groups
+        if forced:
+            pc = min(parked)
+            groups[pc] = parked.pop(pc)
+        pc = min(groups)
+        mask = groups.pop(pc)
+        if pc in parked:
+            mask = join(mask, parked.pop(pc))
+        self.launch.lines += 1
+        if self.launch.lines > self.launch.endless:
+            groups[pc] = mask
+            self._end_endless_loop(row)
+        limit = min((other for other in (*groups, *parked) if other > pc), default=len(self.code))
+        for at, lanes in self._straight(row, pc, mask, limit, forced):
+            where = parked if at < 0 else groups
+            at = ~at if at < 0 else at
+            where[at] = join(where[at], lanes) if at in where else lanes
+
+    def _end_endless_loop(self, row: Row) -> None:
+        pc, mask = next(iter(row.groups.items()))
+        self.unit.current = min(pc, len(self.code) - 1)
+        first = 0 if mask is True else int(np.flatnonzero(mask)[0])
+        self.unit.found("endless_loop", "", f"after {self.launch.lines:,} straight lines", row.threads[first], 1)
+        raise LaunchAborted
+
+    def _straight(self, row: Row, pc: int, mask: Mask, limit: int, forced: bool) -> list[tuple[int, Mask]]:
+        """Run one group until it meets another or splits. Returns the groups left; ~pc for one to be parked."""
+        code, views, launch = self.code, row.views, self.launch
+        start = pc
+        threads, warps = self._sizes(row, mask)
+        try:
+            while True:
+                if pc >= limit:
+                    if pc < len(code):
+                        return [(pc, mask)]
+                    self._exit(row, mask)
+                    return []
+                instruction = code[pc]
+                kind = instruction.kind
+                on = mask
+                if instruction.guard >= 0:
+                    on = views[instruction.guard]
+                    on = ~on if instruction.negated else on.copy()
+                    if mask is not True:
+                        on &= mask
+                    count = int(np.count_nonzero(on))
+                    launch.guarded[pc] += count - threads
+                    if kind == BRANCH:
+                        if count == threads:
+                            on = mask
+                        elif count:
+                            rest = ~on if mask is True else mask & ~on
+                            return self._after(pc, [(pc + 1, rest), (instruction.target, on)], threads, warps)
+                    elif count == threads:
+                        on = mask
+                    if not count:
+                        pc += 1
+                        continue
+                if kind == PLAIN:
+                    instruction.step(row, on)
+                    pc += 1
+                elif kind == BRANCH:
+                    if instruction.target <= pc or instruction.target >= limit:
+                        return self._after(pc, [(instruction.target, on)], threads, warps)
+                    launch.segment(start, pc + 1, threads, warps)
+                    start = pc = instruction.target
+                elif kind == CONVERGENT:
+                    if on is not True and not forced:
+                        absent = self._absent(
+                            row, on, views[instruction.members] if instruction.members >= 0 else np.uint32(0xFFFFFFFF)
+                        )
+                        if absent is not None:
+                            if on is not mask:
+                                launch.guarded[pc] += threads - int(np.count_nonzero(on))
+                            left = [(~pc, mask & absent), (pc, mask & ~absent)]
+                            return [(at, lanes) for at, lanes in left if lanes.any()]
+                    if forced:
+                        self.unit.current = pc
+                        first = int(np.flatnonzero(on)[0]) if on is not True else 0
+                        self.unit.found("divergent_warp", "", "warp", row.threads[first], int(np.count_nonzero(on)))
+                        forced = False
+                    instruction.step(row, on)
+                    pc += 1
+                elif kind == EXIT:
+                    self._exit(row, on)
+                    rest = [] if on is mask else [(pc + 1, mask & ~on if mask is not True else ~on)]
+                    return self._after(pc, rest, threads, warps)
+                elif kind == PHASE_WAIT:
+                    waited = instruction.blocked(row, mask)
+                    if waited is None:
+                        instruction.step(row, mask)
+                        pc += 1
+                        continue
+                    waits = waited >= 0
+                    row.waiting[pc] = join(row.waiting[pc], waits) if pc in row.waiting else waits
+                    ready = ~waits if mask is True else mask & ~waits
+                    return [(pc, ready)] if ready.any() else []
+                elif kind == CLUSTER_WAIT and self._passes(row, on):
+                    pc += 1
+                else:
+                    row.waiting[pc] = join(row.waiting[pc], on) if pc in row.waiting else on
+                    rest = [] if on is mask else [(pc + 1, mask & ~on if mask is not True else ~on)]
+                    return self._after(pc, rest, threads, warps)
+        finally:
+            launch.segment(start, pc, threads, warps)
+
+    def _after(self, pc: int, left: list, threads: int, warps: int) -> list:
+        """Count the instruction at `pc`, which ends a straight line, and hand on the groups that it leaves."""
+        self.launch.segment(pc, pc + 1, threads, warps)
+        return left
+
+    @staticmethod
+    def _sizes(row: Row, mask: Mask) -> tuple[int, int]:
+        if mask is True:
+            return row.size, row.size // 32
+        return int(np.count_nonzero(mask)), int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
+
+    @staticmethod
+    def _exit(row: Row, mask: Mask) -> None:
+        row.live = np.zeros_like(row.live) if mask is True else row.live & ~mask
+
+    @staticmethod
+    def _absent(row: Row, mask: np.ndarray, members: np.ndarray | np.uint32) -> np.ndarray | None:
+        """Lanes of the warps of which a live member lane has not come here yet; None if there are none."""
+        by_warp = mask.reshape(-1, 32)
+        here = by_warp.any(axis=1)
+        if (by_warp.all(axis=1) == here).all():
+            return None
+        members = np.broadcast_to(members, row.size)
+        # the union of the member masks of the lanes that are here
+        named = np.bitwise_or.reduce(np.where(mask, members, np.uint32(0)).reshape(-1, 32), axis=1)
+        wanted = (named[:, None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)) == 1
+        missing = (wanted & row.live.reshape(-1, 32) & ~by_warp).any(axis=1) & here
+        return missing.repeat(32) if missing.any() else None
+
+    # --- barriers -----------------------------------------------------------------------------------
+
+    def _passes(self, row: Row, mask: Mask) -> bool:
+        """Whether the cluster barrier at which these lanes would wait is already complete."""
+        done = self.completed.repeat(32 * self.launch.cluster)
+        passed = row.arrived <= done
+        return bool(passed.all() if mask is True else passed[mask].all())
+
+    def _release(self) -> None:
+        """Let go who gave way, and units whose barrier is complete; break up those that can never be."""
+        yielded = self._release_yields()
+        moved = self._release_waiting(yielded)
+        self.idle_rounds = self.idle_rounds + 1 if yielded and not moved else 0
+        if self.idle_rounds > IDLE_ROUNDS:
+            self._end_endless_loop(next(row for row in self.rows if row.groups))
+
+    def _release_waiting(self, yielded: bool) -> bool:
+        """Let go who waits for a phase or a barrier that is complete; whether there were any."""
+        if not any(row.waiting for row in self.rows):
+            return False
+        if self._release_phases():
+            return True
+        first = next(iter(self.rows[0].waiting), -1)
+        if (
+            first >= 0
+            and self.code[first].kind == BARRIER
+            and all(not row.groups and row.waiting.get(first) is True for row in self.rows)
+        ):
+            self._sync_blocks(first, np.arange(len(self.blocks)))
+            for row in self.rows:
+                row.groups, row.waiting = {first + 1: True}, {}
+            return True
+        return self._release_some(yielded)
+
+    def _release_yields(self) -> bool:
+        """Let go who gave way; whether there were any."""
+        some = False
+        for row in self.rows:
+            for pc in [pc for pc in row.waiting if self.code[pc].kind == YIELD]:
+                mask, some = row.waiting.pop(pc), True
+                row.groups[pc + 1] = join(row.groups[pc + 1], mask) if pc + 1 in row.groups else mask
+        return some
+
+    def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
+        """(row, pc, who waits there, the barriers they still wait for) at every wait for an mbarrier."""
+        for row in self.rows:
+            for pc, mask in list(row.waiting.items()):
+                if self.code[pc].kind == PHASE_WAIT:
+                    yield row, pc, mask, self.code[pc].blocked(row, mask)
+
+    def _release_phases(self) -> bool:
+        """Let go who waits for a phase of an mbarrier that has completed since; whether there were any."""
+        if self.barriers is None:
+            return False
+        some = False
+        for row, pc, mask, waited in self._phase_waits():
+            ready = mask if waited is None else waited < 0 if mask is True else mask & (waited < 0)
+            if ready is not True and not ready.any():
+                continue
+            some = True
+            ready = True if ready is True or ready.all() else ready
+            row.groups[pc] = join(row.groups[pc], ready) if pc in row.groups else ready
+            del row.waiting[pc]
+            if waited is not None:
+                row.waiting[pc] = waited >= 0
+        return some
+
+    def _end_deadlock(self) -> None:
+        """Nobody can go on: end the launch where some wait for an mbarrier."""
+        dead = False
+        for row, pc, _, waited in self._phase_waits():
+            assert waited is not None
+            for slot in np.unique(waited[waited >= 0]):
+                dead = True
+                lanes = np.flatnonzero(waited == slot)
+                place = self.unit.shared_place(int(row.barriers.position[slot] % self.shared.stride))
+                self.unit.current = pc
+                place = f"mbarrier in '{place}', {row.barriers.lacking(slot)}"
+                self.unit.found("deadlock", "", place, row.threads[lanes[0]], len(lanes))
+        if dead:
+            raise LaunchAborted
+
+    def _release_some(self, yielded: bool) -> bool:
+        blocks, cluster = len(self.blocks), self.launch.cluster
+        at = np.full((len(self.rows), blocks, 32), -1)
+        for row in self.rows:
+            for pc, mask in row.waiting.items():
+                at[row.index].reshape(-1)[mask if mask is not True else slice(None)] = pc
+        kinds = np.array([instruction.kind for instruction in self.code] + [-1])
+        live = np.stack([row.live.reshape(-1, 32) for row in self.rows])
+        exists = (32 * np.arange(len(self.rows))[:, None, None] + np.arange(32)) < self.launch.threads
+        at_block = (at >= 0) & (kinds[at] == BARRIER)
+        at_cluster = (at >= 0) & (kinds[at] == CLUSTER_WAIT)
+
+        released = np.zeros(blocks, bool)
+        some = at_block.any(axis=(0, 2))
+        lowest = np.where(at_block, at, len(self.code)).min(axis=(0, 2))
+        highest = np.where(at_block, at, -1).max(axis=(0, 2))
+        stuck = (live & ~at_block).any(axis=(0, 2))
+        gone = (exists & ~live).any(axis=(0, 2))
+        clean = some & (lowest == highest) & ~stuck & ~gone
+        divergent = some & ~stuck & ~clean
+        for pc in np.unique(lowest[clean]):
+            self._sync_blocks(int(pc), np.flatnonzero(clean & (lowest == pc)))
+        released |= clean
+
+        arrivals = np.stack([row.arrived.reshape(-1, 32) for row in self.rows])
+        arrived = arrivals > self.completed.repeat(cluster)[None, :, None]
+        late = at_cluster & ~arrived  # the barrier was complete before these came to wait for it
+        waiting = at_cluster.any(axis=(0, 2)).reshape(-1, cluster).any(axis=1)
+        ready = waiting & (arrived | ~live).all(axis=(0, 2)).reshape(-1, cluster).all(axis=1)
+        if ready.any():
+            self.unit.begin(int(at[at_cluster].min()))
+            self.order.sync_clusters(self.clusters[ready])
+            self.completed[ready] += 1
+
+        moved = bool(released.any() or divergent.any() or ready.any() or late.any())
+        if not moved and not yielded:
+            self._end_deadlock()
+            divergent = some | (waiting.repeat(cluster) & at_cluster.any(axis=(0, 2)))
+            ready = waiting
+        for pc in np.unique(at[:, divergent][at[:, divergent] >= 0])[:1]:
+            here = divergent & (at == pc).any(axis=(0, 2))
+            here = divergent if not here.any() else here
+            missing = (exists & (at != pc))[:, here]
+            warp, block, lane = (int(i[0]) for i in np.nonzero(missing)) if missing.any() else (0, 0, 0)
+            self.unit.begin(int(pc))
+            thread = (int(self.codes[here][block]) << self.order.block_shift) + 32 * warp + lane
+            self.unit.found("divergent_barrier", "", "barrier", thread, int(missing.sum()))
+        if divergent.any():
+            self.order.sync_blocks(self.codes[divergent])
+        free_block = released | divergent
+        free_cluster = ready.repeat(cluster) | divergent
+        for row in self.rows:
+            still = {}
+            for pc, mask in row.waiting.items():
+                go = (free_block if self.code[pc].kind == BARRIER else free_cluster).repeat(32) | late[
+                    row.index
+                ].reshape(-1)
+                leaving, staying = (go, ~go) if mask is True else (mask & go, mask & ~go)
+                if leaving.any():
+                    leaving = True if leaving.all() else leaving
+                    row.groups[pc + 1] = join(row.groups[pc + 1], leaving) if pc + 1 in row.groups else leaving
+                if staying.any():
+                    still[pc] = staying
+            row.waiting = still
+        return moved
+
+    def _sync_blocks(self, pc: int, blocks: np.ndarray) -> None:
+        self.unit.begin(pc)
+        self.order.sync_blocks(self.codes[blocks])
+        self.launch.barriers += len(blocks)

@@ -1,0 +1,1 @@
+"""Memory with its shadows: which bytes exist, which were written, who touched them last, and who is ordered how."""

@@ -1,0 +1,1 @@
+"""PTX text, and what can be told from it without executing it."""

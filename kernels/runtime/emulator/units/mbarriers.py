@@ -1,0 +1,99 @@
+"""Barriers in shared memory (mbarrier) and the asynchronous stores that count at them (st.async).
+
+A store's data is there at once; who reads it without having waited for the phase that it counts in is found to race
+with it. A warp that waits is taken up again when its phase has completed. Like a send, a wait is one of the whole warp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..memory.lanes import Mask
+from ..memory.order import I64
+from ..ptx.source import numpy_type
+from ..row import Row
+from .decoding import PHASE_WAIT, U32_TYPE, Decoding, Step, opcode
+from .transfers import address_of
+
+
+def _lanes(row: Row, mask: Mask) -> np.ndarray:
+    return np.arange(row.size) if mask is True else np.flatnonzero(mask)
+
+
+@opcode("mbarrier", "init arrive expect_tx try_wait parity shared shared::cta acquire release cta cluster")
+def _mbarrier(d: Decoding) -> Step | None:
+    index, name = d.index, d.modifiers[0]
+    if d.type != "b64" or not {"shared", "shared::cta"} & d.flags:
+        raise d.unknown("type or space")
+    if name == "init":
+        address, count = address_of(d, d.operands[0]), d.source(1, "u32")
+
+        def init(row: Row, mask: Mask) -> None:
+            row.unit.begin(index)
+            lanes = _lanes(row, mask)
+            positions = row.unit.place_barriers(row, lanes, address(row)[lanes])
+            row.barriers.init(positions, row.lanes(count)[lanes].astype(I64))
+
+        return init
+    address = address_of(d, d.operands[1])
+    if name == "arrive":
+        expects = "expect_tx" in d.flags
+        if d.operands[0] != "_" or len(d.operands) != 2 + expects:
+            raise d.unknown("a state or a count")
+        expected = d.source(2, "u32") if expects else d.module.constant(0, U32_TYPE)
+
+        def arrive(row: Row, mask: Mask) -> None:
+            row.unit.begin(index)
+            lanes = _lanes(row, mask)
+            slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
+            row.barriers.arrive(slots, row.threads[lanes] >> 5, row.lanes(expected)[lanes].astype(I64))
+
+        return arrive
+    if name != "try_wait" or "parity" not in d.flags or d.statement.guard:
+        raise d.unknown("form, or a guard,")
+    target, parity = d.result(0, "pred"), d.source(2, "u32")
+    d.kind = PHASE_WAIT
+
+    def blocked(row: Row, mask: Mask) -> np.ndarray | None:
+        """The slots of the barriers that lanes wait for, -1 for lanes that may go on; None where all may."""
+        row.unit.current = index
+        lanes = _lanes(row, mask)
+        slots = row.unit.find_barriers(row, lanes, address(row)[lanes], False)[0]
+        waits = row.barriers.phase[slots] & 1 == row.lanes(parity)[lanes] & 1
+        if not waits.any():
+            return None
+        waited = np.full(row.size, -1)
+        waited[lanes[waits]] = slots[waits]
+        return waited
+
+    def wait(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        lanes = _lanes(row, mask)
+        slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
+        row.barriers.acquire(slots, row.threads[lanes] >> 5)
+        np.copyto(row.views[target], True, where=mask)
+
+    d.blocked = blocked
+    return wait
+
+
+@opcode("st.async", "async weak shared::cluster mbarrier::complete_tx::bytes v2 v4")
+def _st_async(d: Decoding) -> Step | None:
+    if not {"shared::cluster", "mbarrier::complete_tx::bytes"} <= d.flags:
+        raise d.unknown("form")
+    index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])
+    names = d.vector(1) if d.operands[1].startswith("{") else [d.operands[1]]
+    if len(names) != int(d.flag("v2 v4", "v1")[1]) or numpy_type(d.type).itemsize < 4:
+        raise d.unknown("vector length or type")
+    sources = [d.module.operand(name, d.type) for name in names]
+
+    def send(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        lanes = _lanes(row, mask)
+        values = np.stack([row.lanes(source)[lanes] for source in sources], axis=1)
+        slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)
+        block, agents = row.barriers.position[slots] // row.shared.stride, row.barriers.agent[slots]
+        row.unit.store_async(row, lanes, address(row)[lanes], values, block, agents)
+        row.barriers.deliver(slots, row.threads[lanes] >> 5, values.itemsize * len(names))
+
+    return send
