@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from analysis.records.files import RESOURCES, read_table
 
-from analysis import measure
+from analysis.measure import run as measure
+from analysis.records.files import RESOURCES, read_table
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.check import OWN, problems, supports
 from kernels.probes import EMPTY
