@@ -14,6 +14,8 @@ COMMANDS = {
     "claims": "give every claim of the documents its verdict",
     "resources": "list registers, spills and occupancy for every target",
     "counts": "count instructions, sectors and wavefronts in the emulator",
+    "hashes": "map recorded hashes to those of a new way of hashing",
+    "launches": "record digests of what every version launches, which a move must not change",
     "advise": "say whether to fuse RoPE into attention, by a model of what was measured",
     "browse": "open the rendered pages in headless Chromium: what they ask the network for, what fails",
     "mutations": "break kernels on purpose and see whether the checks notice",
