@@ -14,12 +14,11 @@ COMMANDS = {  # the module whose `main` it calls, and what it does
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),
+    "hashes": ("measure.hashes", "map recorded hashes to those of a new way of hashing"),
+    "launches": ("measure.launches", "record digests of what every version launches, which a move must not change"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
-    "browse": (
-        "book.browse",
-        "open the rendered pages in headless Chromium and list what fails",
-    ),
+    "browse": ("book.browse", "open the rendered pages in headless Chromium and list what fails"),
     "mutations": ("measure.mutations", "break kernels on purpose and see whether the checks notice"),
 }
 

@@ -25,6 +25,8 @@ MEASURED = DATA / "measured"
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
+LAUNCHES = DATA / "launches.csv"
+HASHES = DATA / "hashes.csv"
 
 STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, from the best to the worst
 
@@ -33,6 +35,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "number": float,
     "flag": lambda text: {"0": False, "1": True}[text],
+    "hash": lambda text: current_hash(text),
 }
 
 
@@ -69,7 +72,7 @@ PROBLEM = tuple(Column(f.name, _KINDS[str(f.type)], _PROBLEM_MEANINGS[f.name]) f
 _RUN = Column("run", "text", "the measuring run, named by its start in UTC")
 _STUDY = Column("study", "text", "the study (see analysis/measure/studies.py)")
 _VERSION = Column("version", "text", "id of the kernel version or peer")
-_SOURCE_HASH = Column("source_hash", "text", "hash of the code that made the version's kernels and launches")
+_SOURCE_HASH = Column("source_hash", "hash", "hash of the code that made the version's kernels and launches")
 _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasible, unsupported or error")
 _REASON = Column("reason", "text", "why the status is not ok", optional=True)
 
@@ -243,7 +246,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("median_us", "number", "median time of one call (device_warm), middle one of 3 repetitions, us", True),
         Column("p20_us", "number", "20th percentile of its samples, us", optional=True),
         Column("p80_us", "number", "80th percentile of its samples, us", optional=True),
-        Column("source_hash", "text", "hash of the code that made the kernels and launches of rope_v8"),
+        Column("source_hash", "hash", "hash of the code that made the kernels and launches of rope_v8"),
     ),
     "mutations": (
         Column("mutant", "integer", "number of the mutant, in the order of the draw"),
@@ -261,6 +264,23 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
         Column("reason", "text", "why it survived, or the kind of error", optional=True),
         _SOURCE_HASH,
+    ),
+    "launches": (
+        _VERSION,
+        *PROBLEM,
+        Column(
+            "launches",
+            "text",
+            "digest of the plan's buffers and of name, grid, block, cluster, shared bytes and arguments of its "
+            "launches; unsupported: the problem is refused; call: a peer, which launches nothing itself",
+        ),
+        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)", optional=True),
+        _SOURCE_HASH,
+    ),
+    "hashes": (
+        Column("old", "text", "source_hash as it was recorded"),
+        Column("new", "text", "source_hash of the same code, in a later way of hashing"),
+        _VERSION,
     ),
 }
 
@@ -319,6 +339,23 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     if text and not text.endswith("\n"):
         raise DataError(f"{path}, line {reader.line_num}: the last line has no end; the file is truncated")
     return pd.DataFrame(rows, columns=header)[expected]
+
+
+@functools.cache
+def _later_hashes() -> dict[str, str]:
+    rows = read_records(HASHES, "hashes")
+    return {row["old"]: row["new"] for row in rows}
+
+
+def current_hash(recorded: str) -> str:
+    """A recorded source_hash as today's way of hashing has it: data/hashes.csv, or itself.
+
+    Every table is read through it, so what is compared is always of one kind.
+    """
+    later = _later_hashes()
+    while recorded in later:
+        recorded = later[recorded]
+    return recorded
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
@@ -426,9 +463,9 @@ def dictionary() -> str:
     lines = [
         "# Data dictionary",
         "",
-        "Written by `python -m analysis.records.files`. Tidy CSV, one observation a row;",
-        "flags are 0 and 1; an empty cell means that the column does not apply. Files under `measured/` are",
-        "written by the commands that measure alone.",
+        "Written by `python -m analysis.records.files`. Tidy CSV, one observation a row; flags are 0 and 1; an empty",
+        "cell means that the column does not apply. A hash may be an older one, which `hashes.csv` leads to today's.",
+        "Files under `measured/` are written by the commands that measure alone.",
         "",
     ]
     places = {
@@ -443,6 +480,8 @@ def dictionary() -> str:
         "verdicts": "measured/<gpu>/verdicts.csv",
         "shapes": "measured/<gpu>/shapes.csv",
         "mutations": "mutations.csv",
+        "launches": "launches.csv",
+        "hashes": "hashes.csv",
     }
     for table, columns in SCHEMAS.items():
         lines += [f"## {places[table]}", "", "| column | kind | meaning |", "|---|---|---|"]

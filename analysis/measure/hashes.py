@@ -1,0 +1,46 @@
+"""`python -m analysis hashes BEFORE`: lead recorded hashes to those that the same code has here.
+
+For a commit that changes how code is hashed, or moves it so that hashes change, and no kernel: BEFORE is a checkout of
+the commit before. data/hashes.csv gets a row for every version whose hash differs; data/launches.csv, recorded before,
+then tells in `make test-deep` whether what is launched is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from kernels import VERSIONS
+
+from ..records.files import HASHES, append_rows
+from ..records.measured import today
+
+PRINT = """
+import json
+from kernels import VERSIONS
+from kernels.runtime.identity import source_hash
+print(json.dumps({name: source_hash(version) for name, version in VERSIONS.items()}))
+"""
+
+
+def hashes_in(checkout: Path) -> dict[str, str]:
+    """The hash of every version as another checkout of this project computes it."""
+    done = subprocess.run([sys.executable, "-c", PRINT], cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis hashes", description=__doc__.splitlines()[0])
+    parser.add_argument("before", type=Path, help="a checkout of the commit before the change")
+    before = hashes_in(parser.parse_args(arguments).before)
+    rows = [
+        {"old": old, "new": today(name), "version": name}
+        for name, old in before.items()
+        if name in VERSIONS and old != today(name)
+    ]
+    append_rows(HASHES, "hashes", rows)
+    print(f"[hashes] {len(rows)} rows in {HASHES}")
+    return 0
