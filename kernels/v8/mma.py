@@ -39,12 +39,14 @@ from ..device.cluster import (
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
-from ..log import FLOAT, FLOATS, INT, OPT_IN_SHARED_LIMIT, UINT, require_shared
+from ..log import FLOAT, FLOATS, INT, OPT_IN_SHARED_LIMIT, UINT
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import PLAIN, Embedding
-from .launch import launch, power_of_two
+from .launch import launch, power_of_two, require_field, require_threads
+from .repeat import repeat
 
 GROUP = 32  # dims that stay together: a line of 128 bytes
+KEYS = (16, 32, 64)  # of a tile: a lane has one or two of a row's scores
 STEP = 16  # dims or keys that two mma take
 COPIERS = GROUP // 4  # threads that copy one row of a group
 BARRIER = 2  # floats of an mbarrier
@@ -60,6 +62,9 @@ class Shape:
     """What a kernel is compiled for: a cluster's blocks, and how a block's warps share its score tile.
 
     `across` warps take different keys, `depth` warps different dims of the same scores.
+
+    Raises: ValueError for what does not come out even: products of 16 queries and 8 keys, groups of dims, and rows of
+    scores for every block and lane; or for more threads than a block has.
     """
 
     cluster: int
@@ -69,6 +74,17 @@ class Shape:
     across: int
     depth: int
     blocks: int = 1  # that share an SM
+
+    def __post_init__(self) -> None:
+        queries, eighths = self.queries, self.keys // 8
+        require_field(self, "queries", queries > 0 and queries % 16 == 0, "a positive multiple of 16")
+        divides = 0 < self.cluster <= MAX_CLUSTER and queries % self.cluster == 0
+        require_field(self, "cluster", divides, f"up to {MAX_CLUSTER} and divide queries, which is {queries}")
+        require_field(self, "keys", self.keys in KEYS, f"one of {KEYS}")
+        require_field(self, "width", self.width > 0 and self.width % GROUP == 0, f"a positive multiple of {GROUP}")
+        require_field(self, "across", self.across > 0 and eighths % self.across == 0, f"a divisor of {eighths}")
+        require_field(self, "depth", self.depth > 0, "1 or more")
+        require_threads(self)
 
     @property
     def down(self) -> int:
@@ -83,9 +99,19 @@ class Shape:
         return 32 * self.warps
 
     @property
+    def abreast(self) -> int:
+        """Warps along the dims of the output."""
+        return self.across * self.depth
+
+    @property
+    def panels(self) -> int:
+        """Groups of dims of the output that a warp multiplies, at most: `p` * abreast + its own for all p."""
+        return -(-self.width // (GROUP * self.abreast))
+
+    @property
     def rows(self) -> int:
         """Rows of the score tile that a block owns."""
-        return -(-self.queries // self.cluster)
+        return self.queries // self.cluster
 
     @property
     def layout(self) -> SharedLayout:
@@ -114,15 +140,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     weights_bytes = uint32(4 * queries * (keys + 2))  # that every block gets
     stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
     columns = keys // 8 // across  # mma tiles of a warp along the keys
-    warps = shape.warps
+    warps, abreast, panels = shape.warps, shape.abreast, shape.panels
     per_lane = max(keys // 32, 1)
     groups = width // GROUP
     height = max(queries, keys)
     sharers = next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= threads and groups % n == 0))
     passes = threads // COPIERS // sharers  # rows that one pass copies; so many sets of threads take turns at groups
     turns = -(-height // passes)
-    abreast = warps // down  # warps along the dims of the output
-    panels = -(-groups // abreast)  # groups of dims that a warp multiplies
     parts = cluster * depth
     span = GROUP * cluster  # from one group of a slice to the next
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
@@ -285,7 +309,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             acc[16 * p + i] += c[i]
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, p, panel, top, lane_row, member):
+    def weigh_panel(p, shared, acc, panel, top, lane_row, member):
         """Add weights times values to the `p`-th panel of this warp's output, rescaled first."""
         group = uint32(panel + uint32(p * abreast))
         if groups % abreast == 0 or group < uint32(groups):
@@ -302,6 +326,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 if keys % (2 * STEP) == 0:
                     weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
                 key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
+
+    weigh = repeat(weigh_panel, panels)
 
     def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
@@ -445,59 +471,58 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             own = warp_id
             while own < uint32(rows):
                 row = uint32(rank * uint32(rows) + own)
-                if cluster * rows == queries or row < uint32(queries):
-                    visible = last_key
-                    if causal:
-                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
-                    at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
-                    for i in range(per_lane):
-                        s[i] = float32(0.0)
-                    if lane_id * uint32(per_lane) < uint32(keys):
-                        for part in range(parts):
-                            if per_lane == 1:
-                                s[0] += shared[at + uint32(part * rows * keys)]
-                            else:
-                                x, y = ld2(shared, at + uint32(part * rows * keys))
-                                s[0] += x
-                                s[per_lane - 1] += y
-                    tile_max = NEGATIVE_INFINITY
-                    for i in range(per_lane):
-                        key = uint32(lane_id * uint32(per_lane) + uint32(i))
-                        s[i] *= softmax_scale
-                        if bias is not None:
-                            s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
-                        if key >= uint32(keys) or tile_start + key >= visible:
-                            s[i] = NEGATIVE_INFINITY
-                        tile_max = max(tile_max, s[i])
-                    row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
-                    new_max = max(row_max, warp_max(tile_max))
-                    tile_sum = float32(0.0)
-                    for i in range(per_lane):
-                        s[i] = math.exp(s[i] - new_max)
-                        tile_sum += s[i]
-                    at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
-                    if lane_id * uint32(per_lane) < uint32(keys):
-                        for other in range(cluster):
-                            if cluster == 1:
-                                for i in range(per_lane):
-                                    shared[at + uint32(i)] = s[i]
-                            elif per_lane == 1:
-                                cluster_send(shared, at, uint32(other), s[0], weights_arrived)
-                            else:
-                                cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
-                    correction = math.exp(row_max - new_max)
-                    row_sum = correction * row_sum + warp_sum(tile_sum)
-                    cuda.syncwarp()
-                    if lane_id == 0:
-                        shared[running_at + uint32(2) * own] = new_max
-                        shared[running_at + uint32(2) * own + uint32(1)] = row_sum
-                    if lane_id < uint32(cluster):
-                        at = uint32(rescale_at + uint32(2) * row)
-                        if cluster > 1:
-                            cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
+                visible = last_key
+                if causal:
+                    visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
+                for i in range(per_lane):
+                    s[i] = float32(0.0)
+                if lane_id * uint32(per_lane) < uint32(keys):
+                    for part in range(parts):
+                        if per_lane == 1:
+                            s[0] += shared[at + uint32(part * rows * keys)]
                         else:
-                            shared[at] = correction
-                            shared[at + uint32(1)] = float32(1.0) / row_sum
+                            x, y = ld2(shared, at + uint32(part * rows * keys))
+                            s[0] += x
+                            s[per_lane - 1] += y
+                tile_max = NEGATIVE_INFINITY
+                for i in range(per_lane):
+                    key = uint32(lane_id * uint32(per_lane) + uint32(i))
+                    s[i] *= softmax_scale
+                    if bias is not None:
+                        s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
+                    if key >= uint32(keys) or tile_start + key >= visible:
+                        s[i] = NEGATIVE_INFINITY
+                    tile_max = max(tile_max, s[i])
+                row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
+                new_max = max(row_max, warp_max(tile_max))
+                tile_sum = float32(0.0)
+                for i in range(per_lane):
+                    s[i] = math.exp(s[i] - new_max)
+                    tile_sum += s[i]
+                at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
+                if lane_id * uint32(per_lane) < uint32(keys):
+                    for other in range(cluster):
+                        if cluster == 1:
+                            for i in range(per_lane):
+                                shared[at + uint32(i)] = s[i]
+                        elif per_lane == 1:
+                            cluster_send(shared, at, uint32(other), s[0], weights_arrived)
+                        else:
+                            cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
+                correction = math.exp(row_max - new_max)
+                row_sum = correction * row_sum + warp_sum(tile_sum)
+                cuda.syncwarp()
+                if lane_id == 0:
+                    shared[running_at + uint32(2) * own] = new_max
+                    shared[running_at + uint32(2) * own + uint32(1)] = row_sum
+                if lane_id < uint32(cluster):
+                    at = uint32(rescale_at + uint32(2) * row)
+                    if cluster > 1:
+                        cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
+                    else:
+                        shared[at] = correction
+                        shared[at + uint32(1)] = float32(1.0) / row_sum
                 own += uint32(warps)
             cp_async_wait_but_one()
             cuda.syncthreads()
@@ -507,13 +532,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     barrier_expect(shared, weights_arrived, weights_bytes)
                 phase ^= uint32(1)
 
-            weigh(shared, acc, 0, panel, top, lane_row, member)
-            if panels > 1:
-                weigh(shared, acc, 1, panel, top, lane_row, member)
-            if panels > 2:
-                weigh(shared, acc, 2, panel, top, lane_row, member)
-            if panels > 3:
-                weigh(shared, acc, 3, panel, top, lane_row, member)
+            weigh(shared, acc, panel, top, lane_row, member)
             tile_start = next_start
 
         for half in range(2):
@@ -606,8 +625,7 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
-    Raises: Unsupported where no tile fits shared memory.
+    Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim)
-    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)

@@ -27,10 +27,11 @@ from numba.cuda import libdevice
 
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..log import FLOAT, FLOATS, INT, UINT, require_shared
+from ..log import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..version import Kernel, Launch, Problem, SharedLayout
 from .embedding import PLAIN, Embedding
-from .launch import power_of_two
+from .launch import MAX_THREADS, power_of_two, require_field
+from .repeat import repeat
 
 QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
 BLOCK = 4  # keys whose weights are read together
@@ -44,6 +45,9 @@ class Shape:
 
     For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
     warps take different keys, the others different dims of the same.
+
+    Raises: ValueError for what is no power of two or no quad of dims, and for scores, keys or slices of the queries
+    that threads cannot share evenly.
     """
 
     queries: int
@@ -54,11 +58,23 @@ class Shape:
     threads: int = 256
 
     def __post_init__(self) -> None:
+        require_field(self, "hdim", self.hdim > 0 and self.hdim % 4 == 0, "a positive multiple of 4")
+        for name, least, most in (
+            ("queries", 1, QUERY_FLOATS),
+            ("each", 1, QUERY_FLOATS),
+            ("lanes", 2, 32),
+            ("threads", 32, MAX_THREADS),
+            ("across", 1, self.threads // 32),
+        ):
+            value = getattr(self, name)
+            allowed = least <= value <= most and value == power_of_two(value)
+            require_field(self, name, allowed, f"a power of two from {least} to {most}")
+        require_field(self, "keys", self.keys % BLOCK == 0, f"a multiple of {BLOCK}")
         if self.queries * self.each % self.lanes:
             raise ValueError(
                 f"queries * each is {self.queries * self.each}; it must be a multiple of lanes, which is {self.lanes}"
             )
-        if self.slice % self.step:
+        if not self.slice or self.slice % self.step:
             raise ValueError(f"a slice of the queries has {self.slice} dims; a step of {self.step} does not fit it")
 
     @property
@@ -113,29 +129,6 @@ class Shape:
         )
 
 
-def _repeat(body: Any, count: int) -> Any:
-    """A device function that calls body(0, ...), body(1, ...), .. `count` times: a loop that is surely unrolled."""
-
-    def calls(first: int, count: int) -> Any:
-        if count == 1:
-
-            @cuda.jit(device=True)
-            def once(*args):
-                body(first, *args)
-
-            return once
-        left, right = calls(first, count // 2), calls(first + count // 2, count - count // 2)
-
-        @cuda.jit(device=True)
-        def both(*args):
-            left(*args)
-            right(*args)
-
-        return both
-
-    return calls(0, count)
-
-
 def _reduction(count: int, lanes: int) -> Any:
     """A device function reduce(sums, lane_id) over `lanes` threads: each is left with its share of the sums.
 
@@ -151,7 +144,7 @@ def _reduction(count: int, lanes: int) -> Any:
         mine, other = (higher, lower) if upper else (lower, higher)
         sums[i] = mine + cuda.shfl_xor_sync(FULL_MASK, other, offset)
 
-    exchange_all = _repeat(exchange, half)
+    exchange_all = repeat(exchange, half)
 
     @cuda.jit(device=True)
     def reduce(sums, lane_id):
@@ -198,7 +191,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             x = ld4(source, uint32(min(uint32(i), uint32(rows - uint32(1))) * uint32(hdim)))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
-        load_all, load_some = _repeat(load_whole, count), _repeat(load_ragged, count)
+        load_all, load_some = repeat(load_whole, count), repeat(load_ragged, count)
 
         @cuda.jit(device=True)
         def load(values, head, first, end, dim):
@@ -237,7 +230,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
-    fetch, place = _repeat(fetch_quad, turns), _repeat(place_quad, turns)
+    fetch, place = repeat(fetch_quad, turns), repeat(place_quad, turns)
 
     # --- scores: the stream of K, and its products with the staged queries
 
@@ -261,7 +254,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             total = x.z * values[4 * j + 2] + total
             sums[i * each + j] = x.w * values[4 * j + 3] + total
 
-    embed_keys, multiply = _repeat(embed_key, each), _repeat(multiply_row, queries)
+    embed_keys, multiply = repeat(embed_key, each), repeat(multiply_row, queries)
     reduce = _reduction(sums, lanes)
     together = min(own, each, 4)  # scores that lie side by side
 
@@ -315,9 +308,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         acc[4 * i + 2] += x.z
         acc[4 * i + 3] += x.w
 
-    weigh = _repeat(weigh_row, queries)
-    rescale, recall, store = (_repeat(row, queries) for row in (rescale_row, recall_row, store_row))
-    give, take = _repeat(give_row, queries), _repeat(take_row, queries)
+    weigh = repeat(weigh_row, queries)
+    rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
+    give, take = repeat(give_row, queries), repeat(take_row, queries)
 
     def attention(q, k, v, out, table, seq_q, seq_k, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
@@ -573,9 +566,10 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
-    Raises: Unsupported where a tile does not fit shared memory.
+    Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
     shape = shape or choose(problem)
+    require(shape.hdim == problem.hdim, f"hdim is {problem.hdim}; this shape takes {shape.hdim}")
     require_shared(shape.layout, problem)
     return Launch(
         kernel_of(shape, embedding, table_type),

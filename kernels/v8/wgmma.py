@@ -49,17 +49,19 @@ from ..device.wgmma import (
     tile_descriptor,
     tile_index,
 )
-from ..log import FLOAT, FLOATS, INT, INTS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
+from ..log import FLOAT, FLOATS, INT, INTS, OPT_IN_SHARED_LIMIT, UINT, require
 from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
 from .embedding import PLAIN, Embedding
-from .launch import launch, power_of_two
+from .launch import launch, power_of_two, require_field, require_threads
 from .mma import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
+from .repeat import repeat
 
 KEYS = ROWS  # of a tile
 LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 MAX_WIDTH = 256
+WARPGROUPS = (1, 2, 4)  # whose threads copy a tile of K in whole passes
 PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
 TILE_COST = 24  # in queries: what a tile costs beside its queries
@@ -86,7 +88,8 @@ def exchanged(column, row):
 class Shape:
     """What a kernel is compiled for: a cluster's blocks, a tile's queries, a slice's dims, a block's warpgroups.
 
-    Raises: ValueError for queries or dims that products do not come in, or more dims than a warpgroup's registers hold.
+    Raises: ValueError for queries or dims that products do not come in, more dims than a warpgroup's registers hold, or
+    warpgroups that cannot share the rows of a tile evenly.
     """
 
     cluster: int
@@ -97,10 +100,13 @@ class Shape:
     once: bool = False  # whether the blocks that share keys embed these together first
 
     def __post_init__(self) -> None:
-        if self.queries % 8 or not 8 <= self.queries <= KEYS:
-            raise ValueError(f"queries is {self.queries}; it must be a multiple of 8 up to {KEYS}")
-        if self.width % ROWS or not 0 < self.width <= MAX_WIDTH:
-            raise ValueError(f"width is {self.width}; it must be a multiple of {ROWS} up to {MAX_WIDTH}")
+        require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
+        whole = self.queries % 8 == 0 and 8 <= self.queries <= KEYS
+        require_field(self, "queries", whole, f"a multiple of 8 up to {KEYS}")
+        whole = self.width % ROWS == 0 and 0 < self.width <= MAX_WIDTH
+        require_field(self, "width", whole, f"a multiple of {ROWS} up to {MAX_WIDTH}")
+        require_field(self, "warpgroups", self.warpgroups in WARPGROUPS, f"one of {WARPGROUPS}")
+        require_threads(self)
 
     @property
     def abreast(self) -> int:
@@ -387,7 +393,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, p, warpgroup, dim, member):
+    def weigh_panel(p, shared, acc, warpgroup, dim, member):
         """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
@@ -416,6 +422,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     load_values(shared, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
                     finish_step(acc, new, p)
+
+    weigh = repeat(weigh_panel, panels)
 
     def attention(
         q, k, v, out, table, k_embedded, states, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale
@@ -668,14 +676,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 phase ^= uint32(1)
             fence_products()
 
-            # written out: where two blocks share an SM the compiler would keep a loop, and `acc` out of registers
-            weigh(shared, acc, 0, warpgroup, dim, member)
-            if panels > 1:
-                weigh(shared, acc, 1, warpgroup, dim, member)
-            if panels > 2:
-                weigh(shared, acc, 2, warpgroup, dim, member)
-            if panels > 3:
-                weigh(shared, acc, 3, warpgroup, dim, member)
+            weigh(shared, acc, warpgroup, dim, member)
             if in_place and next_start < last_key:
                 cuda.syncthreads()
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
@@ -801,9 +802,6 @@ def attend(
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
-    held = shape.cluster * shape.width
-    require(held >= problem.hdim, f"hdim is {problem.hdim}; a cluster of this shape holds {held} dims")
-    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     shared = ("k_embedded", "states") if shape.once else (k, k)
     return launch(
         kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table, *shared), embedded_dim
