@@ -12,15 +12,12 @@ from kernels.rope.v8 import ROPE
 from kernels.v8 import mma
 from kernels.v8.mma import Shape, attend, choose
 
-CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1; then panels of a warp: 5, 7 and 11
+CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),
     (Problem("rope", seq_q=20, seq_k=21, hdim=256, rotary_dim=70), Shape(2, 16, 16, 128, 2, 4)),
     (Problem("rope", seq_q=9, seq_k=11, hdim=260, rotary_dim=200, causal=True), Shape(2, 16, 16, 256, 2, 8)),
     (Problem("rope", heads=2, kv_heads=1, seq_q=37, seq_k=70, hdim=128, rotary_dim=128), Shape(2, 32, 32, 64, 4, 1)),
     (Problem("sinusoidal", seq_q=20, seq_k=50, hdim=96, q_offset=0), Shape(1, 32, 64, 96, 4, 1)),
-    (Problem("attention", seq_q=3, seq_k=19, hdim=316), Shape(2, 16, 16, 160, 1, 1)),
-    (Problem("attention", heads=2, kv_heads=1, seq_q=17, seq_k=2, hdim=832, q_offset=0), Shape(2, 32, 16, 416, 2, 1)),
-    (Problem("attention", seq_q=5, seq_k=7, hdim=352, q_offset=1, causal=True), Shape(1, 16, 16, 352, 1, 1)),
 ]
 
 

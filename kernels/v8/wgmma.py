@@ -751,11 +751,11 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
     if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
         cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
-    pair = Shape(max(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 2), 32, PAIR_WIDTH, 2, 2)
-    blocks = heads * -(-problem.seq_q // pair.queries) * pair.cluster
-    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24 and problem.hdim > PAIR_WIDTH
-    if one_tile and blocks > 4 * SMS and pair.cluster <= MAX_CLUSTER:
-        return pair
+    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24
+    if one_tile and PAIR_WIDTH < problem.hdim <= MAX_CLUSTER * PAIR_WIDTH:
+        pair = Shape(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 32, PAIR_WIDTH, 2, 2)
+        if heads * -(-problem.seq_q // pair.queries) * pair.cluster > 4 * SMS:
+            return pair
     width = width_of(problem.hdim, cluster)
     warpgroups = 1 if width == ROWS else 2
 
