@@ -6,6 +6,7 @@ from typing import Any
 
 from ..log import OPT_IN_SHARED_LIMIT, require, require_shared
 from ..version import Kernel, Launch, Problem
+from .embedding import Embedding
 
 MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks that share an SM
 
@@ -28,7 +29,9 @@ def require_threads(shape: Any) -> None:
     require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
-def launch(kernel: Kernel, shape: Any, problem: Problem, buffers: tuple[str, ...], embedded_dim: int) -> Launch:
+def launch(
+    kernel: Kernel, shape: Any, embedding: Embedding, problem: Problem, buffers: tuple[str, ...], embedded_dim: int
+) -> Launch:
     """A cluster for each tile of queries of each head.
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or do not fit shared memory.
@@ -53,4 +56,6 @@ def launch(kernel: Kernel, shape: Any, problem: Problem, buffers: tuple[str, ...
         ),
         shared=shape.layout,
         cluster=shape.cluster,
+        shape=shape,
+        embedding=embedding,
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numba import cuda, float32, int32, uint32
 
@@ -67,6 +67,7 @@ class Shape:
     scores for every block and lane; or for more threads than a block has.
     """
 
+    core: ClassVar = "mma"
     cluster: int
     queries: int
     keys: int
@@ -628,4 +629,5 @@ def attend(
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim)
-    return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)
+    kernel = kernel_of(shape, embedding, table_type)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table), embedded_dim)

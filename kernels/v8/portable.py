@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numba import cuda, float32, int32, uint32
 from numba.cuda import libdevice
@@ -50,6 +50,7 @@ class Shape:
     that threads cannot share evenly.
     """
 
+    core: ClassVar = "portable"
     queries: int
     hdim: int
     each: int
@@ -593,4 +594,6 @@ def attend(
             problem.softmax_scale,
         ),
         shared=shape.layout,
+        shape=shape,
+        embedding=embedding,
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import cuda, float32, int32, uint32
@@ -92,6 +92,8 @@ class Shape:
     warpgroups that cannot share the rows of a tile evenly.
     """
 
+    core: ClassVar = "wgmma"
+    keys: ClassVar = KEYS
     cluster: int
     queries: int
     width: int
@@ -803,9 +805,8 @@ def attend(
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     shared = ("k_embedded", "states") if shape.once else (k, k)
-    return launch(
-        kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table, *shared), embedded_dim
-    )
+    kernel = kernel_of(shape, embedding, table_type)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table, *shared), embedded_dim)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:
