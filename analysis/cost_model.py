@@ -29,7 +29,7 @@ from scipy.optimize import least_squares
 
 from kernels import VERSIONS, Problem
 from kernels.log import require
-from kernels.v8 import require_problem, wgmma
+from kernels.v8 import require_problem, wgmma_shape
 from kernels.version import Launch, Plan
 
 from .data import DataError, gpu_folder
@@ -99,7 +99,7 @@ TERMS = {
 NAMES = tuple(TERMS)
 GROUPS = tuple(dict.fromkeys(term.group for term in TERMS.values() if term.group))
 
-CORE_KEYS = wgmma.KEYS
+CORE_KEYS = wgmma_shape.KEYS
 KINDS = ("one tile of keys", "more keys, rotated where they are met", "more keys, rotated once, together")
 LINE = 32  # dims that stay in one block of a cluster
 

@@ -17,8 +17,8 @@ from kernels.device.wgmma import ROWS
 from kernels.log import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.reference import trial
 from kernels.runtime.emulator import run
-from kernels.v8 import mma, portable, wgmma
-from kernels.v8.mma import GROUP
+from kernels.v8 import mma, portable, wgmma, wgmma_shape
+from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
 
 MAX_HDIM = 16_384
@@ -81,7 +81,7 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
     for _ in range(4000):
         problem = draw(rng)
         for core in (mma, wgmma, portable):
-            if core is wgmma and not wgmma.takes(problem):
+            if core is wgmma and not wgmma_shape.takes(problem):
                 continue
             shape = chosen(core, problem)
             said = f"{core.__name__} {problem} {shape}"
@@ -177,7 +177,7 @@ def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
     for i in range(count):
         while True:
             problem = draw(rng, 100, tuple(EMBEDDINGS)[i % len(EMBEDDINGS)], many_heads=False)
-            takes = wgmma.takes(problem) if core is wgmma else problem.hdim > 512
+            takes = wgmma_shape.takes(problem) if core is wgmma else problem.hdim > 512
             if takes and problem.seq_k * problem.hdim < 200_000:
                 yield problem
                 break
