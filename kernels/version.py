@@ -211,6 +211,8 @@ class SharedLayout(Mapping[str, int]):
 class Launch:
     """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks.
 
+    `shape` and `embedding` are what a V8 core made its kernel of, None for other kernels.
+
     Raises: Unsupported for more blocks along a dimension than any GPU takes.
     """
 
@@ -220,6 +222,8 @@ class Launch:
     args: tuple[str | int | float, ...]
     shared: SharedLayout = field(default_factory=SharedLayout)
     cluster: int = 1
+    shape: Any = None
+    embedding: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(int(size) for size in self.grid))

@@ -24,6 +24,7 @@ from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.measured import CEILINGS, Measured, today
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.check import supports
+from kernels.version import Launch
 
 NOISE = 0.02  # standard deviation of the logarithm of a time
 GPU = {
@@ -185,6 +186,18 @@ def test_rotations_grow_with_tiles_of_queries_and_rotated_dims() -> None:
     long = dataclasses.replace(short, seq_q=128, q_offset=None)
     assert done(FULL, long, "rotation") == pytest.approx(2 * done(FULL, short, "rotation"), rel=0.1)
     assert done(FULL, dataclasses.replace(short, rotary_dim=128), "rotation") > done(FULL, short, "rotation")
+
+
+@pytest.mark.parametrize("version", FUSIONS)
+def test_what_a_core_does_is_not_read_from_its_name(version: str) -> None:
+    plan, card = VERSIONS[version](LOG_SHAPE), Card.of(GPU)
+
+    def renamed(launch: Launch) -> Launch:
+        return dataclasses.replace(launch, kernel=dataclasses.replace(launch.kernel, function=renamed))
+
+    other = dataclasses.replace(plan, steps=tuple(renamed(launch) for launch in plan.launches))
+    assert (cost_model.work(other, card) == cost_model.work(plan, card)).all()
+    assert cost_model.work(plan, card)[-1, cost_model.NAMES.index("wgmma")] > 0
 
 
 def test_keys_rotated_together_are_rotated_once_whatever_the_queries() -> None:

@@ -65,9 +65,9 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
     assert not any(VERSIONS[name].is_peer for name in shuffles)
     assert "rope_v1a" not in changed("kernels.device.trig", "[0]", "[1]")
 
-    assert changed("kernels.v8.wgmma", "TILE_COST = 24", "TILE_COST = 25") == BEYOND
-    assert changed("kernels.v8.mma", "ALONE = 7", "ALONE = 8") == BEYOND | {"rope_v8_mma"}
-    assert changed("kernels.v8.portable", "ENOUGH = 128", "ENOUGH = 64") == {"rope_v8_portable"}
+    assert changed("kernels.v8.wgmma_shape", "TILE_COST = 24", "TILE_COST = 25") == BEYOND
+    assert changed("kernels.v8.mma_shape", "ALONE = 7", "ALONE = 8") == BEYOND | {"rope_v8_mma"}
+    assert changed("kernels.v8.portable_shape", "ENOUGH = 128", "ENOUGH = 64") == {"rope_v8_portable"}
 
     def peers(*prefixes: str) -> set[str]:
         return {name for name in VERSIONS if name.startswith(prefixes)}

@@ -38,7 +38,7 @@ from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.runtime.identity import source_hash
-from kernels.v8 import mma, plan, wgmma
+from kernels.v8 import mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
 from ..records.files import (
@@ -103,7 +103,7 @@ class Change:
 
 NO_SCORES: Edit = (r"^( +)group = warpgroup$", r"\1group = uint32(groups)")
 NO_OUTPUT: Edit = (r"steps = KEYS // keys_a_step\n( +)ahead = shape\.blocks == 1", r"steps = 0\n\1ahead = False")
-NO_EMBEDDING: Edit = (r"^( +)(begin, prepare, )", r"\1embeds_query = embeds_keys = once = False\n\1\2")
+NO_EMBEDDING: Edit = (r"^( +)(bias = embedding)", r"\1embeds_query = embeds_keys = once = False\n\1\2")
 CUT_AT = (MAIN, SMALL, PREFILL)
 CUTS = (
     Change("no_scores", "no products of Q and K", (NO_SCORES,), CUT_AT),
@@ -258,7 +258,7 @@ class Candidate:
             "core": self.core,
             "cluster": self.shape.cluster,
             "queries": self.shape.queries,
-            "keys": getattr(self.shape, "keys", wgmma.KEYS),
+            "keys": getattr(self.shape, "keys", wgmma_shape.KEYS),
             "width": self.shape.width,
             "warps": self.shape.threads // 32,
             "across": getattr(self.shape, "across", None),
@@ -275,7 +275,7 @@ class Candidate:
 
 def choice(problem: Problem) -> tuple[str, Any]:
     """The core and the shape that `rope_v8` takes for a problem."""
-    core = "wgmma" if wgmma.takes(problem) else "mma"
+    core = "wgmma" if wgmma_shape.takes(problem) else "mma"
     return core, CORES[core].choose(problem)
 
 
@@ -285,14 +285,18 @@ def wgmma_shapes(problem: Problem) -> list[wgmma.Shape]:
     near = [height for height in HEIGHTS if chosen.queries <= 2 * height and height <= 2 * chosen.queries]
     warpgroups = (1, 2, 4) if problem in CUT_AT else (1, 2)
     shapes = [chosen, *(replace(chosen, queries=height) for height in near)]
-    if problem.seq_k > wgmma.KEYS:
+    if problem.seq_k > wgmma_shape.KEYS:
         shapes.append(replace(chosen, once=not chosen.once))
-    shapes += [replace(chosen, warpgroups=n) for n in warpgroups if n * mma.GROUP <= chosen.width]
+    shapes += [replace(chosen, warpgroups=n) for n in warpgroups if n * mma_shape.GROUP <= chosen.width]
     shapes += [replace(chosen, queries=height, blocks=3 - chosen.blocks) for height in (*OTHER_HEIGHTS, 64)]
     for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
-        width = wgmma.width_of(problem.hdim, max(cluster, 1))
-        if 1 <= cluster <= mma.MAX_CLUSTER and width <= wgmma.MAX_WIDTH and (cluster - 1) * width < problem.hdim:
-            number = 1 if width == wgmma.ROWS else 2
+        width = wgmma_shape.width_of(problem.hdim, max(cluster, 1))
+        if (
+            1 <= cluster <= mma_shape.MAX_CLUSTER
+            and width <= wgmma_shape.MAX_WIDTH
+            and (cluster - 1) * width < problem.hdim
+        ):
+            number = 1 if width == wgmma_shape.ROWS else 2
             shapes += [wgmma.Shape(cluster, height, width, number) for height in OTHER_HEIGHTS]
     return _fitting(problem, shapes)
 
@@ -302,8 +306,8 @@ def mma_shapes(problem: Problem) -> list[mma.Shape]:
     chosen = mma.choose(problem)
     shapes = [chosen, replace(chosen, queries=48 - chosen.queries)]
     for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
-        if 1 <= cluster <= mma.MAX_CLUSTER and (cluster - 1) * mma.GROUP < problem.hdim:
-            shapes.append(replace(chosen, cluster=cluster, width=mma.width_of(problem.hdim, cluster)))
+        if 1 <= cluster <= mma_shape.MAX_CLUSTER and (cluster - 1) * mma_shape.GROUP < problem.hdim:
+            shapes.append(replace(chosen, cluster=cluster, width=mma_shape.width_of(problem.hdim, cluster)))
     if chosen.blocks > 1:
         shapes.append(replace(chosen, blocks=1))
     return _fitting(problem, shapes)
@@ -313,7 +317,7 @@ def _fitting(problem: Problem, shapes: Iterable[Any]) -> list[Any]:
     """Each shape once that fits shared memory, that of the SM for two blocks, and has a row for the queries."""
 
     def fits(shape: Any) -> bool:
-        most = OPT_IN_SHARED_LIMIT if shape.blocks == 1 else mma.SM_SHARED // shape.blocks - mma.RESERVED
+        most = OPT_IN_SHARED_LIMIT if shape.blocks == 1 else mma_shape.SM_SHARED // shape.blocks - mma_shape.RESERVED
         return shape.layout.nbytes <= most and shape.queries - problem.seq_q < 16
 
     return [shape for shape in dict.fromkeys(shapes) if fits(shape)]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from scipy.optimize import least_squares
 
 from kernels import VERSIONS, Problem
 from kernels.log import MUST_BE, require
-from kernels.v8 import require_problem
+from kernels.v8 import require_problem, wgmma_shape
 from kernels.version import Launch, Plan
 
 from ..measure.studies import FUSIONS, NAIVE
@@ -101,8 +100,7 @@ TERMS = {
 NAMES = tuple(TERMS)
 GROUPS = tuple(dict.fromkeys(term.group for term in TERMS.values() if term.group))
 
-CORE = re.compile(r"^attention_\w*?q(?P<queries>\d+)_(?:k(?P<keys>\d+)_)?w(?P<width>\d+)")
-CORE_KEYS = 64  # of a tile, where the name does not say
+CORE_KEYS = wgmma_shape.KEYS
 KINDS = ("one tile of keys", "more keys, rotated where they are met", "more keys, rotated once, together")
 LINE = 32  # dims that stay in one block of a cluster
 
@@ -150,13 +148,12 @@ def _bytes(plan: Plan, launch: Launch) -> int:
 
 def together(launch: Launch) -> bool:
     """Whether the blocks of a launch embed the keys together first, each once."""
-    return "_once" in launch.kernel.name
+    return getattr(launch.shape, "once", False)
 
 
-def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) -> dict[str, float]:
-    """An attention of the V8 family: its tiles are in the kernel's name."""
-    queries, width = int(shape["queries"]), int(shape["width"])
-    keys = int(shape["keys"] or CORE_KEYS)
+def _core(problem: Problem, launch: Launch, card: Card) -> dict[str, float]:
+    """An attention of the V8 family in clusters."""
+    queries, keys, width = launch.shape.queries, launch.shape.keys, launch.shape.width
     blocks = math.prod(launch.grid)
     sms, held = card.room(launch)
     waves, blocks_of_busiest = -(-blocks // (sms * held)), -(-blocks // sms)
@@ -166,8 +163,7 @@ def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) ->
     rounds = blocks_of_busiest * mean + (most - mean)
 
     once = together(launch)
-    embeds_keys = launch.kernel.name.endswith("_rope") and not once
-    embeds_queries = launch.kernel.name.endswith(("_rope", "_rope_of_queries"))
+    embeds_keys, embeds_queries = launch.embedding.keys and not once, launch.embedding.query
     key_tiles = -(-problem.seq_k // keys)
     taken = once * -(-key_tiles // math.prod(launch.grid[1:]))  # tiles that a block embeds for all
     lines = -(-problem.rotary_dim // LINE)
@@ -181,7 +177,7 @@ def _core(problem: Problem, launch: Launch, shape: re.Match[str], card: Card) ->
         "start": waves,
         "round": chain,
         "exchange": chain * (launch.cluster > 1),
-        "wgmma" if "wgmma" in launch.kernel.name else "mma": products * millions,
+        launch.shape.core: products * millions,
         "copy": 4 * copied * millions,
         "turn": chain * embeds_keys,
         "wait": once,
@@ -216,8 +212,8 @@ def work(plan: Plan, card: Card) -> np.ndarray:
     rows = []
     for launch in plan.launches:
         megabytes = _bytes(plan, launch) / 1e6
-        if shape := CORE.match(launch.kernel.name):
-            does = _core(plan.problem, launch, shape, card)
+        if launch.shape is not None and launch.shape.core in NAMES:
+            does = _core(plan.problem, launch, card)
         elif launch.kernel.name == "attention":
             does = _naive(plan.problem, launch, card)
         else:

@@ -13,7 +13,8 @@ from ..version import Buffer, Launch, Plan, Problem
 from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps
 from .wgmma import attend as attend_by_warpgroups
-from .wgmma import takes, workspace
+from .wgmma import workspace
+from .wgmma_shape import takes
 
 __all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..log import OPT_IN_SHARED_LIMIT, require, require_shared
 from ..version import Kernel, Launch, Problem
+from .embedding import Embedding
+
+MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks that share an SM
 
 
 def power_of_two(number: int) -> int:
@@ -12,8 +16,30 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def launch(kernel: Kernel, shape: Any, problem: Problem, buffers: tuple[str, ...], embedded_dim: int) -> Launch:
-    """A cluster for each tile of queries of each head."""
+def require_field(shape: Any, name: str, holds: bool, allowed: str) -> None:
+    """Raises: ValueError, with the field's value and what is allowed, where that does not hold."""
+    if not holds:
+        raise ValueError(f"{name} is {getattr(shape, name)}; it must be {allowed}")
+
+
+def require_threads(shape: Any) -> None:
+    """Raises: ValueError for more threads than a block has, or more blocks than share an SM."""
+    require_field(shape, "threads", 32 <= shape.threads <= MAX_THREADS, f"32 to {MAX_THREADS}")
+    most = SM_THREADS // shape.threads
+    require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
+
+
+def launch(
+    kernel: Kernel, shape: Any, embedding: Embedding, problem: Problem, buffers: tuple[str, ...], embedded_dim: int
+) -> Launch:
+    """A cluster for each tile of queries of each head.
+
+    Raises: Unsupported where the slices of a cluster do not hold all dims, or do not fit shared memory.
+    """
+    held = shape.cluster * shape.width
+    template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
+    require(held >= problem.hdim, "hdim", problem.hdim, held, template)
+    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     tiles = -(-problem.seq_q // shape.queries)
     return Launch(
         kernel,
@@ -31,4 +57,6 @@ def launch(kernel: Kernel, shape: Any, problem: Problem, buffers: tuple[str, ...
         ),
         shared=shape.layout,
         cluster=shape.cluster,
+        shape=shape,
+        embedding=embedding,
     )

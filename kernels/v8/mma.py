@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda, float32, int32, uint32
@@ -39,67 +38,12 @@ from ..device.cluster import (
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
-from ..log import FLOAT, FLOATS, INT, OPT_IN_SHARED_LIMIT, UINT, require_shared
-from ..version import Kernel, Launch, Problem, SharedLayout
+from ..log import FLOAT, FLOATS, INT, UINT
+from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
-from .launch import launch, power_of_two
-
-GROUP = 32  # dims that stay together: a line of 128 bytes
-STEP = 16  # dims or keys that two mma take
-COPIERS = GROUP // 4  # threads that copy one row of a group
-BARRIER = 2  # floats of an mbarrier
-MAX_CLUSTER = 16
-SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
-SMS = 132  # of the H200, which the shapes are chosen for
-MANY = 8192  # elements of a slice of Q and K that are embedded
-ALONE = 7  # clusters of 16 that it holds, one a GPC
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a kernel is compiled for: a cluster's blocks, and how a block's warps share its score tile.
-
-    `across` warps take different keys, `depth` warps different dims of the same scores.
-    """
-
-    cluster: int
-    queries: int
-    keys: int
-    width: int
-    across: int
-    depth: int
-    blocks: int = 1  # that share an SM
-
-    @property
-    def down(self) -> int:
-        return self.queries // 16
-
-    @property
-    def warps(self) -> int:
-        return self.down * self.across * self.depth
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps
-
-    @property
-    def rows(self) -> int:
-        """Rows of the score tile that a block owns."""
-        return -(-self.queries // self.cluster)
-
-    @property
-    def layout(self) -> SharedLayout:
-        """Shared memory of a block; rows are padded so that the lanes of a fragment hit different banks."""
-        return SharedLayout(
-            query=self.queries * (self.width + 16),
-            keys=self.keys * (self.width + 16),
-            values=self.keys * (self.width + 4),
-            parts=self.cluster * self.depth * self.rows * self.keys,
-            weights=self.queries * (self.keys + 8),
-            rescale=2 * self.queries,
-            running=2 * self.rows,
-            arrived=2 * BARRIER if self.cluster > 1 else 0,
-        )
+from .launch import launch
+from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
+from .repeat import repeat
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
@@ -114,15 +58,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     weights_bytes = uint32(4 * queries * (keys + 2))  # that every block gets
     stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
     columns = keys // 8 // across  # mma tiles of a warp along the keys
-    warps = shape.warps
+    warps, abreast, panels = shape.warps, shape.abreast, shape.panels
     per_lane = max(keys // 32, 1)
     groups = width // GROUP
     height = max(queries, keys)
     sharers = next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= threads and groups % n == 0))
     passes = threads // COPIERS // sharers  # rows that one pass copies; so many sets of threads take turns at groups
     turns = -(-height // passes)
-    abreast = warps // down  # warps along the dims of the output
-    panels = -(-groups // abreast)  # groups of dims that a warp multiplies
     parts = cluster * depth
     span = GROUP * cluster  # from one group of a slice to the next
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
@@ -285,7 +227,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             acc[16 * p + i] += c[i]
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, p, panel, top, lane_row, member):
+    def weigh_panel(p, shared, acc, panel, top, lane_row, member):
         """Add weights times values to the `p`-th panel of this warp's output, rescaled first."""
         group = uint32(panel + uint32(p * abreast))
         if groups % abreast == 0 or group < uint32(groups):
@@ -302,6 +244,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 if keys % (2 * STEP) == 0:
                     weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
                 key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
+
+    weigh = repeat(weigh_panel, panels)
 
     def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
@@ -445,59 +389,58 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             own = warp_id
             while own < uint32(rows):
                 row = uint32(rank * uint32(rows) + own)
-                if cluster * rows == queries or row < uint32(queries):
-                    visible = last_key
-                    if causal:
-                        visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
-                    at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
-                    for i in range(per_lane):
-                        s[i] = float32(0.0)
-                    if lane_id * uint32(per_lane) < uint32(keys):
-                        for part in range(parts):
-                            if per_lane == 1:
-                                s[0] += shared[at + uint32(part * rows * keys)]
-                            else:
-                                x, y = ld2(shared, at + uint32(part * rows * keys))
-                                s[0] += x
-                                s[per_lane - 1] += y
-                    tile_max = NEGATIVE_INFINITY
-                    for i in range(per_lane):
-                        key = uint32(lane_id * uint32(per_lane) + uint32(i))
-                        s[i] *= softmax_scale
-                        if bias is not None:
-                            s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
-                        if key >= uint32(keys) or tile_start + key >= visible:
-                            s[i] = NEGATIVE_INFINITY
-                        tile_max = max(tile_max, s[i])
-                    row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
-                    new_max = max(row_max, warp_max(tile_max))
-                    tile_sum = float32(0.0)
-                    for i in range(per_lane):
-                        s[i] = math.exp(s[i] - new_max)
-                        tile_sum += s[i]
-                    at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
-                    if lane_id * uint32(per_lane) < uint32(keys):
-                        for other in range(cluster):
-                            if cluster == 1:
-                                for i in range(per_lane):
-                                    shared[at + uint32(i)] = s[i]
-                            elif per_lane == 1:
-                                cluster_send(shared, at, uint32(other), s[0], weights_arrived)
-                            else:
-                                cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
-                    correction = math.exp(row_max - new_max)
-                    row_sum = correction * row_sum + warp_sum(tile_sum)
-                    cuda.syncwarp()
-                    if lane_id == 0:
-                        shared[running_at + uint32(2) * own] = new_max
-                        shared[running_at + uint32(2) * own + uint32(1)] = row_sum
-                    if lane_id < uint32(cluster):
-                        at = uint32(rescale_at + uint32(2) * row)
-                        if cluster > 1:
-                            cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
+                visible = last_key
+                if causal:
+                    visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
+                at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
+                for i in range(per_lane):
+                    s[i] = float32(0.0)
+                if lane_id * uint32(per_lane) < uint32(keys):
+                    for part in range(parts):
+                        if per_lane == 1:
+                            s[0] += shared[at + uint32(part * rows * keys)]
                         else:
-                            shared[at] = correction
-                            shared[at + uint32(1)] = float32(1.0) / row_sum
+                            x, y = ld2(shared, at + uint32(part * rows * keys))
+                            s[0] += x
+                            s[per_lane - 1] += y
+                tile_max = NEGATIVE_INFINITY
+                for i in range(per_lane):
+                    key = uint32(lane_id * uint32(per_lane) + uint32(i))
+                    s[i] *= softmax_scale
+                    if bias is not None:
+                        s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
+                    if key >= uint32(keys) or tile_start + key >= visible:
+                        s[i] = NEGATIVE_INFINITY
+                    tile_max = max(tile_max, s[i])
+                row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
+                new_max = max(row_max, warp_max(tile_max))
+                tile_sum = float32(0.0)
+                for i in range(per_lane):
+                    s[i] = math.exp(s[i] - new_max)
+                    tile_sum += s[i]
+                at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
+                if lane_id * uint32(per_lane) < uint32(keys):
+                    for other in range(cluster):
+                        if cluster == 1:
+                            for i in range(per_lane):
+                                shared[at + uint32(i)] = s[i]
+                        elif per_lane == 1:
+                            cluster_send(shared, at, uint32(other), s[0], weights_arrived)
+                        else:
+                            cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
+                correction = math.exp(row_max - new_max)
+                row_sum = correction * row_sum + warp_sum(tile_sum)
+                cuda.syncwarp()
+                if lane_id == 0:
+                    shared[running_at + uint32(2) * own] = new_max
+                    shared[running_at + uint32(2) * own + uint32(1)] = row_sum
+                if lane_id < uint32(cluster):
+                    at = uint32(rescale_at + uint32(2) * row)
+                    if cluster > 1:
+                        cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
+                    else:
+                        shared[at] = correction
+                        shared[at + uint32(1)] = float32(1.0) / row_sum
                 own += uint32(warps)
             cp_async_wait_but_one()
             cuda.syncthreads()
@@ -507,13 +450,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     barrier_expect(shared, weights_arrived, weights_bytes)
                 phase ^= uint32(1)
 
-            weigh(shared, acc, 0, panel, top, lane_row, member)
-            if panels > 1:
-                weigh(shared, acc, 1, panel, top, lane_row, member)
-            if panels > 2:
-                weigh(shared, acc, 2, panel, top, lane_row, member)
-            if panels > 3:
-                weigh(shared, acc, 3, panel, top, lane_row, member)
+            weigh(shared, acc, panel, top, lane_row, member)
             tile_start = next_start
 
         for half in range(2):
@@ -532,60 +469,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                             )
                             st4(out_row, dim + uint32(4 * side), weighted)
 
-    name = f"attention_c{cluster}_q{queries}_k{keys}_w{width}_a{across}_d{depth}"
-    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
+    attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
-
-
-def width_of(hdim: int, cluster: int) -> int:
-    """Dims of a slice: whole groups."""
-    return -(-hdim // (cluster * GROUP)) * GROUP
-
-
-def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
-    """The shape for a problem of which so many dims are embedded, those that turn if None, by what the H200 showed.
-
-    Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
-    itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
-    SM, so that one computes while the other waits. Twice the warps where a block of few queries embeds much.
-    """
-    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
-    heads = problem.batch * problem.heads
-    keys = min(max(power_of_two(problem.seq_k), 16), 64)
-    queries = 16 if problem.seq_q <= 16 else 32
-    widest = min(power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
-    tiles = heads * -(-problem.seq_q // queries)
-
-    def shaped(cluster: int, blocks: int = 1) -> Shape:
-        width, down = width_of(problem.hdim, cluster), queries // 16
-        across = min(keys // 8, 4)
-        depth = min(max(8 // (down * across), 1), max(width // (2 * STEP), 1))
-        if width >= 256 and queries == 32 and keys == 64:
-            across, depth = 2, 2
-        if queries == 16 and (queries + keys) * width * embedded_dim > MANY * problem.hdim:
-            depth *= 2
-        return Shape(cluster, queries, keys, width, across, depth, blocks)
-
-    if tiles * min(widest, 8) > 2 * SMS:
-        for cluster in (1, 2, 4, 8, 16):
-            shape = shaped(cluster, 2)
-            if cluster <= widest and 2 * (shape.layout.nbytes + RESERVED) <= SM_SHARED:
-                return shape
-    cluster = min(widest, 16 if tiles <= ALONE else 8)
-    if tiles * cluster < 64 and queries == 32:
-        queries = 16
-    while shaped(cluster).layout.nbytes > OPT_IN_SHARED_LIMIT:
-        if cluster < min(widest, MAX_CLUSTER):
-            cluster *= 2
-        elif keys > queries:
-            keys //= 2
-        elif queries > 16:
-            queries //= 2
-        elif keys > 16:
-            keys //= 2
-        else:
-            break
-    return shaped(cluster)
 
 
 @functools.cache
@@ -606,8 +491,8 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
-    Raises: Unsupported where no tile fits shared memory.
+    Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim)
-    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    return launch(kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table), embedded_dim)
+    kernel = kernel_of(shape, embedding, table_type)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table), embedded_dim)

@@ -19,121 +19,18 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda, float32, int32, uint32
 from numba.cuda import libdevice
 
-from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..log import FLOAT, FLOATS, INT, UINT, require_shared
-from ..version import Kernel, Launch, Problem, SharedLayout
+from ..log import FLOAT, FLOATS, INT, UINT, require, require_shared
+from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
-from .launch import power_of_two
-
-QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
-BLOCK = 4  # keys whose weights are read together
-FULL_MASK = 0xFFFFFFFF
-ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a kernel is compiled for. All but hdim are powers of two.
-
-    For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
-    warps take different keys, the others different dims of the same.
-    """
-
-    queries: int
-    hdim: int
-    each: int
-    lanes: int
-    across: int
-    threads: int = 256
-
-    def __post_init__(self) -> None:
-        if self.queries * self.each % self.lanes:
-            raise ValueError(
-                f"queries * each is {self.queries * self.each}; it must be a multiple of lanes, which is {self.lanes}"
-            )
-        if self.slice % self.step:
-            raise ValueError(f"a slice of the queries has {self.slice} dims; a step of {self.step} does not fit it")
-
-    @property
-    def ahead(self) -> bool:
-        """Whether a thread has registers for what comes next beside the present; else many warps hide the wait."""
-        return self.threads <= 256
-
-    @property
-    def depth(self) -> int:
-        """Warps that take different dims of the same keys."""
-        return self.threads // 32 // self.across
-
-    @property
-    def keys(self) -> int:
-        """Keys of a tile."""
-        return self.across * 32 // self.lanes * self.each
-
-    @property
-    def step(self) -> int:
-        """Dims that a block multiplies at a time."""
-        return 4 * self.lanes * self.depth
-
-    @property
-    def width(self) -> int:
-        """The head dim, in whole steps."""
-        return -(-self.hdim // self.step) * self.step
-
-    @property
-    def slice(self) -> int:
-        """Dims of the queries that are staged at a time."""
-        return self.width if self.queries * self.width <= QUERY_FLOATS else QUERY_FLOATS // 2 // self.queries
-
-    @property
-    def columns(self) -> int:
-        """Threads that share the dims of the output; the others take different keys."""
-        return min(max(power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)
-
-    @property
-    def stride(self) -> int:
-        """From one row of scores to the next: the rows that a quarter of a warp stores begin in different banks."""
-        return self.keys + 4
-
-    @property
-    def layout(self) -> SharedLayout:
-        staged = self.queries * self.slice * (1 if self.slice == self.width else 2)
-        joined = 4 * self.queries * self.threads // 2 if self.columns < self.threads else 0
-        return SharedLayout(
-            query=max(staged, joined),  # and, at the end, outputs on their way to the thread that joins them
-            scores=self.depth * self.queries * self.stride,
-            rescale=self.queries,
-            inverse=self.queries,
-        )
-
-
-def _repeat(body: Any, count: int) -> Any:
-    """A device function that calls body(0, ...), body(1, ...), .. `count` times: a loop that is surely unrolled."""
-
-    def calls(first: int, count: int) -> Any:
-        if count == 1:
-
-            @cuda.jit(device=True)
-            def once(*args):
-                body(first, *args)
-
-            return once
-        left, right = calls(first, count // 2), calls(first + count // 2, count - count // 2)
-
-        @cuda.jit(device=True)
-        def both(*args):
-            left(*args)
-            right(*args)
-
-        return both
-
-    return calls(0, count)
+from .portable_shape import BLOCK, Shape, choose
+from .repeat import repeat
 
 
 def _reduction(count: int, lanes: int) -> Any:
@@ -151,7 +48,7 @@ def _reduction(count: int, lanes: int) -> Any:
         mine, other = (higher, lower) if upper else (lower, higher)
         sums[i] = mine + cuda.shfl_xor_sync(FULL_MASK, other, offset)
 
-    exchange_all = _repeat(exchange, half)
+    exchange_all = repeat(exchange, half)
 
     @cuda.jit(device=True)
     def reduce(sums, lane_id):
@@ -198,7 +95,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             x = ld4(source, uint32(min(uint32(i), uint32(rows - uint32(1))) * uint32(hdim)))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
-        load_all, load_some = _repeat(load_whole, count), _repeat(load_ragged, count)
+        load_all, load_some = repeat(load_whole, count), repeat(load_ragged, count)
 
         @cuda.jit(device=True)
         def load(values, head, first, end, dim):
@@ -237,7 +134,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
-    fetch, place = _repeat(fetch_quad, turns), _repeat(place_quad, turns)
+    fetch, place = repeat(fetch_quad, turns), repeat(place_quad, turns)
 
     # --- scores: the stream of K, and its products with the staged queries
 
@@ -261,7 +158,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             total = x.z * values[4 * j + 2] + total
             sums[i * each + j] = x.w * values[4 * j + 3] + total
 
-    embed_keys, multiply = _repeat(embed_key, each), _repeat(multiply_row, queries)
+    embed_keys, multiply = repeat(embed_key, each), repeat(multiply_row, queries)
     reduce = _reduction(sums, lanes)
     together = min(own, each, 4)  # scores that lie side by side
 
@@ -315,9 +212,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         acc[4 * i + 2] += x.z
         acc[4 * i + 3] += x.w
 
-    weigh = _repeat(weigh_row, queries)
-    rescale, recall, store = (_repeat(row, queries) for row in (rescale_row, recall_row, store_row))
-    give, take = _repeat(give_row, queries), _repeat(take_row, queries)
+    weigh = repeat(weigh_row, queries)
+    rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
+    give, take = repeat(give_row, queries), repeat(take_row, queries)
 
     def attention(q, k, v, out, table, seq_q, seq_k, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
@@ -529,30 +426,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if group == 0 and column < uint32(hdim):
                 store(acc, shared, out_tile, query_count, column, True)
 
-    name = f"attention_portable_q{queries}_d{hdim}_e{each}_l{lanes}_a{across}_t{threads}"
-    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
+    attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
-
-
-def choose(problem: Problem) -> Shape:
-    """The shape for a problem.
-
-    Many queries a tile mean few reads of K and V, few mean many blocks: the largest of 16, 8 and 4 that gives `ENOUGH`
-    blocks and is at least half full. The fewer queries, the less a thread holds, and the more warps share the SM. Of a
-    tile of keys, as many as seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
-    """
-    heads = problem.batch * problem.heads
-    enough = (n for n in (16, 8) if n < 2 * problem.seq_q and heads * -(-problem.seq_q // n) >= ENOUGH)
-    queries = next(enough, 4)
-    each, threads = 8 if queries == 4 else 4, 256 if queries == 16 else 512
-    warps = threads // 32
-    lanes = min(max(power_of_two(-(-problem.hdim // 4)), 8), 32)
-    while lanes > 8 and warps * 32 // lanes * each < problem.seq_k:
-        lanes //= 2
-    widest = min(power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
-    deepest = max(widest // (4 * lanes), 1)
-    across = max(min(power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
-    return Shape(queries, problem.hdim, each, lanes, across, threads)
 
 
 @functools.cache
@@ -573,9 +448,12 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
-    Raises: Unsupported where a tile does not fit shared memory.
+    Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
     shape = shape or choose(problem)
+    require(
+        shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, "hdim is {needed}; this shape takes {allowed}"
+    )
     require_shared(shape.layout, problem)
     return Launch(
         kernel_of(shape, embedding, table_type),
@@ -599,4 +477,6 @@ def attend(
             problem.softmax_scale,
         ),
         shared=shape.layout,
+        shape=shape,
+        embedding=embedding,
     )

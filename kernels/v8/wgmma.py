@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,24 +48,19 @@ from ..device.wgmma import (
     tile_descriptor,
     tile_index,
 )
-from ..log import FLOAT, FLOATS, INT, INTS, OPT_IN_SHARED_LIMIT, UINT, require, require_shared
-from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
+from ..log import FLOAT, FLOATS, INT, INTS, UINT
+from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
-from .launch import launch, power_of_two
-from .mma import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
+from .launch import launch
+from .mma_shape import BARRIER, COPIERS, GROUP
+from .repeat import repeat
+from .wgmma_embed import embedders
+from .wgmma_shape import KEYS, Shape, choose
 
-KEYS = ROWS  # of a tile
 LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
-MAX_WIDTH = 256
-PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
-QUERIES = (64, 48, 40, 32, 24, 16, 8)
-TILE_COST = 24  # in queries: what a tile costs beside its queries
 TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
-REWRITE_COST = 4  # of a dim of a tile that is embedded in global memory, in those embedded on their way
-WAIT_COST = 256  # of waiting for the last tile, in the same
-RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
 
 
 @cuda.jit(device=True)
@@ -82,94 +76,31 @@ def exchanged(column, row):
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a kernel is compiled for: a cluster's blocks, a tile's queries, a slice's dims, a block's warpgroups.
-
-    Raises: ValueError for queries or dims that products do not come in, or more dims than a warpgroup's registers hold.
-    """
-
-    cluster: int
-    queries: int
-    width: int
-    warpgroups: int
-    blocks: int = 1  # that share an SM
-    once: bool = False  # whether the blocks that share keys embed these together first
-
-    def __post_init__(self) -> None:
-        if self.queries % 8 or not 8 <= self.queries <= KEYS:
-            raise ValueError(f"queries is {self.queries}; it must be a multiple of 8 up to {KEYS}")
-        if self.width % ROWS or not 0 < self.width <= MAX_WIDTH:
-            raise ValueError(f"width is {self.width}; it must be a multiple of {ROWS} up to {MAX_WIDTH}")
-
-    @property
-    def abreast(self) -> int:
-        """Products that a warpgroup makes of one panel of V: a lane reads 4 dims of a key for two, 2 for one."""
-        return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
-
-    @property
-    def panels(self) -> int:
-        """Panels of V that a warpgroup multiplies, at most."""
-        return -(-self.width // (ROWS * self.abreast * self.warpgroups))
-
-    @property
-    def threads(self) -> int:
-        return WARPGROUP * self.warpgroups
-
-    @property
-    def rows(self) -> int:
-        """Rows of the score tile that a block owns."""
-        return -(-self.queries // self.cluster)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether V takes the place of K, which makes room for a second block."""
-        return self.blocks > 1 and self.cluster > 1
-
-    @property
-    def layout(self) -> SharedLayout:
-        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
-        return SharedLayout(
-            query=2 * self.queries * self.width,
-            weights=2 * self.queries * KEYS,
-            keys=KEYS * self.width,
-            values=0 if self.in_place else KEYS * self.width,
-            parts=self.cluster * self.warpgroups * self.rows * KEYS,
-            rescale=2 * self.queries,
-            arrived=2 * BARRIER if self.cluster > 1 else 0,
-            taken=2 if self.once else 0,
-        )
-
-
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
-    in_place = shape.in_place
+    in_place, once = shape.in_place, shape.once
     query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
     values_at = keys_at if in_place else uint32(layout["values"])
     parts_at, rescale_at = (uint32(layout[name]) for name in ("parts", "rescale"))
-    parts_arrived = uint32(layout["arrived"])
-    taken_at = uint32(layout["taken"])
+    parts_arrived, taken_at = uint32(layout["arrived"]), uint32(layout["taken"])
     weights_arrived = uint32(parts_arrived + uint32(BARRIER))
     row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row gets of a tile
     weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block gets
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
-    warps, groups, parts = threads // 32, width // GROUP, cluster * warpgroups
-    passes = threads // COPIERS  # rows that one pass copies
+    warps, groups, parts = threads // 32, shape.groups, cluster * warpgroups
+    passes, query_turns = shape.passes, shape.query_turns
     span = GROUP * cluster  # from one group of a slice to the next
     size, both = queries // 2, queries  # floats that a thread has of one product, and of two
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
-    query_turns = -(-queries // passes)
     inverses, begun_floats = queries // 4, 2 * groups
     raw_floats = 4 * query_turns * groups
-    once = shape.once
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
-    key_turns = KEYS // passes
-    key_floats = 4 * key_turns * groups
-    begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
+    bias = embedding.bias
+    load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedders(shape, embedding)
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
 
@@ -209,52 +140,6 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         shared[at + low] = rest
 
     @cuda.jit(device=True)
-    def embedded(x, table, position, dim, a, b, hdim):
-        s, t, u, v = prepare(table, position, dim, a, b, hdim)
-        return embed(x, s, t, u, v)
-
-    def loader(turns):
-        """A function that loads what a thread has of a slice of a tile of Q or K."""
-
-        @cuda.jit(device=True)
-        def load(raw, source, count, dim, hdim):
-            """Four dims of each group of a thread's rows; 0 where there are none."""
-            for i in range(turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                row_start = advance(source, uint32(row * hdim + dim))
-                for group in range(groups):
-                    x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-                    if row < count and uint32(dim + uint32(group * span)) < hdim:
-                        x = ld4(row_start, uint32(group * span))
-                    at = 4 * (i * groups + group)
-                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
-
-        return load
-
-    load_query, load_key_rows = loader(query_turns), loader(key_turns)
-
-    @cuda.jit(device=True)
-    def begin_dims(begun, table, dim, embedded_dim):
-        """What all rows share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
-        for group in range(groups):
-            if uint32(dim + uint32(group * span)) < embedded_dim:
-                begun[2 * group], begun[2 * group + 1] = begin(table, uint32(dim + uint32(group * span)))
-
-    @cuda.jit(device=True)
-    def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
-        """Embed a thread's part of a group of Q. Behind the last query are zeros."""
-        dim = uint32(copied_dim + uint32(group * span))
-        if dim < embedded_dim:
-            a, b = begun[2 * group], begun[2 * group + 1]
-            for i in range(query_turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                position = first_position + min(int32(row), int32(count) - int32(1))
-                at = 4 * (i * groups + group)
-                x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                x = embedded(x, table, position, dim, a, b, hdim)
-                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
-
-    @cuda.jit(device=True)
     def place_query(shared, raw, column):
         """Split a thread's part of Q into tiles of high and low.
 
@@ -272,14 +157,6 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         store_split(shared, uint32(at + uint32(group) * tile), query_low, value)
 
     @cuda.jit(device=True)
-    def begin_keys(values, table, group, member, first_dim, embedded_dim):
-        """What all keys share of the embedding of a thread's dims of a group."""
-        for half in range(2):
-            dim = uint32(first_dim + group * uint32(span) + uint32(half * STEP) + uint32(4) * member)
-            if dim < embedded_dim:
-                values[2 * half], values[2 * half + 1] = begin(table, dim)
-
-    @cuda.jit(device=True)
     def load_keys(shared, x, group, key, member):
         """32 dims of keys `key` and `key` + 1, four a lane of each half: rows g and g + 8 of a fragment.
 
@@ -293,39 +170,6 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 four = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
                 first = 8 * half + 4 * i
                 x[first], x[first + 1], x[first + 2], x[first + 3] = four.x, four.y, four.z, four.w
-
-    @cuda.jit(device=True)
-    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
-        """Embed what `load_keys` loaded; `begun` is what `begin_keys` began."""
-        for half in range(2):
-            dim = uint32(first_dim + group * uint32(span) + uint32(half * STEP) + uint32(4) * member)
-            if dim < embedded_dim:
-                for i in range(2):
-                    position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
-                    at = 8 * half + 4 * i
-                    four = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3])
-                    a, b = begun[2 * half], begun[2 * half + 1]
-                    four = embedded(four, table, position, dim, a, b, hdim)
-                    x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
-
-    @cuda.jit(device=True)
-    def embed_tile(source, to, table, first_key, seq_k, copied_dim, embedded_dim, hdim):
-        """Embed a thread's part of a slice of a tile of K, from global memory to global memory."""
-        raw = cuda.local.array(key_floats, float32)
-        begun = cuda.local.array(begun_floats, float32)
-        begin_dims(begun, table, copied_dim, embedded_dim)
-        load_key_rows(raw, advance(source, first_key * hdim), uint32(seq_k - first_key), copied_dim, hdim)
-        for i in range(key_turns):
-            row = uint32(first_key + uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            for group in range(groups):
-                dim = uint32(copied_dim + uint32(group * span))
-                if row < seq_k and dim < hdim:
-                    at = 4 * (i * groups + group)
-                    x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                    if dim < embedded_dim:
-                        a, b = begun[2 * group], begun[2 * group + 1]
-                        x = embedded(x, table, int32(row), dim, a, b, hdim)
-                    st4(to, uint32(row * hdim + dim), x)
 
     @cuda.jit(device=True)
     def score(shared, scores, x, group):
@@ -387,7 +231,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, p, warpgroup, dim, member):
+    def weigh_panel(p, shared, acc, warpgroup, dim, member):
         """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
@@ -416,6 +260,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     load_values(shared, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
                     finish_step(acc, new, p)
+
+    weigh = repeat(weigh_panel, panels)
 
     def attention(
         q, k, v, out, table, k_embedded, states, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale
@@ -668,14 +514,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 phase ^= uint32(1)
             fence_products()
 
-            # written out: where two blocks share an SM the compiler would keep a loop, and `acc` out of registers
-            weigh(shared, acc, 0, warpgroup, dim, member)
-            if panels > 1:
-                weigh(shared, acc, 1, warpgroup, dim, member)
-            if panels > 2:
-                weigh(shared, acc, 2, warpgroup, dim, member)
-            if panels > 3:
-                weigh(shared, acc, 3, warpgroup, dim, member)
+            weigh(shared, acc, warpgroup, dim, member)
             if in_place and next_start < last_key:
                 cuda.syncthreads()
                 copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
@@ -714,66 +553,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             own_states[TAKEN], own_states[EMBEDDED] = 0, 0
             atomic_add(own_states, SERVED, -served, True)
 
-    name = f"attention_wgmma_c{cluster}_q{queries}_w{width}_g{warpgroups}"
-    name += ("_in_place" if in_place else "") + ("_once" if once else "")
-    attention.__name__ = attention.__qualname__ = f"{name}_{embedding.name}"
+    attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
-
-
-def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay, and the slices of a cluster of 16 hold the head dim."""
-    return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
-
-
-def width_of(hdim: int, cluster: int) -> int:
-    """Dims of a slice: whole products."""
-    return -(-hdim // (cluster * ROWS)) * ROWS
-
-
-def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
-    """The shape for a problem by a rule that was fitted to what the H200 showed.
-
-    The fewest blocks a cluster whose slices fit; where keys or queries are few and these would leave half of the card
-    idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
-    slices of 128 dims, with V in the place of K, so that two blocks share an SM. Of the queries a tile that fit, those
-    for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
-    exchanges.
-
-    `embedded_dim` dims of a key are embedded, those that turn if None: once where an SM would else embed more than its
-    part of reading and writing all keys costs, and the wait.
-
-    Raises: Unsupported where no tile fits.
-    """
-    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
-    heads = problem.batch * problem.heads
-    cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
-    few = problem.seq_k <= KEYS or problem.seq_q <= 16
-    if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
-        cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
-    pair = Shape(max(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 2), 32, PAIR_WIDTH, 2, 2)
-    blocks = heads * -(-problem.seq_q // pair.queries) * pair.cluster
-    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24 and problem.hdim > PAIR_WIDTH
-    if one_tile and blocks > 4 * SMS and pair.cluster <= MAX_CLUSTER:
-        return pair
-    width = width_of(problem.hdim, cluster)
-    warpgroups = 1 if width == ROWS else 2
-
-    def waves(shape: Shape) -> int:
-        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
-
-    shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
-    fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
-    least = min(shape.layout.nbytes for shape in shapes)
-    template = f"hdim is {problem.hdim}; the tiles of no shape fit shared memory"
-    require(bool(fitting), "shared_memory", least, OPT_IN_SHARED_LIMIT, template)
-    shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))
-    tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
-    met = waves(shape) * tiles
-    if problem.causal:
-        met = max(tiles, met // 2)
-    alone = met * min(-(-embedded_dim // (GROUP * cluster)) * GROUP, width)
-    together = -(-tiles // sharers) * width
-    return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)
 
 
 @functools.cache
@@ -803,14 +584,9 @@ def attend(
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
-    held = shape.cluster * shape.width
-    template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
-    require(held >= problem.hdim, "hdim", problem.hdim, held, template)
-    require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     shared = ("k_embedded", "states") if shape.once else (k, k)
-    return launch(
-        kernel_of(shape, embedding, table_type), shape, problem, (q, k, "v", "out", table, *shared), embedded_dim
-    )
+    kernel = kernel_of(shape, embedding, table_type)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table, *shared), embedded_dim)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:

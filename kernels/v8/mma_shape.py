@@ -1,0 +1,149 @@
+"""What the core of warps is compiled for, and which of it a problem gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..log import OPT_IN_SHARED_LIMIT
+from ..version import Problem, SharedLayout
+from .launch import power_of_two, require_field, require_threads
+
+GROUP = 32  # dims that stay together: a line of 128 bytes
+KEYS = (16, 32, 64)  # of a tile: a lane has one or two of a row's scores
+STEP = 16  # dims or keys that two mma take
+COPIERS = GROUP // 4  # threads that copy one row of a group
+BARRIER = 2  # floats of an mbarrier
+MAX_CLUSTER = 16
+SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
+SMS = 132  # of the H200, which the shapes are chosen for
+MANY = 8192  # elements of a slice of Q and K that are embedded
+ALONE = 7  # clusters of 16 that it holds, one a GPC
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: a cluster's blocks, and how a block's warps share its score tile.
+
+    `across` warps take different keys, `depth` warps different dims of the same scores.
+
+    Raises: ValueError for what does not come out even: products of 16 queries and 8 keys, groups of dims, and rows of
+    scores for every block and lane; or for more threads than a block has.
+    """
+
+    core: ClassVar = "mma"
+    cluster: int
+    queries: int
+    keys: int
+    width: int
+    across: int
+    depth: int
+    blocks: int = 1  # that share an SM
+
+    def __post_init__(self) -> None:
+        queries, eighths = self.queries, self.keys // 8
+        require_field(self, "queries", queries > 0 and queries % 16 == 0, "a positive multiple of 16")
+        divides = 0 < self.cluster <= MAX_CLUSTER and queries % self.cluster == 0
+        require_field(self, "cluster", divides, f"up to {MAX_CLUSTER} and divide queries, which is {queries}")
+        require_field(self, "keys", self.keys in KEYS, f"one of {KEYS}")
+        require_field(self, "width", self.width > 0 and self.width % GROUP == 0, f"a positive multiple of {GROUP}")
+        require_field(self, "across", self.across > 0 and eighths % self.across == 0, f"a divisor of {eighths}")
+        require_field(self, "depth", self.depth > 0, "1 or more")
+        require_threads(self)
+
+    @property
+    def name(self) -> str:
+        tile = f"c{self.cluster}_q{self.queries}_k{self.keys}_w{self.width}"
+        return f"attention_{tile}_a{self.across}_d{self.depth}"
+
+    @property
+    def down(self) -> int:
+        return self.queries // 16
+
+    @property
+    def warps(self) -> int:
+        return self.down * self.across * self.depth
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def abreast(self) -> int:
+        """Warps along the dims of the output."""
+        return self.across * self.depth
+
+    @property
+    def panels(self) -> int:
+        """Groups of dims of the output that a warp multiplies, at most: `p` * abreast + its own for all p."""
+        return -(-self.width // (GROUP * self.abreast))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the score tile that a block owns."""
+        return self.queries // self.cluster
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Shared memory of a block; rows are padded so that the lanes of a fragment hit different banks."""
+        return SharedLayout(
+            query=self.queries * (self.width + 16),
+            keys=self.keys * (self.width + 16),
+            values=self.keys * (self.width + 4),
+            parts=self.cluster * self.depth * self.rows * self.keys,
+            weights=self.queries * (self.keys + 8),
+            rescale=2 * self.queries,
+            running=2 * self.rows,
+            arrived=2 * BARRIER if self.cluster > 1 else 0,
+        )
+
+
+def width_of(hdim: int, cluster: int) -> int:
+    """Dims of a slice: whole groups."""
+    return -(-hdim // (cluster * GROUP)) * GROUP
+
+
+def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
+    """The shape for a problem of which so many dims are embedded, those that turn if None, by what the H200 showed.
+
+    Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
+    itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
+    SM, so that one computes while the other waits. Twice the warps where a block of few queries embeds much.
+    """
+    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
+    heads = problem.batch * problem.heads
+    keys = min(max(power_of_two(problem.seq_k), 16), 64)
+    queries = 16 if problem.seq_q <= 16 else 32
+    widest = min(power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
+    tiles = heads * -(-problem.seq_q // queries)
+
+    def shaped(cluster: int, blocks: int = 1) -> Shape:
+        width, down = width_of(problem.hdim, cluster), queries // 16
+        across = min(keys // 8, 4)
+        depth = min(max(8 // (down * across), 1), max(width // (2 * STEP), 1))
+        if width >= 256 and queries == 32 and keys == 64:
+            across, depth = 2, 2
+        if queries == 16 and (queries + keys) * width * embedded_dim > MANY * problem.hdim:
+            depth *= 2
+        return Shape(cluster, queries, keys, width, across, depth, blocks)
+
+    if tiles * min(widest, 8) > 2 * SMS:
+        for cluster in (1, 2, 4, 8, 16):
+            shape = shaped(cluster, 2)
+            if cluster <= widest and 2 * (shape.layout.nbytes + RESERVED) <= SM_SHARED:
+                return shape
+    cluster = min(widest, 16 if tiles <= ALONE else 8)
+    if tiles * cluster < 64 and queries == 32:
+        queries = 16
+    while shaped(cluster).layout.nbytes > OPT_IN_SHARED_LIMIT:
+        if cluster < min(widest, MAX_CLUSTER):
+            cluster *= 2
+        elif keys > queries:
+            keys //= 2
+        elif queries > 16:
+            queries //= 2
+        elif keys > 16:
+            keys //= 2
+        else:
+            break
+    return shaped(cluster)

@@ -1,0 +1,130 @@
+"""What the portable core is compiled for, and which of it a problem gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..version import Problem, SharedLayout
+from .launch import MAX_THREADS, power_of_two, require_field
+
+QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
+BLOCK = 4  # keys whose weights are read together
+ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for. All but hdim are powers of two.
+
+    For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
+    warps take different keys, the others different dims of the same.
+
+    Raises: ValueError for what is no power of two or no quad of dims, and for scores, keys or slices of the queries
+    that threads cannot share evenly.
+    """
+
+    core: ClassVar = "portable"
+    queries: int
+    hdim: int
+    each: int
+    lanes: int
+    across: int
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        require_field(self, "hdim", self.hdim > 0 and self.hdim % 4 == 0, "a positive multiple of 4")
+        for name, least, most in (
+            ("queries", 1, QUERY_FLOATS),
+            ("each", 1, QUERY_FLOATS),
+            ("lanes", 2, 32),
+            ("threads", 32, MAX_THREADS),
+            ("across", 1, self.threads // 32),
+        ):
+            value = getattr(self, name)
+            allowed = least <= value <= most and value == power_of_two(value)
+            require_field(self, name, allowed, f"a power of two from {least} to {most}")
+        require_field(self, "keys", self.keys % BLOCK == 0, f"a multiple of {BLOCK}")
+        if self.queries * self.each % self.lanes:
+            raise ValueError(
+                f"queries * each is {self.queries * self.each}; it must be a multiple of lanes, which is {self.lanes}"
+            )
+        if not self.slice or self.slice % self.step:
+            raise ValueError(f"a slice of the queries has {self.slice} dims; a step of {self.step} does not fit it")
+
+    @property
+    def name(self) -> str:
+        tile = f"q{self.queries}_d{self.hdim}_e{self.each}_l{self.lanes}"
+        return f"attention_portable_{tile}_a{self.across}_t{self.threads}"
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a thread has registers for what comes next beside the present; else many warps hide the wait."""
+        return self.threads <= 256
+
+    @property
+    def depth(self) -> int:
+        """Warps that take different dims of the same keys."""
+        return self.threads // 32 // self.across
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return self.across * 32 // self.lanes * self.each
+
+    @property
+    def step(self) -> int:
+        """Dims that a block multiplies at a time."""
+        return 4 * self.lanes * self.depth
+
+    @property
+    def width(self) -> int:
+        """The head dim, in whole steps."""
+        return -(-self.hdim // self.step) * self.step
+
+    @property
+    def slice(self) -> int:
+        """Dims of the queries that are staged at a time."""
+        return self.width if self.queries * self.width <= QUERY_FLOATS else QUERY_FLOATS // 2 // self.queries
+
+    @property
+    def columns(self) -> int:
+        """Threads that share the dims of the output; the others take different keys."""
+        return min(max(power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)
+
+    @property
+    def stride(self) -> int:
+        """From one row of scores to the next: the rows that a quarter of a warp stores begin in different banks."""
+        return self.keys + 4
+
+    @property
+    def layout(self) -> SharedLayout:
+        staged = self.queries * self.slice * (1 if self.slice == self.width else 2)
+        joined = 4 * self.queries * self.threads // 2 if self.columns < self.threads else 0
+        return SharedLayout(
+            query=max(staged, joined),  # and, at the end, outputs on their way to the thread that joins them
+            scores=self.depth * self.queries * self.stride,
+            rescale=self.queries,
+            inverse=self.queries,
+        )
+
+
+def choose(problem: Problem) -> Shape:
+    """The shape for a problem.
+
+    Many queries a tile mean few reads of K and V, few mean many blocks: the largest of 16, 8 and 4 that gives `ENOUGH`
+    blocks and is at least half full. The fewer queries, the less a thread holds, and the more warps share the SM. Of a
+    tile of keys, as many as seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
+    """
+    heads = problem.batch * problem.heads
+    enough = (n for n in (16, 8) if n < 2 * problem.seq_q and heads * -(-problem.seq_q // n) >= ENOUGH)
+    queries = next(enough, 4)
+    each, threads = 8 if queries == 4 else 4, 256 if queries == 16 else 512
+    warps = threads // 32
+    lanes = min(max(power_of_two(-(-problem.hdim // 4)), 8), 32)
+    while lanes > 8 and warps * 32 // lanes * each < problem.seq_k:
+        lanes //= 2
+    widest = min(power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
+    deepest = max(widest // (4 * lanes), 1)
+    across = max(min(power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
+    return Shape(queries, problem.hdim, each, lanes, across, threads)

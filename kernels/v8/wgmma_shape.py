@@ -1,0 +1,163 @@
+"""What the core of warpgroups is compiled for, and which of it a problem gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..device.wgmma import ROWS, WARPGROUP
+from ..log import OPT_IN_SHARED_LIMIT, require
+from ..version import Problem, SharedLayout
+from .launch import power_of_two, require_field, require_threads
+from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
+
+KEYS = ROWS  # of a tile
+MAX_WIDTH = 256
+WARPGROUPS = (1, 2, 4)  # whose threads copy a tile of K in whole passes
+PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
+QUERIES = (64, 48, 40, 32, 24, 16, 8)
+TILE_COST = 24  # in queries: what a tile costs beside its queries
+REWRITE_COST = 4  # of a dim of a tile that is embedded in global memory, in those embedded on their way
+WAIT_COST = 256  # of waiting for the last tile, in the same
+RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: a cluster's blocks, a tile's queries, a slice's dims, a block's warpgroups.
+
+    Raises: ValueError for queries or dims that products do not come in, more dims than a warpgroup's registers hold, or
+    warpgroups that cannot share the rows of a tile evenly.
+    """
+
+    core: ClassVar = "wgmma"
+    keys: ClassVar = KEYS
+    cluster: int
+    queries: int
+    width: int
+    warpgroups: int
+    blocks: int = 1  # that share an SM
+    once: bool = False  # whether the blocks that share keys embed these together first
+
+    def __post_init__(self) -> None:
+        require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
+        whole = self.queries % 8 == 0 and 8 <= self.queries <= KEYS
+        require_field(self, "queries", whole, f"a multiple of 8 up to {KEYS}")
+        whole = self.width % ROWS == 0 and 0 < self.width <= MAX_WIDTH
+        require_field(self, "width", whole, f"a multiple of {ROWS} up to {MAX_WIDTH}")
+        require_field(self, "warpgroups", self.warpgroups in WARPGROUPS, f"one of {WARPGROUPS}")
+        require_threads(self)
+
+    @property
+    def name(self) -> str:
+        name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
+        return name + "_in_place" * self.in_place + "_once" * self.once
+
+    @property
+    def abreast(self) -> int:
+        """Products that a warpgroup makes of one panel of V: a lane reads 4 dims of a key for two, 2 for one."""
+        return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
+
+    @property
+    def panels(self) -> int:
+        """Panels of V that a warpgroup multiplies, at most."""
+        return -(-self.width // (ROWS * self.abreast * self.warpgroups))
+
+    @property
+    def threads(self) -> int:
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def groups(self) -> int:
+        """Groups of dims of a slice."""
+        return self.width // GROUP
+
+    @property
+    def passes(self) -> int:
+        """Rows that one pass copies."""
+        return self.threads // COPIERS
+
+    @property
+    def query_turns(self) -> int:
+        """Passes over the queries of a tile."""
+        return -(-self.queries // self.passes)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the score tile that a block owns."""
+        return -(-self.queries // self.cluster)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether V takes the place of K, which makes room for a second block."""
+        return self.blocks > 1 and self.cluster > 1
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
+        return SharedLayout(
+            query=2 * self.queries * self.width,
+            weights=2 * self.queries * KEYS,
+            keys=KEYS * self.width,
+            values=0 if self.in_place else KEYS * self.width,
+            parts=self.cluster * self.warpgroups * self.rows * KEYS,
+            rescale=2 * self.queries,
+            arrived=2 * BARRIER if self.cluster > 1 else 0,
+            taken=2 if self.once else 0,
+        )
+
+
+def takes(problem: Problem) -> bool:
+    """Whether tiles of 64 keys pay, and the slices of a cluster of 16 hold the head dim."""
+    return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
+
+
+def width_of(hdim: int, cluster: int) -> int:
+    """Dims of a slice: whole products."""
+    return -(-hdim // (cluster * ROWS)) * ROWS
+
+
+def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
+    """The shape for a problem by a rule that was fitted to what the H200 showed.
+
+    The fewest blocks a cluster whose slices fit; where keys or queries are few and these would leave half of the card
+    idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
+    slices of 128 dims, with V in the place of K, so that two blocks share an SM. Of the queries a tile that fit, those
+    for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
+    exchanges.
+
+    `embedded_dim` dims of a key are embedded, those that turn if None: once where an SM would else embed more than its
+    part of reading and writing all keys costs, and the wait.
+
+    Raises: Unsupported where no tile fits.
+    """
+    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
+    heads = problem.batch * problem.heads
+    cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
+    few = problem.seq_k <= KEYS or problem.seq_q <= 16
+    if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+        cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
+    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24
+    if one_tile and PAIR_WIDTH < problem.hdim <= MAX_CLUSTER * PAIR_WIDTH:
+        pair = Shape(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 32, PAIR_WIDTH, 2, 2)
+        if heads * -(-problem.seq_q // pair.queries) * pair.cluster > 4 * SMS:
+            return pair
+    width = width_of(problem.hdim, cluster)
+    warpgroups = 1 if width == ROWS else 2
+
+    def waves(shape: Shape) -> int:
+        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
+
+    shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
+    fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
+    least = min(shape.layout.nbytes for shape in shapes)
+    template = f"hdim is {problem.hdim}; the tiles of no shape fit shared memory"
+    require(bool(fitting), "shared_memory", least, OPT_IN_SHARED_LIMIT, template)
+    shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))
+    tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
+    met = waves(shape) * tiles
+    if problem.causal:
+        met = max(tiles, met // 2)
+    alone = met * min(-(-embedded_dim // (GROUP * cluster)) * GROUP, width)
+    together = -(-tiles // sharers) * width
+    return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)

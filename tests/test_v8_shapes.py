@@ -1,0 +1,208 @@
+"""The shapes that the V8 cores choose, over all problems that they take: what they share out is covered once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from v8_plans import EMBEDDINGS, plan_of
+
+from kernels import Problem
+from kernels.device.wgmma import ROWS
+from kernels.log import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
+from kernels.reference import trial
+from kernels.runtime.emulator import run
+from kernels.v8 import mma, portable, wgmma, wgmma_shape
+from kernels.v8.mma_shape import GROUP
+from kernels.version import Launch
+
+MAX_HDIM = 16_384
+CLUSTERED = (mma, wgmma)
+
+
+def draw(rng: random.Random, most: int = 4096, family: str | None = None, many_heads: bool = True) -> Problem:
+    """A problem of up to so many queries and keys: half of the head dims spread evenly, half over their size."""
+    size = 4 ** rng.uniform(1, 7) if rng.random() < 0.5 else rng.randint(4, MAX_HDIM)
+    hdim = int(min(max(size // 4 * 4, 4), MAX_HDIM))
+    seq_q, seq_k = (int(most ** rng.uniform(0, 1)) for _ in range(2))
+    kv_heads = rng.choice((1, 2, 3, 4, 8)) if many_heads else 1
+    family = family or rng.choice(("rope", "sinusoidal", "attention"))
+    return Problem(
+        family,
+        batch=rng.choice((1, 1, 2, 8)) if many_heads else 1,
+        heads=kv_heads * rng.choice((1, 1, 2, 5)),
+        kv_heads=kv_heads,
+        seq_q=seq_q,
+        seq_k=seq_k,
+        hdim=hdim,
+        rotary_dim=2 * rng.randint(0, hdim // 2) if family == "rope" else 0,
+        causal=rng.random() < 0.5,
+        q_offset=rng.choice((0, max(seq_k - seq_q, 0), rng.randint(0, 5000))),
+    )
+
+
+def chosen(core: ModuleType, problem: Problem) -> Any:
+    if core is portable:
+        return core.choose(problem)
+    embedded = {"rope": problem.rotary_dim, "sinusoidal": problem.hdim, "attention": 0}[problem.family]
+    return core.choose(problem, embedded)
+
+
+def launch_of(core: ModuleType, problem: Problem, shape: Any) -> Launch:
+    (launch,) = plan_of(core, problem, shape).launches
+    return launch
+
+
+def output_dims(core: ModuleType, shape: Any) -> np.ndarray:
+    """The dims of the output that each rank's warps, warpgroups or threads add up, panel after panel."""
+    if core is portable:
+        firsts = np.arange(0, shape.hdim, 4 * shape.columns)[:, None] + 4 * np.arange(shape.columns)
+        return (firsts[..., None] + np.arange(4)).ravel()
+    if core is mma:
+        panels = np.arange(shape.panels)[:, None] * shape.abreast + np.arange(shape.abreast)
+        dims = panels[panels < shape.width // GROUP][:, None] * GROUP + np.arange(GROUP)
+    else:
+        size = ROWS * shape.abreast
+        panels = np.arange(shape.panels)[:, None] * shape.warpgroups + np.arange(shape.warpgroups)
+        dims = panels[panels < shape.width // size][:, None] * size + np.arange(size)
+    ranks = GROUP * np.arange(shape.cluster)[:, None]
+    return (ranks + (dims // GROUP * GROUP * shape.cluster + dims % GROUP).ravel()).ravel()
+
+
+def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in (mma, wgmma, portable):
+        monkeypatch.setattr(core, "kernel_of", lambda shape, *_: None)
+    rng = random.Random(1)
+    for _ in range(4000):
+        problem = draw(rng)
+        for core in (mma, wgmma, portable):
+            if core is wgmma and not wgmma_shape.takes(problem):
+                continue
+            shape = chosen(core, problem)
+            said = f"{core.__name__} {problem} {shape}"
+            dims = np.bincount(output_dims(core, shape), minlength=problem.hdim)[: problem.hdim]
+            assert (dims == 1).all(), said
+            assert shape.layout.nbytes <= (SHARED_LIMIT if core is portable else OPT_IN_SHARED_LIMIT), said
+
+            launch = launch_of(core, problem, shape)
+            tiles = launch.grid[0] if core is portable else launch.grid[2]
+            assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
+            assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
+            assert launch.grid[1] == problem.heads // problem.kv_heads, said
+            if core in CLUSTERED:
+                assert launch.cluster == shape.cluster and launch.grid[0] % launch.cluster == 0, said
+                assert shape.rows * shape.cluster >= shape.queries, said
+
+
+def refused(core: ModuleType, **fields: int) -> tuple[ModuleType, dict[str, int], str]:
+    """A shape that differs from one that works in the fields given, the last of which is to blame."""
+    works = {
+        mma: {"cluster": 2, "queries": 16, "keys": 32, "width": 64, "across": 2, "depth": 1},
+        wgmma: {"cluster": 2, "queries": 16, "width": 64, "warpgroups": 1},
+        portable: {"queries": 4, "hdim": 40, "each": 8, "lanes": 8, "across": 1, "threads": 64},
+    }[core]
+    core.Shape(**works)
+    return core, {**works, **fields}, f"{list(fields)[-1]} is {list(fields.values())[-1]}; it must be "
+
+
+@pytest.mark.parametrize(
+    "core, fields, message",
+    [
+        refused(mma, queries=24),
+        refused(mma, queries=-16),
+        refused(mma, cluster=3),
+        refused(mma, queries=32, cluster=32),
+        refused(mma, cluster=0),
+        refused(mma, keys=48),
+        refused(mma, keys=128),
+        refused(mma, width=48),
+        refused(mma, width=0),
+        refused(mma, across=3),
+        refused(mma, across=0),
+        refused(mma, depth=0),
+        refused(mma, depth=9, blocks=4),
+        (*refused(mma, depth=17)[:2], "threads is 1088; it must be 32 to 1024"),
+        refused(wgmma, cluster=17),
+        refused(wgmma, cluster=0),
+        refused(wgmma, warpgroups=3),
+        refused(wgmma, warpgroups=8),
+        refused(wgmma, blocks=0),
+        refused(portable, hdim=42),
+        refused(portable, queries=3),
+        refused(portable, lanes=1),
+        refused(portable, lanes=64),
+        refused(portable, across=4),
+        refused(portable, threads=96),
+        refused(portable, threads=2048),
+        (*refused(portable, queries=32, each=1, lanes=32)[:2], "keys is 1; it must be a multiple of 4"),
+    ],
+)
+def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        core.Shape(**fields)
+
+
+def check(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform") -> None:
+    """Run the first cluster, or block, of a problem: what it computes is right, and is all that it should compute."""
+    plan = plan_of(core, problem, shape)
+    (launch,) = plan.launches
+    case = trial(problem, kind)
+    report = run(plan, case.inputs, blocks=launch.cluster)
+    assert not report.findings, [str(finding) for finding in report.findings]
+    first = 0 if core is portable else (launch.grid[2] - 1) * shape.queries  # the last queries come first
+    rows = slice(first, min(first + shape.queries, problem.seq_q))
+    out = case.truth.float().numpy()
+    assert np.isnan(report.out).sum() == out.size - out[0, 0, rows].size
+    out[0, 0, rows] = report.out[0, 0, rows]
+    verdict = case.judge(torch.from_numpy(out))
+    assert verdict.status == "ok", f"{problem} {shape}: {verdict}"
+
+
+def test_seven_panels_a_warp() -> None:
+    """A problem of which a block's warps take more panels of the output than for any power of two."""
+    problem = Problem("rope", seq_q=190, seq_k=2, hdim=12_952, rotary_dim=7_964, q_offset=0)
+    shape = mma.choose(problem)
+    assert shape.panels == 7
+    check(mma, problem, shape)
+
+
+def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
+    """Small problems of a core, of which head dims of the cores that share a cluster's shared memory are large."""
+    rng = random.Random(core.__name__)
+    for i in range(count):
+        while True:
+            problem = draw(rng, 100, tuple(EMBEDDINGS)[i % len(EMBEDDINGS)], many_heads=False)
+            takes = wgmma_shape.takes(problem) if core is wgmma else problem.hdim > 512
+            if takes and problem.seq_k * problem.hdim < 200_000:
+                yield problem
+                break
+
+
+DRAWN = [(core, problem) for core, count in ((mma, 5), (wgmma, 3), (portable, 2)) for problem in drawn(core, count)]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("core, problem", DRAWN, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_the_first_cluster_of_a_drawn_problem_is_right(core: ModuleType, problem: Problem) -> None:
+    check(core, problem, chosen(core, problem))
+
+
+ODD = [  # panels of a warp: 5, 11, 3; blocks that own no row of the scores; warps that have no dim
+    (mma, Problem("attention", seq_q=3, seq_k=19, hdim=316), mma.Shape(2, 16, 16, 160, 1, 1)),
+    (mma, Problem("attention", seq_q=5, seq_k=7, hdim=352, q_offset=1, causal=True), mma.Shape(1, 16, 16, 352, 1, 1)),
+    (mma, Problem("rope", seq_q=40, seq_k=70, hdim=120, rotary_dim=30), mma.Shape(3, 48, 64, 64, 4, 2)),
+    (wgmma, Problem("attention", seq_q=20, seq_k=70, hdim=190 // 4 * 4), wgmma.Shape(1, 16, 192, 1)),
+    (wgmma, Problem("rope", seq_q=8, seq_k=70, hdim=700, rotary_dim=100), wgmma.Shape(11, 8, 64, 1)),
+    (wgmma, Problem("rope", seq_q=20, seq_k=70, hdim=60, rotary_dim=60), wgmma.Shape(1, 16, 64, 4)),
+]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("core, problem, shape", ODD, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_shape_that_can_be_made_is_served(core: ModuleType, problem: Problem, shape: Any) -> None:
+    check(core, problem, shape, "sharp")
