@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels import VERSIONS
 
-from ..records.files import HASHES, append_rows
+from ..records.files import HASHES, read_records, write_table
 from ..records.measured import today
 
 PRINT = """
@@ -36,11 +36,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis hashes", description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path, help="a checkout of the commit before the change")
     before = hashes_in(parser.parse_args(arguments).before)
-    rows = [
-        {"old": old, "new": today(name), "version": name}
+    later = {old: today(name) for name, old in before.items() if name in VERSIONS and old != today(name)}
+    rows = [{**row, "new": later.get(row["new"], row["new"])} for row in read_records(HASHES, "hashes")]
+    known = {row["new"] for row in rows}
+    rows += [
+        {"old": old, "new": later[old], "version": name}
         for name, old in before.items()
-        if name in VERSIONS and old != today(name)
+        if later.get(old) not in {None, *known}
     ]
-    append_rows(HASHES, "hashes", rows)
+    write_table(HASHES, "hashes", rows)
     print(f"[hashes] {len(rows)} rows in {HASHES}")
     return 0

@@ -352,10 +352,7 @@ def current_hash(recorded: str) -> str:
 
     Every table is read through it, so what is compared is always of one kind.
     """
-    later = _later_hashes()
-    while recorded in later:
-        recorded = later[recorded]
-    return recorded
+    return _later_hashes().get(recorded, recorded)
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
