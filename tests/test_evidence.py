@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import figures, tables
+from analysis.book import figures, style, tables
 from analysis.records import measured, published, text
 from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
 from analysis.records.measured import CEILINGS, Measured, Ratio, geometric_mean, today, verdict
@@ -177,7 +177,7 @@ def test_figures_are_the_same_bytes_twice(name: str, tmp_path: Path) -> None:
     for where in ("a", "b"):
         plot = PLOTS[name](found)
         assert plot.id == name and plot.caption and plot.alt
-        figures.save(plot, tmp_path / where)
+        style.save(plot, tmp_path / where)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert files == [f"{name}.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
     for file in files:
@@ -185,9 +185,9 @@ def test_figures_are_the_same_bytes_twice(name: str, tmp_path: Path) -> None:
 
 
 def test_another_gpu_leaves_the_committed_figures_alone() -> None:
-    assert figures.folder(figures.DEFAULT_GPU) == figures.FOLDER
-    assert figures.FOLDER not in figures.folder("another-gpu").parents
-    assert (MEASURED / figures.DEFAULT_GPU).is_dir()
+    assert style.folder(style.DEFAULT_GPU) == style.FOLDER
+    assert style.FOLDER not in style.folder("another-gpu").parents
+    assert (MEASURED / style.DEFAULT_GPU).is_dir()
     assert measured.AGREE > measured.TIE > 1
 
 

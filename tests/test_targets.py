@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.book import figures, targets
+from analysis.book import style, targets
 from analysis.book.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.measure import tune
 from analysis.measure.studies import STUDIES
@@ -225,7 +225,7 @@ def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytes
     assert shown(evidence, monkeypatch) == [type(part.make(evidence)).__name__ for part in targets.PARTS.values()]
     for name in ("shapes", "cuts", "family", "embeddings"):
         plot = targets.PARTS[name].make(evidence)
-        assert isinstance(plot, figures.Plot) and len(plot.data) and plot.alt and plot.id == f"v8-{name}"
+        assert isinstance(plot, style.Plot) and len(plot.data) and plot.alt and plot.id == f"v8-{name}"
     assert "4.0×" in targets.PARTS["family"].make(evidence).figure._suptitle.get_text()
     table = targets.PARTS["problems"].make(evidence)
     assert len(table.rows) == len(targets.BEYOND) and "4.00×" in "".join(table.rows[0])

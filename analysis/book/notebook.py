@@ -21,8 +21,8 @@ from ..records import published
 from ..records.files import DataError, gpu_folder, read_table
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
-from . import figures
-from .figures import Plot
+from . import figures, style
+from .style import Plot
 from .tables import VERDICT_STYLE, Table, fastest, summary
 
 SOURCES = ("recorded", "live")
@@ -54,9 +54,9 @@ def show(what: Plot | Table, evidence: Measured) -> None:
     if isinstance(what, Table):
         display(HTML(what._repr_html_()))
         return
-    where = figures.folder(evidence.slug)
-    figures.save(what, where)
-    display(HTML(figures.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
+    where = style.folder(evidence.slug)
+    style.save(what, where)
+    display(HTML(style.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
 
 
 # ---------------------------------------------------------------- numbers for prose

@@ -30,7 +30,7 @@ from ..records.files import COUNTS, RESOURCES, ROOT, DataError, gpu_folder, prob
 from ..records.measured import Measured, verdict
 from ..records.text import spread
 from ..verdicts import claims
-from . import figures, notebook, tables
+from . import notebook, style, tables
 from .tables import NOTHING, Table, badge, code, small
 
 FOLDER = ROOT / "book" / "versions"
@@ -683,7 +683,7 @@ def contents() -> list[dict[str, Any]]:
         {
             "file": f"book/versions/{family}",
             "title": family_title(family),
-            "sections": [{"file": f"book/versions/{v.id}", "title": figures.short(v.id)} for v in in_order(family)],
+            "sections": [{"file": f"book/versions/{v.id}", "title": style.short(v.id)} for v in in_order(family)],
         }
         for family in families()
     ]
