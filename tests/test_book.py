@@ -6,10 +6,12 @@ from html import unescape
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import papermill
 import pytest
+from matplotlib.figure import Figure
 
-from analysis.book import build, check, figures, notebook, style, tables
+from analysis.book import build, check, notebook, style, tables
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
@@ -196,11 +198,10 @@ def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
 
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
-    found = Measured.load(GPU)
-    plot = figures.rope_savings(found)
-    html = style.to_html(plot, style.FOLDER, found.gpu["name"], "abc123")
+    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), "measured on a card")
+    html = style.to_html(plot, style.FOLDER)
     links = re.findall(r"href='([^']+)'", html)
-    assert len(links) == 4 and "abc123" in html and "Cite this figure" in html
+    assert len(links) == 4 and "Source: measured on a card." in html and "Figure rope-savings, measured on a" in html
     for link in links:
         assert (build.CHAPTERS / link).resolve().is_file()
 

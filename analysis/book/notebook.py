@@ -56,7 +56,7 @@ def show(what: Plot | Table, evidence: Measured) -> None:
         return
     where = style.folder(evidence.slug)
     style.save(what, where)
-    display(HTML(style.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
+    display(HTML(style.to_html(what, where)))
 
 
 # ---------------------------------------------------------------- numbers for prose

@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -22,7 +22,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from kernels import VERSIONS, Problem
 
+from ..records import published
 from ..records.files import ROOT
+from ..records.measured import Measured
 
 DEFAULT_GPU = "nvidia-h200"
 FOLDER = ROOT / "book" / "figures"
@@ -59,22 +61,48 @@ TITLE_COLUMNS = 52
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with what a reader needs to find, read and cite it."""
+    """A figure with what a reader needs to find, read and cite it; `source` says where its numbers are from."""
 
     id: str
     figure: Figure
     caption: str
     alt: str
     data: pd.DataFrame
+    source: str
+
+
+# ---------------------------------------------------------------- where numbers are from
+
+
+COUNTED = "counted in the emulator"
+
+
+def measured_on(gpu: str, runs: Iterable[Mapping[str, Any]]) -> str:
+    """`"measured on NVIDIA H200, run 20261122T130720Z, commit ec1a5c85d614"`; without a run where that has no name."""
+    where = dict.fromkeys(", ".join(f"{key} {run[key]}" for key in ("run", "commit") if key in run) for run in runs)
+    return f"measured on {gpu}, {' and '.join(where)}"
+
+
+def measured_in(*evidence: Measured) -> str:
+    """`measured_on` of the runs of some evidence of one GPU."""
+    return measured_on(evidence[0].gpu["name"], [each.run for each in evidence])
+
+
+def counters_of(evidence: Measured) -> str:
+    return f"hardware counters of the {evidence.gpu['name']}"
+
+
+def published_on(family: str) -> str:
+    return f"published for the {published.card(family)}"
+
+
+# ---------------------------------------------------------------- drawing
 
 
 def short(version: str) -> str:
     """The name within its family: `"rope_v7"` to `"V7"`."""
     words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
     return words[0].upper() + words[1:]
-
-
-# ---------------------------------------------------------------- drawing
 
 
 def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
@@ -159,8 +187,8 @@ def _write(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def to_html(plot: Plot, where: Path, gpu: str, commit: str) -> str:
-    """The saved figure with caption, alt text and how to cite it."""
+def to_html(plot: Plot, where: Path) -> str:
+    """The saved figure with caption, alt text and how to cite it: its files, and where its numbers are from."""
     image = base64.b64encode((where / f"{plot.id}.svg").read_bytes()).decode()
     link = f"<a href='{PUBLISHED_AT}/{plot.id}"
     links = ", ".join(f"{link}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv"))
@@ -168,13 +196,13 @@ def to_html(plot: Plot, where: Path, gpu: str, commit: str) -> str:
         f"@misc{{fused-positional-embeddings-{plot.id},\n"
         "  title = {Fusing Positional Embeddings into Attention Kernels: an executable edition},\n"
         "  author = {{the fused-positional-embeddings authors}},\n"
-        f"  note = {{Figure {plot.id}, measured on {gpu}, commit {commit}}},\n"
+        f"  note = {{Figure {plot.id}, {plot.source}}},\n"
         "}"
     )
     return (
         f"<figure class='evidence' id='figure-{plot.id}'>"
         f"<img src='data:image/svg+xml;base64,{image}' alt='{escape(plot.alt, quote=True)}'>"
         f"<figcaption>{escape(plot.caption)}</figcaption>"
-        f"<details><summary>Cite this figure</summary><p>{links}. Measured on {escape(gpu)}, commit "
-        f"<code>{escape(commit)}</code>.</p><pre>{escape(entry)}</pre></details></figure>"
+        f"<details><summary>Cite this figure</summary><p>{links}. Source: {escape(plot.source)}.</p>"
+        f"<pre>{escape(entry)}</pre></details></figure>"
     )

@@ -13,7 +13,7 @@ from ...models import profiles
 from ...models.counter_agreement import agreement, trusted
 from ...records.measured import Measured
 from ...records.text import span
-from ..style import FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, short
+from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, counters_of, legend, log_ticks, short
 
 WAITS: dict[str, dict[str, Any]] = {
     wait.name: {"color": colour, "hatch": hatch}
@@ -73,6 +73,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
             for (_, version), shares in wide.iterrows()
         ),
         frame,
+        counters_of(evidence),
     )
 
 
@@ -112,6 +113,7 @@ def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
             for row in summary.itertuples()
         ),
         compared,
+        f"{counters_of(evidence)}; {COUNTED}",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...records.measured import Measured
-from ..style import PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, short
+from ..style import COUNTED, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, measured_in, short
 
 
 def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
@@ -60,4 +60,5 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
         )
         + f". Scalar separate kernels: {scalar.iloc[0]:.2f} times as long.",
         frame,
+        f"times {measured_in(evidence)}; embeddings {COUNTED}",
     )

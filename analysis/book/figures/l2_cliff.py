@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.ticker import NullLocator
 
 from ...records.measured import Measured, geometric_mean
-from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, short
+from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in, short
 
 
 def cliff(published_shapes: Measured, held: Measured, version: str = "attention_online_fixed") -> Plot:
@@ -52,4 +52,5 @@ def cliff(published_shapes: Measured, held: Measured, version: str = "attention_
         + "; ".join(f"{row.series}, {row.hdim}: {row.tflops:.3f} ({row.blocks} blocks)" for row in frame.itertuples())
         + ".",
         frame,
+        measured_in(published_shapes, held),
     )

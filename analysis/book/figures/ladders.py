@@ -9,7 +9,7 @@ import seaborn as sns
 
 from ...records import published
 from ...records.measured import TIE, Measured, baseline_of
-from ..style import MARKERS, WRONG, Plot, canvas, legend, log_ticks, short
+from ..style import MARKERS, WRONG, Plot, canvas, legend, log_ticks, measured_in, published_on, short
 from .speedups import describe, speedup_rows
 
 
@@ -71,4 +71,5 @@ def ladder(evidence: Measured, family: str) -> Plot:
         f"{published.card(family)}, filled ones measured on the {evidence.gpu['name']} (device_warm).",
         describe(frame),
         frame,
+        f"{published_on(family)}; {measured_in(evidence)}",
     )

@@ -6,7 +6,19 @@ import pandas as pd
 
 from ...records.measured import Measured
 from ...records.text import effect, span
-from ..style import HATCHES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks
+from ..style import (
+    HATCHES,
+    MARKERS,
+    PALETTE,
+    Plot,
+    canvas,
+    legend,
+    log_ticks,
+    mark_wrong,
+    measured_in,
+    place_of,
+    shape_ticks,
+)
 
 
 def attention_online(evidence: Measured) -> Plot:
@@ -55,4 +67,5 @@ def attention_online(evidence: Measured) -> Plot:
             for row in frame.itertuples()
         ),
         frame,
+        measured_in(evidence),
     )

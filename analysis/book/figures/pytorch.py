@@ -11,7 +11,7 @@ from kernels import Problem
 
 from ...records.measured import Measured
 from ...records.text import effect
-from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks
+from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, measured_in, place_of, shape_ticks
 from ..tables import fastest
 
 
@@ -39,6 +39,7 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         "fastest at each head dim. A cross marks a wrong result.",
         _times_in_words(frame),
         frame,
+        measured_in(evidence),
     )
 
 

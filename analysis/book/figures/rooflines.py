@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from ...models import roofline
 from ...records.measured import Measured
 from ...records.text import span
-from ..style import FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks
+from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in
 
 
 def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot:
@@ -61,6 +61,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
         if len(frame)
         else "Ceilings only.",
         frame,
+        f"{measured_in(evidence)}; bytes from {roofline.sources(frame)}" if len(frame) else measured_in(evidence),
     )
 
 
@@ -90,6 +91,7 @@ def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline
             for family, rows in frame.groupby("family", sort=False)
         ),
         frame,
+        f"times published for the {sheet.name}, its roof from the datasheet; bytes {COUNTED}",
     )
 
 

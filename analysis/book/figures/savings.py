@@ -7,7 +7,7 @@ import pandas as pd
 from ...measure.studies import TIMERS
 from ...records.measured import Measured
 from ...records.text import span
-from ..style import HATCHES, PALETTE, Plot, canvas, legend, place_of, shape_ticks
+from ..style import HATCHES, PALETTE, Plot, canvas, legend, measured_in, place_of, shape_ticks
 from ..tables import SOURCE_TIMER
 
 
@@ -46,4 +46,5 @@ def rope_savings(evidence: Measured) -> Plot:
         "hybrid two and one.",
         "; ".join(f"{row.timer} at {row.hdim}: {row.saved_us:.1f} µs saved" for row in frame.itertuples()),
         frame,
+        measured_in(evidence),
     )

@@ -14,7 +14,19 @@ from ...measure.studies import TIMERS
 from ...records import published
 from ...records.measured import Measured
 from ...records.text import effect
-from ..style import SERIES, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks, short
+from ..style import (
+    SERIES,
+    Plot,
+    canvas,
+    legend,
+    log_ticks,
+    mark_wrong,
+    measured_in,
+    place_of,
+    published_on,
+    shape_ticks,
+    short,
+)
 from ..tables import SOURCE_TIMER
 
 
@@ -74,7 +86,9 @@ def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], s
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
         legend(figure, axes, columns=1)
-    return Plot(f"{family}-fusion", figure, "", describe(frame), frame)
+    return Plot(
+        f"{family}-fusion", figure, "", describe(frame), frame, f"{published_on(family)}; {measured_in(evidence)}"
+    )
 
 
 def _plain(baseline: str) -> str:

@@ -63,4 +63,5 @@ def v8_idea(core: str, shape: Any, problem: Problem) -> Plot:
         "the scores to the blocks that own their rows, which sum them and send the weights to all; each multiplies "
         "them with its slice of V.",
         frame,
+        "a drawing; its numbers are computed by the rule that chooses the shape",
     )

@@ -23,7 +23,7 @@ V8_SERIES = looks(
 CORES = looks(("wgmma", 0, "o", "core of warpgroups"), ("mma", 1, "s", "core of warps"))
 
 
-def v8_shapes(frame: pd.DataFrame, gpu: str) -> Plot:
+def v8_shapes(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     """Every shape that was tried against the best of its problem, and the one that the rule chose."""
     problems = list(dict.fromkeys(frame["problem"]))
     chosen = frame[frame["chosen"]]
@@ -61,10 +61,11 @@ def v8_shapes(frame: pd.DataFrame, gpu: str) -> Plot:
         + "; ".join(f"{row.problem}: chosen {row.over_best:.2f} times the best" for row in chosen.itertuples())
         + ".",
         frame,
+        source,
     )
 
 
-def v8_cuts(frame: pd.DataFrame, gpu: str) -> Plot:
+def v8_cuts(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
     alone = frame[frame["part"] == "only copies and exchanges"]
@@ -95,10 +96,11 @@ def v8_cuts(frame: pd.DataFrame, gpu: str) -> Plot:
         + "; ".join(f"{row.problem}, {row.part}: {row.median_us:.1f} µs" for row in frame.itertuples())
         + ".",
         frame,
+        source,
     )
 
 
-def v8_family(frame: pd.DataFrame, gpu: str) -> Plot:
+def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     """The family of V8, the fastest peer and the log's V7 over full fusion, at every problem."""
     problems = list(dict.fromkeys(frame["problem"]))
     own = frame.set_index(["problem", "series"])["median_us"].xs("rope_v8", level="series")
@@ -137,10 +139,11 @@ def v8_family(frame: pd.DataFrame, gpu: str) -> Plot:
         )
         + ".",
         frame,
+        source,
     )
 
 
-def v8_embeddings(frame: pd.DataFrame, gpu: str) -> Plot:
+def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     """What each embedding adds to attention without any, on one core, and how exact its stored table is."""
     problems, names = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["embedding"]))
     added = frame[frame["embedding"] != "none"]["over_none"]
@@ -170,4 +173,5 @@ def v8_embeddings(frame: pd.DataFrame, gpu: str) -> Plot:
         + "; ".join(f"{row.problem}, {row.embedding}: {row.over_none:.2f} times" for row in frame.itertuples())
         + ".",
         frame,
+        source,
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.ticker import LogLocator
 
 from ...models import cost_model
-from ..style import WRONG, Plot, canvas, legend, log_ticks, looks
+from ..style import WRONG, Plot, canvas, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
     (cost_model.FULL, 0, "o", "full fusion"),
@@ -85,6 +85,7 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
         )
         + ".",
         frame,
+        measured_in(judged.evidence),
     )
 
 
@@ -131,4 +132,5 @@ def fusion_model(judged: cost_model.Judged) -> Plot:
         )
         + ".",
         shown,
+        f"{measured_in(judged.evidence)}; predicted by the model fitted to that",
     )
