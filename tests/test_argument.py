@@ -1,6 +1,7 @@
 """Arguments: their words follow the values, what is missing is said, and every one can be settled on any GPU's data."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -99,6 +100,12 @@ def test_sentences_name_what_is_measured_and_claims_exist(key: str) -> None:
     assert {name for text in argument.because for name in _names(text)} <= set(argument.items)
     assert argument.claims and set(argument.claims) <= {claim.id for claim in load()}
     assert argument.question.endswith("?")
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_what_is_compared_with_is_named_behind_the_ratio(key: str) -> None:
+    """ "ties with with one thread a key" and "at 0.9× the speed of without" are no sentences."""
+    assert not re.search(r":as} with", " ".join(ALL[key].because))
 
 
 def test_every_contradiction_in_the_ledger_is_argued() -> None:

@@ -209,5 +209,6 @@ def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
 def test_the_readme_says_what_the_recorded_data_says() -> None:
     text = build.README.read_text(encoding="utf-8")
     assert notebook.readme(text, Measured.load(style.DEFAULT_GPU)) == text
+    assert not re.search(r"\d (agrees|same direction|opposite|tie|not a tie|cannot be told)", text)  # a line a verdict
     with pytest.raises(DataError, match="lacks <!-- found -->"):
         notebook.readme("no marks", Measured.load(style.DEFAULT_GPU))

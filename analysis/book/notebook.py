@@ -213,7 +213,7 @@ def readme(text: str, evidence: Measured) -> str:
         raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
     table = summary(evidence)
     rows = [table.header, ["---"] * len(table.header), *table.rows]
-    plain = [[re.sub("<[^>]+>", "", cell.replace("<br>", " ")) for cell in row] for row in rows]
+    plain = [[re.sub("<(?!br>)[^>]+>", "", cell) for cell in row] for row in rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
     shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
     first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
