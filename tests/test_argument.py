@@ -10,6 +10,7 @@ import pytest
 from analysis.book.fusion import FUSION, embedded
 from analysis.records.files import gpu_folder
 from analysis.records.measured import Ratio
+from analysis.records.text import interval, number
 from analysis.verdicts import facts
 from analysis.verdicts.argument import (
     NOT_YET,
@@ -19,9 +20,7 @@ from analysis.verdicts.argument import (
     Item,
     Settled,
     _names,
-    amount,
     evidence_table,
-    number,
     settle,
 )
 from analysis.verdicts.causes import CAUSES, _described
@@ -57,9 +56,11 @@ def test_a_number_has_three_digits_and_its_unit(value: float, unit: str, text: s
 
 
 def test_a_range_names_its_unit_once() -> None:
-    assert amount([17.34, 19.12], "%") == "17.3–19.1 %"
-    assert amount([2.0, 2.0], "×") == "2.00×"
-    assert amount([-3.0, 5.5], "µs") == "−3 to 5.5 µs"
+    assert interval([17.34, 19.12], "%") == "17.3–19.1 %"
+    assert interval([2.0, 2.0], "×") == "2.00×"
+    assert interval([-3.0, 5.5], "µs") == "−3 to 5.5 µs"
+    assert interval([0.98, 1.016], "×", 2) == "0.98–1.02×" and interval([12.0, 300.4], digits=1) == "12.0–300.4"
+    assert interval([], "×") == number(float("nan"), "%") == "–"
 
 
 def test_bounds_are_those_of_the_intervals_and_of_something_found() -> None:

@@ -20,7 +20,7 @@ from ..models import cost_model
 from ..records import published
 from ..records.files import DataError, gpu_folder, read_table
 from ..records.measured import Measured, baseline_of
-from ..records.text import beside, effect, span
+from ..records.text import beside, effect, interval
 from . import figures, style
 from .style import Plot
 from .tables import VERDICT_STYLE, Table, fastest, summary
@@ -74,7 +74,7 @@ def measured_speedup(
 ) -> str:
     """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
     found = _speedups(evidence, name, timer, partial, over)
-    return f"{span(found)}×" if found else "no number"
+    return interval(found, "×", 2) if found else "no number"
 
 
 def compared(
@@ -96,14 +96,14 @@ def published_speedup(evidence: Measured, name: str, baseline: str | None = None
     base = baseline or baseline_of(name)
     problems = evidence.problems(VERSIONS[name].family)
     found = [published.speedup(name, base, problem) for problem in problems]
-    return f"{span([claim.value for claim in found if claim])}×" if any(found) else "no number"
+    return interval([claim.value for claim in found if claim], "×", 2) if any(found) else "no number"
 
 
 def nan_share(evidence: Measured, name: str) -> str:
     """The range of the shares of NaN over the head dims, in percent."""
     found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
     shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
-    return f"{span(shares, 1)} %" if shares else "no number"
+    return interval(shares, "%", 1) if shares else "no number"
 
 
 def rightness(evidence: Measured, name: str) -> str:

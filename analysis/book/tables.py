@@ -19,7 +19,7 @@ from ..models import cost_model, profiles
 from ..records import published
 from ..records.files import RESOURCES, STATUSES, gpu_folder, read_table
 from ..records.measured import Check, Measured, Ratio, Time, baseline_of, verdict
-from ..records.text import NOTHING, spread
+from ..records.text import NOTHING, interval, number
 from ..verdicts import claims
 
 SOURCE_TIMER = "launched"
@@ -114,7 +114,7 @@ def badge(check: Check | None) -> str:
 
 
 def share(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+    return number(100 * value, "%", 1)
 
 
 def error(value: float) -> str:
@@ -194,8 +194,11 @@ def summary(evidence: Measured) -> Table:
         rows.append(
             (
                 f"{name(version.id, version.id in evidence.stale_versions())}<br>{small(f'over {code(base)}')}",
-                spread(said.values()),
-                *(spread(r.value for r in found[timer].values() if r) for timer in ("device_warm", SOURCE_TIMER)),
+                interval(said.values(), "×", 2),
+                *(
+                    interval((r.value for r in found[timer].values() if r), "×", 2)
+                    for timer in ("device_warm", SOURCE_TIMER)
+                ),
                 verdicts,
                 " ".join(f"<span class='status {outcome}'>{outcome}</span>" for outcome in outcomes),
             )

@@ -36,6 +36,7 @@ from kernels.version import Launch, Plan
 from ..measure.studies import FUSIONS, NAIVE
 from ..records.files import DataError, gpu_folder
 from ..records.measured import TIE, Measured, Ratio, Time
+from ..records.text import interval
 
 STUDY = "map"
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -615,9 +616,9 @@ def words(judged: Judged) -> dict[str, str]:
         **{f"{name}_wins": str(fastest.count(v)) for name, v in zip(("full", "hybrid", "separate"), FUSIONS)},
         **{f"fused_{name}": fused(chosen) for name, chosen in zip(("one_tile", "alone", "together"), KINDS)},
         "fused_more": fused(*KINDS[1:]),
-        "hybrid_over_full": _range(over[HYBRID]),
-        "separate_over_full": _range(over[SEPARATE]),
-        "naive_over_best": _range(naive) if naive else "no number of times",
+        "hybrid_over_full": interval(over[HYBRID], "×", 2),
+        "separate_over_full": interval(over[SEPARATE], "×", 2),
+        "naive_over_best": interval(naive, "×", 2) if naive else "no number of times",
         "naive_problems": str(len(naive)),
         "held_out": str(len(judged.held())),
         "error": f"{errors(judged.points[held]).median():.0f} %",
@@ -627,10 +628,6 @@ def words(judged: Judged) -> dict[str, str]:
         "constant_right": f"{constant['right']:.0f} %",
         "constant_lost": f"{constant['lost']:.1f} %",
     }
-
-
-def _range(ratios: Sequence[float]) -> str:
-    return f"{min(ratios):.2f}–{max(ratios):.2f}×"
 
 
 TYPICAL = {

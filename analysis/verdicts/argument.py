@@ -25,7 +25,7 @@ from IPython.display import HTML, Markdown, display
 from ..book.tables import NOTHING, VERDICT_STYLE, Table, small
 from ..records.files import gpu_folder, read_table
 from ..records.measured import Measured, Ratio
-from ..records.text import amount, beside, number
+from ..records.text import beside, interval, number
 from . import claims
 from .facts import Facts, Undecided
 
@@ -83,10 +83,10 @@ class Found:
     def __format__(self, spec: str) -> str:
         found = [value.value for value in self.values.values()]
         if spec == "printed":
-            return amount(self.said.values(), self.unit)
+            return interval(self.said.values(), self.unit)
         if spec == "as":
             return beside(found)
-        return amount(found, self.unit)
+        return interval(found, self.unit)
 
 
 Findings = Mapping[str, Found]

@@ -12,7 +12,7 @@ from kernels.fast_math import SUFFIX
 from ...models import profiles
 from ...models.counter_agreement import agreement, trusted
 from ...records.measured import Measured
-from ...records.text import span
+from ...records.text import interval
 from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, counters_of, legend, log_ticks, short
 
 WAITS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
     idle = wide.drop(columns=profiles.ISSUES).idxmax(axis="columns").value_counts()
     title = (
         f"At head dim {hdim} warps wait most for {idle.index[0]}, in {idle.iloc[0]} of {len(wide)} versions; they "
-        f"issue, or could, in {span(wide[profiles.ISSUES], 0)} % of their time"
+        f"issue, or could, in {interval(wide[profiles.ISSUES], '%', 0)} of their time"
     )
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...records.measured import Measured
-from ...records.text import beside, span
+from ...records.text import beside, interval
 from ..style import (
     HATCHES,
     MARKERS,
@@ -36,7 +36,7 @@ def attention_online(evidence: Measured) -> Plot:
     frame = pd.DataFrame(rows, columns=names).astype({"median_us": float})
     gains = [evidence.ratio("attention_baseline", "attention_online", problem) for problem in problems]
     lost = frame[frame["version"] == "attention_online"]["nan_percent"]
-    nan = f"{span(lost, 1)} % of its outputs are NaN" if lost.max() > 0 else "none of its outputs is NaN"
+    nan = f"{interval(lost, '%', 1)} of its outputs are NaN" if lost.max() > 0 else "none of its outputs is NaN"
     title = f"The online kernel as published {beside(gain.value for gain in gains if gain)} the baseline; {nan}"
     with canvas(title, rows=2, height=5.2, sharex=True, height_ratios=(2.4, 1)) as (figure, (above, below)):
         width = 0.8 / len(versions)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from ...models import roofline
 from ...records.measured import Measured
-from ...records.text import span
+from ...records.text import interval
 from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in
 
 
@@ -55,8 +55,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
         else f"Ceilings measured on the {evidence.gpu['name']}.",
         "Dot plot of TFLOP/s by FLOP a byte, below two roofs. "
         + "; ".join(
-            f"{level} at head dim {size}: {span(rows['flop_per_byte'])} FLOP a byte, {span(rows['tflops'])} TFLOP/s"
-            for (level, size), rows in frame.groupby(["level", "hdim"])
+            f"{level} at head dim {size}: {_in_words(rows)}" for (level, size), rows in frame.groupby(["level", "hdim"])
         )
         if len(frame)
         else "Ceilings only.",
@@ -68,8 +67,8 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
 def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline.RTX_4000_ADA) -> Plot:
     """The published times below the roofline of their card's datasheet; `frame` is `roofline.published_points`."""
     title = (
-        f"On the {sheet.name} the published times reach {span(frame['percent_of_roof'], 0)} % of what its datasheet "
-        "allows if every byte comes from DRAM once"
+        f"On the {sheet.name} the published times reach {interval(frame['percent_of_roof'], '%', 0)} of what its "
+        "datasheet allows if every byte comes from DRAM once"
     )
     families = list(dict.fromkeys(frame["family"]))
     with canvas(title, height=4.4) as (figure, (axis,)):
@@ -86,10 +85,7 @@ def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline
         f"The roof is the datasheet's, not measured ({sheet.source}). Bytes are the distinct 32 B sectors that the "
         "kernels here touch, counted by the emulator. The published times have launches and host syncs in them.",
         "Dot plot of published TFLOP/s by FLOP a byte, below the datasheet's roof. "
-        + "; ".join(
-            f"{family}: {span(rows['flop_per_byte'])} FLOP a byte, {span(rows['tflops'])} TFLOP/s"
-            for family, rows in frame.groupby("family", sort=False)
-        ),
+        + "; ".join(f"{family}: {_in_words(rows)}" for family, rows in frame.groupby("family", sort=False)),
         frame,
         f"times published for the {sheet.name}, its roof from the datasheet; bytes {COUNTED}",
     )
@@ -105,3 +101,7 @@ def _draw_roofs(axis: Axes, tflops: float, slopes: Mapping[str, float], frame: p
     log_ticks(axis, "x", 1, 1e4)
     log_ticks(axis, "y", 1, 1e4)
     axis.set(xlim=(low, high), ylim=(bottom, 2 * tflops))
+
+
+def _in_words(points: pd.DataFrame) -> str:
+    return f"{interval(points['flop_per_byte'], 'FLOP a byte', 2)}, {interval(points['tflops'], 'TFLOP/s', 2)}"

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ...measure.studies import TIMERS
 from ...records.measured import Measured
-from ...records.text import span
+from ...records.text import interval
 from ..style import HATCHES, PALETTE, Plot, canvas, legend, measured_in, place_of, shape_ticks
 from ..tables import SOURCE_TIMER
 
@@ -25,8 +25,8 @@ def rope_savings(evidence: Measured) -> Plot:
     frame = pd.DataFrame(rows, columns=names)
     by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
     title = (
-        f"The hybrid saves {span(by_timer[SOURCE_TIMER], 0)} µs a call where launches and syncs are timed, "
-        f"{span(by_timer['device_warm'], 1)} µs on the device"
+        f"The hybrid saves {interval(by_timer[SOURCE_TIMER], 'µs', 0)} a call where launches and syncs are timed, "
+        f"{interval(by_timer['device_warm'], 'µs', 1)} on the device"
     )
     with canvas(title, height=4) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)

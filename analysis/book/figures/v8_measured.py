@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from ...models import cost_model
 from ...records.measured import TIE
-from ...records.text import span
+from ...records.text import interval
 from ..style import PALETTE, Plot, canvas, legend, log_ticks, looks
 
 V8_SERIES = looks(
@@ -109,7 +109,7 @@ def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     title = (
         f"Full fusion is as fast as hybrid and separate, or faster, on {int((fused > 1 / TIE).sum())} of {len(fused)}"
     )
-    title += f" problems; the fastest peer takes {span(peers, 1)}× as long" if len(peers) else " problems"
+    title += f" problems; the fastest peer takes {interval(peers, '×', 1)} as long" if len(peers) else " problems"
     kinds = frame.drop_duplicates("problem").set_index("problem")["kind"]
     with canvas(title, height=1.9 + 0.25 * len(problems)) as (figure, (axis,)):
         axis.axvline(1, color=PALETTE[0], lw=1.5, label="full fusion (rope_v8)")
@@ -147,7 +147,11 @@ def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     """What each embedding adds to attention without any, on one core, and how exact its stored table is."""
     problems, names = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["embedding"]))
     added = frame[frame["embedding"] != "none"]["over_none"]
-    title = f"Embedded on the way, attention takes {span(added)}× the time of attention without" if len(added) else ""
+    title = (
+        f"Embedded on the way, attention takes {interval(added, '×', 2)} the time of attention without"
+        if len(added)
+        else ""
+    )
     errors = frame[frame["table_error"] > 0].groupby("embedding")["table_error"].max()
     labels = [f"{name}   ±{errors[name]:.0e}" if name in errors else name for name in names]
     with canvas(title, columns=max(len(problems), 1), height=1.7 + 0.27 * len(names), sharey=True) as (figure, axes):
