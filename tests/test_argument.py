@@ -1,6 +1,7 @@
 """Arguments: their words follow the values, what is missing is said, and every one can be settled on any GPU's data."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from analysis.book.fusion import FUSION, embedded
 from analysis.records.files import gpu_folder
 from analysis.records.interval import Ratio
+from analysis.records.text import number, span
 from analysis.verdicts import facts
 from analysis.verdicts.argument import (
     NOT_YET,
@@ -18,9 +20,7 @@ from analysis.verdicts.argument import (
     Item,
     Settled,
     _names,
-    amount,
     evidence_table,
-    number,
     settle,
 )
 from analysis.verdicts.causes import CAUSES, _described
@@ -57,9 +57,11 @@ def test_a_number_has_three_digits_and_its_unit(value: float, unit: str, text: s
 
 
 def test_a_range_names_its_unit_once() -> None:
-    assert amount([17.34, 19.12], "%") == "17.3–19.1 %"
-    assert amount([2.0, 2.0], "×") == "2.00×"
-    assert amount([-3.0, 5.5], "µs") == "−3 to 5.5 µs"
+    assert span([17.34, 19.12], "%") == "17.3–19.1 %"
+    assert span([2.0, 2.0], "×") == "2.00×"
+    assert span([-3.0, 5.5], "µs") == "−3 to 5.5 µs"
+    assert span([0.98, 1.016], "×", 2) == "0.98–1.02×" and span([12.0, 300.4], digits=1) == "12.0–300.4"
+    assert span([], "×") == number(float("nan"), "%") == "–"
 
 
 def test_bounds_are_those_of_the_intervals_and_of_something_found() -> None:
@@ -100,6 +102,12 @@ def test_sentences_name_what_is_measured_and_claims_exist(key: str) -> None:
     assert {name for text in argument.because for name in _names(text)} <= set(argument.items)
     assert argument.claims and set(argument.claims) <= {claim.id for claim in load()}
     assert argument.question.endswith("?")
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_what_is_compared_with_is_named_behind_the_ratio(key: str) -> None:
+    """ "ties with with one thread a key" and "at 0.9× the speed of without" are no sentences."""
+    assert not re.search(r":as} with", " ".join(ALL[key].because))
 
 
 def test_every_contradiction_in_the_ledger_is_argued() -> None:

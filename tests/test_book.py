@@ -6,10 +6,12 @@ from html import unescape
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import papermill
 import pytest
+from matplotlib.figure import Figure
 
-from analysis.book import build, check, figures, notebook, tables
+from analysis.book import build, check, notebook, style, tables
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
@@ -80,9 +82,9 @@ def test_the_key_changes_with_what_a_notebook_reads(tmp_path: Path, monkeypatch:
     before = build.content_key(GPU)
     assert build.content_key(GPU) == before
     read = {path.name for path in build.inputs(GPU)}
-    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "figures.py", "v7_hybrid.py"} <= read
-    extra = build.ROOT / "analysis" / "figures.py"
-    changed = tmp_path / "figures.py"
+    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "savings.py", "v7_hybrid.py"} <= read
+    extra = build.ROOT / "analysis" / "book" / "style.py"
+    changed = tmp_path / "style.py"
     changed.write_bytes(extra.read_bytes() + b"\n")
     swapped = [changed if path == extra else path for path in build.inputs(GPU)]
     monkeypatch.setattr(build, "inputs", lambda gpu: swapped)
@@ -196,17 +198,17 @@ def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
 
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
-    found = Measured.load(GPU)
-    plot = figures.rope_savings(found)
-    html = figures.to_html(plot, figures.FOLDER, found.gpu["name"], "abc123")
+    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), "measured on a card")
+    html = style.to_html(plot, style.FOLDER)
     links = re.findall(r"href='([^']+)'", html)
-    assert len(links) == 4 and "abc123" in html and "Cite this figure" in html
+    assert len(links) == 4 and "Source: measured on a card." in html and "Figure rope-savings, measured on a" in html
     for link in links:
         assert (build.CHAPTERS / link).resolve().is_file()
 
 
 def test_the_readme_says_what_the_recorded_data_says() -> None:
     text = build.README.read_text(encoding="utf-8")
-    assert notebook.readme(text, Measured.load(figures.DEFAULT_GPU)) == text
+    assert notebook.readme(text, Measured.load(style.DEFAULT_GPU)) == text
+    assert not re.search(r"\d (agrees|same direction|opposite|tie|not a tie|cannot be told)", text)  # a line a verdict
     with pytest.raises(DataError, match="lacks <!-- found -->"):
-        notebook.readme("no marks", Measured.load(figures.DEFAULT_GPU))
+        notebook.readme("no marks", Measured.load(style.DEFAULT_GPU))

@@ -17,7 +17,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from analysis.book import build, figures, notebook, tables
+from analysis.book import build, notebook, style, tables
 from analysis.records import files
 from analysis.records.files import read_table, write_table
 from analysis.records.measured import Measured
@@ -54,7 +54,7 @@ class Book(NamedTuple):
 
 def same(what: Any) -> Any:
     """What is shown, as something that can be compared."""
-    if isinstance(what, figures.Plot):
+    if isinstance(what, style.Plot):
         return what.id, what.figure.get_suptitle(), what.caption, what.alt, what.data.to_csv()
     return what if isinstance(what, str) else what._repr_html_()
 
@@ -222,14 +222,14 @@ def test_the_published_numbers_change_that_stand_beside_it_and_no_others(books: 
 
 def rows_of(what: Any) -> list[tuple[str, ...]]:
     """A table's rows, or those of a figure's data."""
-    if isinstance(what, figures.Plot):
+    if isinstance(what, style.Plot):
         return [tuple(map(str, row)) for row in what.data.itertuples(index=False)]
     return [tuple(row) for row in what.rows]
 
 
 def says_whose(what: Any) -> bool:
     """Whether the rows of a table or figure name the version that they are about."""
-    if isinstance(what, figures.Plot):
+    if isinstance(what, style.Plot):
         return what.id not in OF_THE_VERSION
     return isinstance(what, tables.Table) and what.header[0] in ROWS
 
@@ -246,7 +246,7 @@ def test_cells_of_the_book_change_only_if_they_depend_on_the_number(books: tuple
     assert {"index", "rope", "published", "claims"} <= {cell.notebook for cell, _ in changed}
     assert not {"sinusoidal", "fp16", "baseline"} & {cell.notebook for cell, _ in changed}
     kinds = {type(what) for cell, _ in changed for what in cell.shown}
-    assert {str, tables.Table, figures.Plot} <= kinds  # prose, tables and figures
+    assert {str, tables.Table, style.Plot} <= kinds  # prose, tables and figures
 
 
 def test_rows_of_tables_and_figures_change_only_if_they_name_the_version(books: tuple[Book, Book]) -> None:

@@ -108,6 +108,13 @@ def test_the_fit_finds_the_law_on_problems_that_it_has_not_seen(judged: cost_mod
             assert judged.model.us(version, problem) == pytest.approx(truth.us(version, problem), rel=0.25)
 
 
+def test_the_last_bits_of_the_input_do_not_reach_the_constants(judged: cost_model.Judged) -> None:
+    """Sums in another order and times that differ in the tenth digit move an optimum more than another machine does."""
+    points = cost_model.points_of(judged.evidence)
+    moved = tuple(point._replace(us=point.us * (1 + 1e-10 * (-1) ** i)) for i, point in enumerate(reversed(points)))
+    assert cost_model.fit(moved, judged.model.card) == cost_model.fit(points, judged.model.card)
+
+
 def test_the_model_answers_better_than_any_constant(judged: cost_model.Judged) -> None:
     found = cost_model.answers(judged).set_index("answer")
     constants = found.drop(index="the model")
@@ -325,15 +332,10 @@ def test_the_command_advises(measured: None, capsys: pytest.CaptureFixture[str])
 # ---------------------------------------------------------------- what the chapter shows
 
 
-def test_the_map_names_every_problem_and_its_winner(judged: cost_model.Judged, tmp_path: Path) -> None:
+def test_the_map_names_every_problem_and_its_winner(judged: cost_model.Judged) -> None:
     plot = figures.fusion_map(judged)
     assert len(plot.data) == len(judged.problems) and set(plot.data["winner"]) <= set(FUSIONS)
     assert (plot.data["margin"] >= 1).all()
-    for where in ("a", "b"):
-        figures.save(figures.fusion_map(judged), tmp_path / where)
-        figures.save(figures.fusion_model(judged), tmp_path / where)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
     rows = tables.map_problems(judged).rows
     assert len(rows) == len(judged.problems)
     assert sum(" *" in row[1] for row in rows) == len(judged.held())

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.book import figures, tables
+from analysis.book import tables
 from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
 from analysis.models import counter_agreement, profiles, roofline
@@ -428,25 +428,6 @@ def test_what_is_recorded_was_read_as_its_name_says() -> None:
     assert (warm < 0.01).mean() > 0.9
     assert ((profiles.coherence(profiled, "sm_90") - 1).abs() < 0.1).mean() > 0.8
     assert not profiled[list(profiles.METRICS)].isna().any().any()
-
-
-def plots() -> list[figures.Plot]:
-    evidence, profiled = Measured.load(GPU), profiles.launches(gpu_folder(GPU))
-    compared = counter_agreement.compare(profiled, counter_agreement.counted_launches())
-    return [
-        figures.warp_waits(evidence, profiled),
-        figures.emulator_agreement(evidence, compared),
-        figures.roofline_published(roofline.published_points()),
-    ]
-
-
-def test_figures_are_the_same_bytes_twice(tmp_path: Path) -> None:
-    for where in ("a", "b"):
-        for plot in plots():
-            assert plot.caption and plot.alt and len(plot.data)
-            figures.save(plot, tmp_path / where)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
 def test_tables_show_every_version_and_quantity() -> None:

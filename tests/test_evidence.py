@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import figures, tables
+from analysis.book import style, tables
 from analysis.records import measured, published, text
 from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
@@ -165,35 +165,10 @@ def test_titles_follow_the_data() -> None:
     assert "no measured ratio" in text.effect([])
 
 
-PLOTS = {
-    "rope-fusion": figures.rope_fusion,
-    "rope-ladder": lambda found: figures.ladder(found, "rope"),
-    "rope-savings": figures.rope_savings,
-    "rope-peers": lambda found: figures.peers(found, "rope", TWO),
-    "sinusoidal-fusion": figures.sinusoidal_fusion,
-    "attention-online": figures.attention_online,
-    "attention-peers": lambda found: figures.peers(found, "attention", ("attention_online_fixed",)),
-    "roofline": figures.roofline_plot,
-}
-
-
-@pytest.mark.parametrize("name", PLOTS)
-def test_figures_are_the_same_bytes_twice(name: str, tmp_path: Path) -> None:
-    found = Measured.load("nvidia-h200")
-    for where in ("a", "b"):
-        plot = PLOTS[name](found)
-        assert plot.id == name and plot.caption and plot.alt
-        figures.save(plot, tmp_path / where)
-    files = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert files == [f"{name}.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
-    for file in files:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
-
-
 def test_another_gpu_leaves_the_committed_figures_alone() -> None:
-    assert figures.folder(figures.DEFAULT_GPU) == figures.FOLDER
-    assert figures.FOLDER not in figures.folder("another-gpu").parents
-    assert (MEASURED / figures.DEFAULT_GPU).is_dir()
+    assert style.folder(style.DEFAULT_GPU) == style.FOLDER
+    assert style.FOLDER not in style.folder("another-gpu").parents
+    assert (MEASURED / style.DEFAULT_GPU).is_dir()
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

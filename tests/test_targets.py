@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from analysis.book import figures, targets
+from analysis.book import style, targets
+from analysis.book.tables import Table
 from analysis.book.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.measure import tune
 from analysis.measure.studies import STUDIES
@@ -195,10 +197,11 @@ def test_counters_say_how_often_bytes_are_read_and_what_is_waited_for(folder: Pa
 # ---------------------------------------------------------------- the page
 
 
-def shown(evidence: targets.Evidence, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    said: list[str] = []
+def shown(evidence: targets.Evidence, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Plots and tables, and the text in place of those that are not measured."""
+    said: list[Any] = []
     monkeypatch.setattr(targets, "display", lambda what: said.append(what.data))
-    monkeypatch.setattr(targets, "show", lambda what, evidence: said.append(type(what).__name__))
+    monkeypatch.setattr(targets, "show", lambda what, evidence: said.append(what))
     for name in targets.PARTS:
         targets.part(name, evidence)
     return said
@@ -208,7 +211,8 @@ def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path, monkey
     evidence = targets.read("test-gpu")
     assert evidence.lacks("beyond", "peers", "embeddings", "shapes") == ["beyond", "peers", "embeddings", "shapes"]
     said = shown(evidence, monkeypatch)
-    assert said[:2] == ["Plot", "Table"]  # the idea is drawn, the floor computed
+    assert [type(what) for what in said[:2]] == [style.Plot, Table]  # the idea is drawn, the floor computed
+    assert "measured" not in said[0].source
     assert all(line.startswith("*Not measured on the Test GPU yet: `make ") for line in said[2:])
     targets.tell("{main}", evidence, "beyond")
     assert len(said) == len(targets.PARTS)
@@ -223,12 +227,13 @@ def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytes
     shapes(folder, {})
     counted(folder, "rope_v8", {})
     evidence = targets.read("test-gpu")
-    assert shown(evidence, monkeypatch) == [type(part.make(evidence)).__name__ for part in targets.PARTS.values()]
+    found = dict(zip(targets.PARTS, shown(evidence, monkeypatch), strict=True))
     for name in ("shapes", "cuts", "family", "embeddings"):
-        plot = targets.PARTS[name].make(evidence)
-        assert isinstance(plot, figures.Plot) and len(plot.data) and plot.alt and plot.id == f"v8-{name}"
-    assert "4.0×" in targets.PARTS["family"].make(evidence).figure._suptitle.get_text()
-    table = targets.PARTS["problems"].make(evidence)
+        plot = found[name]
+        assert isinstance(plot, style.Plot) and len(plot.data) and plot.alt and plot.id == f"v8-{name}"
+        assert plot.source.startswith("measured on Test GPU, ")
+    assert "4.0×" in found["family"].figure._suptitle.get_text()
+    table = found["problems"]
     assert len(table.rows) == len(targets.BEYOND) and "4.00×" in "".join(table.rows[0])
     assert "{" not in " ".join(targets.words(evidence).values())
 

@@ -27,8 +27,8 @@ from ..records.files import DATA, ROOT, DataError, gpu_folder
 from ..records.published import load as load_published
 from . import version_pages
 from .check import faults, mend
-from .figures import DEFAULT_GPU, folder
 from .notebook import load, readme
+from .style import DEFAULT_GPU, folder
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 CHAPTERS = ROOT / "book" / "chapters"

@@ -21,8 +21,8 @@ from ..records import published
 from ..records.files import DataError, gpu_folder, read_table
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
-from . import figures
-from .figures import Plot
+from . import figures, style
+from .style import Plot
 from .tables import VERDICT_STYLE, Table, fastest, summary
 
 SOURCES = ("recorded", "live")
@@ -54,9 +54,9 @@ def show(what: Plot | Table, evidence: Measured) -> None:
     if isinstance(what, Table):
         display(HTML(what._repr_html_()))
         return
-    where = figures.folder(evidence.slug)
-    figures.save(what, where)
-    display(HTML(figures.to_html(what, where, evidence.gpu["name"], str(evidence.run["commit"]))))
+    where = style.folder(evidence.slug)
+    style.save(what, where)
+    display(HTML(style.to_html(what, where)))
 
 
 # ---------------------------------------------------------------- numbers for prose
@@ -74,7 +74,7 @@ def measured_speedup(
 ) -> str:
     """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
     found = _speedups(evidence, name, timer, partial, over)
-    return f"{span(found)}×" if found else "no number"
+    return span(found, "×", 2) if found else "no number"
 
 
 def compared(
@@ -96,14 +96,14 @@ def published_speedup(evidence: Measured, name: str, baseline: str | None = None
     base = baseline or baseline_of(name)
     problems = evidence.problems(VERSIONS[name].family)
     found = [published.speedup(name, base, problem) for problem in problems]
-    return f"{span([claim.value for claim in found if claim])}×" if any(found) else "no number"
+    return span([claim.value for claim in found if claim], "×", 2) if any(found) else "no number"
 
 
 def nan_share(evidence: Measured, name: str) -> str:
     """The range of the shares of NaN over the head dims, in percent."""
     found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
     shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
-    return f"{span(shares, 1)} %" if shares else "no number"
+    return span(shares, "%", 1) if shares else "no number"
 
 
 def rightness(evidence: Measured, name: str) -> str:
@@ -213,7 +213,7 @@ def readme(text: str, evidence: Measured) -> str:
         raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
     table = summary(evidence)
     rows = [table.header, ["---"] * len(table.header), *table.rows]
-    plain = [[re.sub("<[^>]+>", "", cell.replace("<br>", " ")) for cell in row] for row in rows]
+    plain = [[re.sub("<(?!br>)[^>]+>", "", cell) for cell in row] for row in rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
     shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
     first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]

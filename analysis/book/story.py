@@ -17,7 +17,7 @@ from ..records import published
 from ..records.files import COUNTS, DataError, gpu_folder, problem_of, read_table
 from ..records.interval import Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time, baseline_of
-from ..records.text import beside
+from ..records.text import beside, number
 from ..verdicts import claims
 from ..verdicts.rule import stands
 from . import tables
@@ -283,7 +283,7 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
     rows = [
         (
             tables.link(name) + (f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""),
-            *(_amount(totals.get(counter, 0.0) / divisor) for counter, _, divisor in shown),
+            *(number(total / divisor) if (total := totals.get(counter)) else NOTHING for counter, _, divisor in shown),
             tables.microseconds(evidence.time(name, problem)),
         )
         for name, problem, totals in found
@@ -297,9 +297,3 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
         caption=f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the "
         f"{evidence.gpu['name']}.",
     )
-
-
-def _amount(value: float) -> str:
-    if not value:
-        return NOTHING
-    return f"{value:,.0f}" if value >= 1000 or value == round(value) else f"{value:.3g}"

@@ -20,7 +20,7 @@ from ..records import published
 from ..records.files import RESOURCES, STATUSES, gpu_folder, read_table
 from ..records.interval import Ratio
 from ..records.measured import Check, Measured, Time, baseline_of
-from ..records.text import NOTHING, spread
+from ..records.text import NOTHING, number, span
 from ..verdicts import claims
 from ..verdicts.rule import UNDECIDED, stands
 
@@ -116,7 +116,7 @@ def badge(check: Check | None) -> str:
 
 
 def share(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+    return number(100 * value, "%", 1)
 
 
 def error(value: float) -> str:
@@ -196,8 +196,11 @@ def summary(evidence: Measured) -> Table:
         rows.append(
             (
                 f"{name(version.id, version.id in evidence.stale_versions())}<br>{small(f'over {code(base)}')}",
-                spread(said.values()),
-                *(spread(r.value for r in found[timer].values() if r) for timer in ("device_warm", SOURCE_TIMER)),
+                span(said.values(), "×", 2),
+                *(
+                    span((r.value for r in found[timer].values() if r), "×", 2)
+                    for timer in ("device_warm", SOURCE_TIMER)
+                ),
                 verdicts,
                 " ".join(f"<span class='status {outcome}'>{outcome}</span>" for outcome in outcomes),
             )

@@ -24,7 +24,7 @@ from ..models import profiles
 from ..records.files import SCHEMAS, DataError, gpu_folder, problem_of, read_json, read_table
 from ..records.interval import TIE, Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time, today
-from . import figures, tables
+from . import figures, style, tables
 from .notebook import SOURCES, show
 from .tables import Table
 
@@ -56,14 +56,6 @@ class Evidence:
     studies: dict[str, Measured]
     shapes: pd.DataFrame
     profiled: pd.DataFrame
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The run that figures name: that of `beyond`, or another; of the shapes where there is none."""
-        for name in NEEDED:
-            if name in self.studies:
-                return self.studies[name].run
-        return {"commit": self.shapes["commit"].iloc[-1] if len(self.shapes) else "unknown"}
 
     def lacks(self, *needs: str) -> list[str]:
         """Which of these studies, shapes or counters are not measured."""
@@ -660,6 +652,17 @@ def family(evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "problem", "series", "version", "median_us", "over_v8"])
 
 
+def tuned(evidence: Evidence) -> str:
+    """Where the times of shapes and cuts are from."""
+    return style.measured_on(evidence.gpu["name"], evidence.shapes[["commit"]].to_dict("records"))
+
+
+def compared(evidence: Evidence) -> str:
+    """Where the times of `family` are from."""
+    used = [measured.run for problem in BEYOND if (measured := _of(evidence, problem))]
+    return style.measured_on(evidence.gpu["name"], used)
+
+
 def _kind(problem: Problem) -> str:
     if problem.seq_q > 64:
         return "prefill"
@@ -710,13 +713,16 @@ PARTS = {
     "idea": Part((), lambda e: figures.v8_idea(*tune.choice(tune.MAIN), tune.MAIN)),
     "floor": Part((), floor_table),
     "steps": Part((SHAPES,), step_table),
-    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(regret(e.shapes), e.gpu["name"])),
-    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(cuts(e.shapes), e.gpu["name"])),
+    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(regret(e.shapes), e.gpu["name"], tuned(e))),
+    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(cuts(e.shapes), e.gpu["name"], tuned(e))),
     "counters": Part((COUNTERS,), counter_table),
     "targets": Part(("beyond",), target_table),
     "problems": Part(("beyond",), problem_table),
-    "family": Part(("beyond",), lambda e: figures.v8_family(family(e), e.gpu["name"])),
-    "embeddings": Part(("embeddings",), lambda e: figures.v8_embeddings(embeddings(e), e.gpu["name"])),
+    "family": Part(("beyond",), lambda e: figures.v8_family(family(e), e.gpu["name"], compared(e))),
+    "embeddings": Part(
+        ("embeddings",),
+        lambda e: figures.v8_embeddings(embeddings(e), e.gpu["name"], style.measured_in(e.studies["embeddings"])),
+    ),
 }
 COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
 

@@ -28,10 +28,10 @@ from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, RESOURCES, ROOT, DataError, gpu_folder, problem_of, read_table
 from ..records.measured import Measured
-from ..records.text import spread
+from ..records.text import span
 from ..verdicts import claims
 from ..verdicts.rule import stands
-from . import figures, notebook, tables
+from . import notebook, style, tables
 from .tables import NOTHING, Table, badge, code, small
 
 FOLDER = ROOT / "book" / "versions"
@@ -434,7 +434,7 @@ def resources(records: Records, version: Version) -> str:
         dims.append(problem.hdim)
         shared.append(first.shared_bytes)
     rows = [
-        (key[0], ", ".join(map(str, dict.fromkeys(dims))), _span(shared), *key[1:])
+        (key[0], ", ".join(map(str, dict.fromkeys(dims))), span(shared), *key[1:])
         for key, (dims, shared) in grouped.items()
     ]
     header = ("launch", "head dim", "shared, B", *targets)
@@ -446,11 +446,6 @@ def resources(records: Records, version: Version) -> str:
         "spills and bytes of its stack. Assembled without a GPU.",
     )
     return section("What the compiler reports", html(table))
-
-
-def _span(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def _assembled(row: Any) -> str:
@@ -675,7 +670,7 @@ def _in_short(measured: Measured, version: Version) -> tuple[str, str, str]:
     checks = "<br>".join(
         f"{how} {small(', '.join(dims) if len(where) > 1 else 'at all')}" for how, dims in where.items()
     )
-    measured_range, stated_range = (spread(each.value for each in values if each) for values in (found, said))
+    measured_range, stated_range = (span((each.value for each in values if each), "×", 2) for values in (found, said))
     return checks or NOTHING, measured_range, stated_range
 
 
@@ -685,7 +680,7 @@ def contents() -> list[dict[str, Any]]:
         {
             "file": f"book/versions/{family}",
             "title": family_title(family),
-            "sections": [{"file": f"book/versions/{v.id}", "title": figures.short(v.id)} for v in in_order(family)],
+            "sections": [{"file": f"book/versions/{v.id}", "title": style.short(v.id)} for v in in_order(family)],
         }
         for family in families()
     ]

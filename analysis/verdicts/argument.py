@@ -25,7 +25,7 @@ from ..book.tables import NOTHING, VERDICT_STYLE, Table, small
 from ..records.files import gpu_folder, read_table
 from ..records.interval import Ratio
 from ..records.measured import Measured
-from ..records.text import amount, beside, number
+from ..records.text import beside, number, span
 from . import claims
 from .facts import Facts
 from .rule import UNDECIDED, NotMeasured, Undecided, interval
@@ -83,10 +83,10 @@ class Found:
     def __format__(self, spec: str) -> str:
         found = [value.value for value in self.values.values()]
         if spec == "printed":
-            return amount(self.said.values(), self.unit)
+            return span(self.said.values(), self.unit)
         if spec == "as":
             return beside(found)
-        return amount(found, self.unit)
+        return span(found, self.unit)
 
 
 Findings = Mapping[str, Found]

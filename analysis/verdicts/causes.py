@@ -112,9 +112,9 @@ cause = collect(CAUSES)
         "{keys} of a block's threads have a key. A warp spends {barrier} of its time at barriers, where it waits for "
         "those that do, and {memory} waiting for global memory.",
         "With 32 times the heads the rate is {filled} that with 4.",
-        "With all threads at the scores, several to a key and the same bytes, two-pass attention {threads:as} with one "
-        "thread a key.",
-        "With both products on tensor cores it {tensor:as} without.",
+        "With all threads at the scores, several to a key and the same bytes, two-pass attention {threads:as} the "
+        "version with one thread a key.",
+        "With both products on tensor cores it {tensor:as} the version without.",
     ),
 )
 def bound(found: Findings) -> str:
@@ -452,7 +452,7 @@ def hybrid(found: Findings) -> str:
         "{rows} of a block's {threads} threads have a row. A warp of Phase 6 spends {barrier6} of its time at "
         "barriers, one of Phase 4 {barrier4}, though Phase 6 executes {barriers} the barriers.",
         "When a thread keeps only its own row, {own} of the gap to Phase 4 goes.",
-        "With 32 threads a block Phase 6 {alone:as} with 256.",
+        "With 32 threads a block Phase 6 {alone:as} the version with 256.",
         "With a warp a row {warp} of the gap goes, with padded rows {padded}.",
     ),
 )

@@ -357,8 +357,8 @@ def ceiling(found: Findings) -> str:
     },
     because=(
         "Phase 4 with both products on tensor cores {half:as} Phase 4; the report expects {half:printed}.",
-        "Two-pass attention with both on tensor cores {single:as} without.",
-        "With all 256 threads at the scores, and the same traffic, it {threads:as} with one thread a key.",
+        "Two-pass attention with both on tensor cores {single:as} the version without.",
+        "With all 256 threads at the scores, and the same traffic, it {threads:as} the version with one thread a key.",
     ),
 )
 def tensor_cores(found: Findings) -> str:
@@ -738,8 +738,8 @@ def _mended(facts: Facts, hdim: int) -> Any:
     },
     because=(
         "Of a block's {threads} {rows} have a row, and a warp waits at barriers {barrier} of its time.",
-        "With a warp a row Phase 6 {mapping:as} with a thread a row.",
-        "Phase 4 {vector:as} with loads of one half at a time.",
+        "With a warp a row Phase 6 {mapping:as} the version with a thread a row.",
+        "Phase 4 {vector:as} the version with loads of one half at a time.",
     ),
 )
 def threads(found: Findings) -> str:

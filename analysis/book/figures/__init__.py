@@ -1,0 +1,39 @@
+"""The figures of the book: a function each, which takes the evidence and returns a `Plot`.
+
+Titles are computed from what is drawn.
+"""
+
+from .counters import emulator_agreement, warp_waits
+from .embedding_work import fusion
+from .l2_cliff import cliff
+from .ladders import ladder
+from .online import attention_online
+from .pytorch import peers
+from .rooflines import roofline_plot, roofline_published
+from .savings import rope_savings
+from .speedups import rope_fusion, sinusoidal_fusion
+from .v8_cluster import v8_idea
+from .v8_measured import v8_cuts, v8_embeddings, v8_family, v8_shapes
+from .when_to_fuse import fusion_map, fusion_model
+
+__all__ = [
+    "attention_online",
+    "cliff",
+    "emulator_agreement",
+    "fusion",
+    "fusion_map",
+    "fusion_model",
+    "ladder",
+    "peers",
+    "roofline_plot",
+    "roofline_published",
+    "rope_fusion",
+    "rope_savings",
+    "sinusoidal_fusion",
+    "v8_cuts",
+    "v8_embeddings",
+    "v8_family",
+    "v8_idea",
+    "v8_shapes",
+    "warp_waits",
+]

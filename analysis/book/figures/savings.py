@@ -1,0 +1,50 @@
+"""What the hybrid saves, in microseconds, under each timer."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ...measure.studies import TIMERS
+from ...records.measured import Measured
+from ...records.text import span
+from ..style import HATCHES, PALETTE, Plot, canvas, legend, measured_in, place_of, shape_ticks
+from ..tables import SOURCE_TIMER
+
+
+def rope_savings(evidence: Measured) -> Plot:
+    """What the hybrid saves over separate kernels, in microseconds a call, under each timer."""
+    rows = []
+    problems = [problem for problem in evidence.problems("rope", partial=True) if evidence.time("rope_v7", problem)]
+    for problem in problems:
+        for timer in TIMERS:
+            pair = [evidence.medians(version, problem, timer) for version in ("rope_separate", "rope_v7")]
+            saved = (pair[0] - pair[1]).dropna()
+            shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
+            rows.append((*shape, timer, saved.median(), saved.min(), saved.max()))
+    names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
+    frame = pd.DataFrame(rows, columns=names)
+    by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
+    title = (
+        f"The hybrid saves {span(by_timer[SOURCE_TIMER], 'µs', 0)} a call where launches and syncs are timed, "
+        f"{span(by_timer['device_warm'], 'µs', 1)} on the device"
+    )
+    with canvas(title, height=4) as (figure, (axis,)):
+        axis.axhline(0, color="0.2", lw=1)
+        for place, timer in enumerate(TIMERS):
+            mine = frame[frame["timer"] == timer]
+            x = [place_of(problems, row.hdim) + 0.27 * (place - 1) for row in mine.itertuples()]
+            colour = {"device_warm": PALETTE[0], "device_cold": PALETTE[9], "launched": PALETTE[1]}[timer]
+            axis.bar(x, mine["saved_us"], 0.25, color=colour, hatch=HATCHES[place], edgecolor="white", label=timer)
+        axis.set_ylabel("µs saved a call")
+        shape_ticks(axis, problems)
+        legend(figure, [axis], columns=3)
+    return Plot(
+        "rope-savings",
+        figure,
+        "Time of rope_separate minus time of rope_v7. Both kernels' device time is in all three timers; only launched "
+        "adds the launches and host syncs of the source's own loop, where the separate path has three and two, the "
+        "hybrid two and one.",
+        "; ".join(f"{row.timer} at {row.hdim}: {row.saved_us:.1f} µs saved" for row in frame.itertuples()),
+        frame,
+        measured_in(evidence),
+    )
