@@ -80,9 +80,9 @@ def test_the_key_changes_with_what_a_notebook_reads(tmp_path: Path, monkeypatch:
     before = build.content_key(GPU)
     assert build.content_key(GPU) == before
     read = {path.name for path in build.inputs(GPU)}
-    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "figures.py", "v7_hybrid.py"} <= read
-    extra = build.ROOT / "analysis" / "figures.py"
-    changed = tmp_path / "figures.py"
+    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "table.py", "version.md", "v7_hybrid.py"} <= read
+    extra = build.ROOT / "analysis" / "book" / "table.py"
+    changed = tmp_path / "table.py"
     changed.write_bytes(extra.read_bytes() + b"\n")
     swapped = [changed if path == extra else path for path in build.inputs(GPU)]
     monkeypatch.setattr(build, "inputs", lambda gpu: swapped)

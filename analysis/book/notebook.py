@@ -23,7 +23,8 @@ from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from . import figures
 from .figures import Plot
-from .tables import VERDICT_STYLE, Table, fastest, summary
+from .table import VERDICT_STYLE, Table
+from .tables import fastest, summary
 
 SOURCES = ("recorded", "live")
 
