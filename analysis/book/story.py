@@ -11,6 +11,7 @@ from IPython.display import HTML, display
 
 from kernels import VERSIONS, Problem
 
+from ..measure.studies import SOURCE_TIMER
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
 from ..records.files import COUNTS, DataError, problem_of, read_table
@@ -21,7 +22,6 @@ from .notebook import rightness
 from .table import NOTHING, Format, Table, badge, code, lines, link, microseconds, ratio, rotary, small
 from .tables.claims import tested as tests_of
 from .tables.claims import verdicts
-from .tables.speed import SOURCE_TIMER
 
 WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, STATUS = published.DOCUMENTS
 SHOWN = ("time_ms", "speedup")

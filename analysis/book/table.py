@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -47,6 +48,15 @@ class Table:
         header = [title for title, _ in columns.values()]
         rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
         return cls(header, rows, header[numbers], caption)
+
+    def plain(self) -> Table:
+        """The same without HTML, for Markdown."""
+
+        def text(html: str) -> str:
+            return re.sub("<[^>]+>", "", html.replace("<br>", " "))
+
+        rows = [tuple(map(text, row)) for row in self.rows]
+        return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
 
     def _repr_html_(self) -> str:
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:

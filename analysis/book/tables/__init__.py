@@ -1,11 +1,12 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `book/table.py`."""
 
+from ...measure.studies import SOURCE_TIMER
 from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
 from .claims import ledger, verdicts
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, machine, repeatability, statuses
 from .map import advice, map_answers, map_constants, map_problems, map_regimes
-from .speed import SOURCE_TIMER, checks, fastest, peers, speedups, summary, throughput, times
+from .speed import checks, fastest, peers, speedups, summary, throughput, times
 
 __all__ = [
     "NOTHING",

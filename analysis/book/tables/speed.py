@@ -8,13 +8,11 @@ from html import escape
 
 from kernels import VERSIONS, Problem
 
-from ...measure.studies import TIMERS
+from ...measure.studies import SOURCE_TIMER, TIMERS
 from ...records import published
 from ...records.measured import Measured, baseline_of, verdict
 from ...records.text import NOTHING, spread
 from ..table import Table, badge, code, error, hdim, lines, mark, microseconds, name, ratio, share, small, stale, stated
-
-SOURCE_TIMER = "launched"
 
 
 def _by_hdim(
