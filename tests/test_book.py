@@ -82,9 +82,9 @@ def test_the_key_changes_with_what_a_notebook_reads(tmp_path: Path, monkeypatch:
     before = build.content_key(GPU)
     assert build.content_key(GPU) == before
     read = {path.name for path in build.inputs(GPU)}
-    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "savings.py", "v7_hybrid.py"} <= read
-    extra = build.ROOT / "analysis" / "book" / "style.py"
-    changed = tmp_path / "style.py"
+    assert {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "table.py", "version.md", "v7_hybrid.py"} <= read
+    extra = build.ROOT / "analysis" / "book" / "table.py"
+    changed = tmp_path / "table.py"
     changed.write_bytes(extra.read_bytes() + b"\n")
     swapped = [changed if path == extra else path for path in build.inputs(GPU)]
     monkeypatch.setattr(build, "inputs", lambda gpu: swapped)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.book import printed as page_of
 from analysis.book import tables
 from analysis.records import files, published
 from analysis.records.files import DataError
@@ -43,7 +44,7 @@ def test_every_number_has_a_value_or_a_reason(everything: list[Beside]) -> None:
 
 
 def test_a_reason_is_given_in_the_data_or_names_what_is_not_measured_yet(everything: list[Beside]) -> None:
-    given = {row for row, twin in printed.load().items() if twin.reason}
+    given = {row for row, entry in printed.load().items() if entry.reason}
     for one in everything:
         assert not one.reason or one.row["id"] in given or LATER.fullmatch(one.reason), (one.row["id"], one.reason)
 
@@ -111,9 +112,9 @@ def test_only_on_its_own_card_is_a_time_set_in_relation(
     row = other.row
     monkeypatch.setitem(facts.identity, "name", f"NVIDIA {row['gpu']} Generation")
     own = printed.stand(row, None, facts)
-    assert "another card" in printed._judged(other, {}) and "of the published" not in printed._judged(other, {})
+    assert "another card" in page_of.judged(other) and "of the published" not in page_of.judged(other)
     expected = f"{own.values[0].value / 1000 / row['value']:.2g} of the published"
-    assert expected in printed._judged(own, {}) and not own.outcome
+    assert expected in page_of.judged(own) and not own.outcome
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ def test_only_on_its_own_card_is_a_time_set_in_relation(
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, entry: dict, says: str) -> None:
-    path = tmp_path / "twins.yml"
-    path.write_text(yaml.safe_dump({"twins": [entry], "reasons": []}))
+    path = tmp_path / "printed.yml"
+    path.write_text(yaml.safe_dump({"numbers": [entry], "reasons": []}))
     with pytest.raises(DataError, match=re.escape(says)):
         printed.load(path)
 
@@ -151,7 +152,7 @@ def test_a_study_that_is_not_measured_is_a_reason(by_id: dict[str, Beside], tmp_
 
 
 def test_the_page_shows_every_number_once_with_what_is_published(everything: list[Beside]) -> None:
-    shown = [printed.table(everything, document) for document in published.DOCUMENTS] + [printed.table(everything)]
+    shown = [page_of.table(everything, document) for document in published.DOCUMENTS] + [page_of.table(everything)]
     anchors = re.findall(r"<span id='(\w+)'>", "".join(table._repr_html_() for table in shown))
     assert sorted(anchors) == sorted(published.load()["id"])
     known = {claim.id for claim in claims.load()}
@@ -164,7 +165,7 @@ def test_the_page_shows_every_number_once_with_what_is_published(everything: lis
 
 
 def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -> None:
-    table = printed.by_hand(everything)
+    table = page_of.by_hand(everything)
     page = table._repr_html_()
     for stated in ("16,800,000", "4,160", "524,000", "7.3 MB", "0.47 FLOP/B", "512 KB", "49,664 B", "3,104"):
         assert f">{stated}</a>" in page

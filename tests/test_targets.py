@@ -14,11 +14,12 @@ import pandas as pd
 import pytest
 
 from analysis.book import style, targets
-from analysis.book.tables import Table
-from analysis.book.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
+from analysis.book.table import Table
 from analysis.measure import tune
 from analysis.measure.studies import STUDIES
-from analysis.models import profiles
+from analysis.models import profiles, steps
+from analysis.models import targets as held_to
+from analysis.models.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.records import files
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
@@ -88,16 +89,16 @@ def counted(folder: Path, version: str, values: dict[str, float]) -> None:
 
 
 def test_the_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
-    least = targets.floor(MAIN, GPU)
+    least = held_to.floor(MAIN, GPU)
     # by hand: 4 tensors of 4 * 64 * 2048 floats at 8 TB/s; 134 MFLOP at 60 TFLOP/s, three times them at 400
     assert least.bytes == pytest.approx(4 * 4 * 4 * 64 * 2048 / 8e12 * 1e6)
     assert least.fp32 == pytest.approx(4 * 4 * 64 * 64 * 2048 / 60e12 * 1e6)
     assert least.tensor == pytest.approx(3 * 4 * 4 * 64 * 64 * 2048 / 400e12 * 1e6)
     assert least.us == 0.5 + max(least.bytes, least.tensor) and least.fp32_us == 0.5 + least.fp32
     large = Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=128)  # 268 MB do not fit L2
-    assert targets.floor(large, GPU).bytes == pytest.approx(32 * least.bytes * 2)
+    assert held_to.floor(large, GPU).bytes == pytest.approx(32 * least.bytes * 2)
     causal, whole = (Problem("rope", seq_q=4, seq_k=6, hdim=64, rotary_dim=64, causal=mask) for mask in (True, False))
-    assert targets.floor(causal, GPU).fp32 / targets.floor(whole, GPU).fp32 == pytest.approx((3 + 4 + 5 + 6) / 24)
+    assert held_to.floor(causal, GPU).fp32 / held_to.floor(whole, GPU).fp32 == pytest.approx((3 + 4 + 5 + 6) / 24)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_the_fastest_right_peer_of_either_study_counts(folder: Path) -> None:
     record(folder, "beyond", beyond)
     record(folder, "peers", {("rope_v8", MAIN): 8.0, (EAGER, MAIN): 66.0, (TRITON, MAIN): 16.0}, wrong=(TRITON,))
     evidence = targets.read("test-gpu")
-    found = {each.target.about: each for each in targets.results(evidence) if each.problem == MAIN}
+    found = {each.target.about: each for each in held_to.results(evidence) if each.problem == MAIN}
     time, peer, seventh = list(found.values())[:3]
     assert time.verdict == REACHED and time.found and time.found.value == pytest.approx(7.0, rel=1e-3)
     assert (peer.rival, peer.verdict) == (EAGER, REACHED)  # the other takes 10 times as long
@@ -132,23 +133,23 @@ def test_the_fastest_right_peer_of_either_study_counts(folder: Path) -> None:
     assert (other.rival, other.verdict) == ("rope_hybrid_v8", MISSED)
     (error,) = (each for each in found.values() if each.target.quantity == "error")
     assert error.found and error.found.value == pytest.approx(1.5) and error.verdict == REACHED
-    unmeasured = targets.result(evidence, targets.TARGETS[-2], targets.PREFILL_2048[0])
+    unmeasured = held_to.result(evidence, held_to.TARGETS[-2], held_to.PREFILL_2048[0])
     assert unmeasured.verdict == UNMEASURED
-    assert targets.worst_verdict([other, error]) == MISSED
+    assert held_to.worst_verdict([other, error]) == MISSED
 
 
 def test_a_wrong_v8_reaches_nothing(folder: Path) -> None:
     record(folder, "beyond", {("rope_v8", MAIN): 1.0, (COMPILED, MAIN): 70.0}, wrong=("rope_v8",))
     evidence = targets.read("test-gpu")
-    assert {each.verdict for each in targets.results(evidence)} == {UNMEASURED}
+    assert {each.verdict for each in held_to.results(evidence)} == {UNMEASURED}
 
 
 def test_the_targets_cover_the_shapes_that_they_name() -> None:
-    peer = next(t for t in targets.TARGETS if t.quantity == "peer" and len(t.problems) > 1)
+    peer = next(t for t in held_to.TARGETS if t.quantity == "peer" and len(t.problems) > 1)
     assert {p.hdim for p in peer.problems} == {512, 1024, 2048, 4096, 8192, 16384}
     assert all(p.batch == 1 and p.seq_q <= 64 for p in peer.problems)
-    assert [p.rotary_dim for p in targets.FILLED_2048] == [128, 2048]
-    assert [p.causal for p in targets.PREFILL_2048] == [False, True]
+    assert [p.rotary_dim for p in held_to.FILLED_2048] == [128, 2048]
+    assert [p.causal for p in held_to.PREFILL_2048] == [False, True]
 
 
 # ---------------------------------------------------------------- steps and shapes
@@ -157,28 +158,28 @@ def test_the_targets_cover_the_shapes_that_they_name() -> None:
 def test_steps_say_which_way_they_went(folder: Path) -> None:
     shapes(folder, {"values_early": 12.5, "rows_in_turn": 15.0, "two_paths": 9.9, "first_queries_first": 9.0})
     evidence = targets.read("test-gpu")
-    found = {step.idea: step.compare(evidence.shapes) for step in targets.STEPS}
+    found = {step.idea: step.compare(evidence.shapes) for step in steps.STEPS}
     (early,) = (ratios for idea, ratios in found.items() if "before the products" in idea)
-    assert early[MAIN] == pytest.approx(0.8) and targets.held(early.values()) == "refuted"  # an idea that lost
+    assert early[MAIN] == pytest.approx(0.8) and steps.held(early.values()) == "refuted"  # an idea that lost
     (rows,) = (ratios for idea, ratios in found.items() if "side by side" in idea)
-    assert rows[MAIN] == pytest.approx(1.5) and targets.held(rows.values()) == "held"  # taken back
+    assert rows[MAIN] == pytest.approx(1.5) and steps.held(rows.values()) == "held"  # taken back
     (path,) = (ratios for idea, ratios in found.items() if "path of their own" in idea)
-    assert targets.held(path.values()) == "no difference"
+    assert steps.held(path.values()) == "no difference"
     assert all(found.values()), "every step has shapes to compare"
-    assert targets.held([]) == UNMEASURED and targets.held([1.2, 0.9]) == "held in part"
+    assert steps.held([]) == UNMEASURED and steps.held([1.2, 0.9]) == "held in part"
 
 
 def test_regret_is_over_the_best_right_shape_and_cuts_over_the_kernel(folder: Path) -> None:
     shapes(folder, {"copies_alone": 4.0})
     evidence = targets.read("test-gpu")
     evidence.shapes.loc[(evidence.shapes["problem"] == MAIN) & evidence.shapes["chosen"], "median_us"] *= 1.2
-    frame = targets.regret(evidence.shapes)
+    frame = steps.regret(evidence.shapes)
     assert len(frame) == (evidence.shapes["cut"] == "").sum()
     assert frame[frame["chosen"] & (frame["problem"] == "B1 H4 S64 D2048 R128")]["over_best"].item() == pytest.approx(
         1.2
     )
     assert frame.groupby("problem")["chosen"].sum().eq(1).all()
-    parts = targets.cuts(evidence.shapes).set_index(["problem", "part"])["share"]
+    parts = steps.cuts(evidence.shapes).set_index(["problem", "part"])["share"]
     assert parts["B1 H4 S64 D512 R128", "only copies and exchanges"] == pytest.approx(0.4)
 
 
@@ -221,7 +222,7 @@ def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path, monkey
 
 
 def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for study in targets.NEEDED:
+    for study in held_to.NEEDED:
         pairs = {(v.id, p): 20.0 if v.is_peer else 5.0 for v, p in STUDIES[study].pairs()}
         record(folder, study, pairs)
     shapes(folder, {})
@@ -234,7 +235,7 @@ def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytes
         assert plot.source.startswith("measured on Test GPU, ")
     assert "4.0×" in found["family"].figure._suptitle.get_text()
     table = found["problems"]
-    assert len(table.rows) == len(targets.BEYOND) and "4.00×" in "".join(table.rows[0])
+    assert len(table.rows) == len(held_to.BEYOND) and "4.00×" in "".join(table.rows[0])
     assert "{" not in " ".join(targets.words(evidence).values())
 
 
@@ -242,7 +243,7 @@ def test_embeddings_are_compared_within_a_process(folder: Path) -> None:
     plain = Problem("attention", 1, 4, seq_q=64, hdim=512)
     stored = Problem("sinusoidal", 1, 4, seq_q=64, hdim=512, table="float16")
     record(folder, "embeddings", {("attention_v8", plain): 4.0, ("sinusoidal_v6", stored): 5.0})
-    frame = targets.embeddings(targets.read("test-gpu")).set_index("embedding")
+    frame = held_to.embeddings(targets.read("test-gpu")).set_index("embedding")
     row = frame.loc["sinusoidal, float16"]
     assert (row["over_none"], row["low"], row["high"]) == pytest.approx((1.25, 1.25, 1.25))
     assert 1e-4 < row["table_error"] <= 2.0**-12  # half a unit of float16 just below 1

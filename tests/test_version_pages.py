@@ -11,7 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from analysis.book import build, notebook, story, version_pages
+from analysis.book import build, notebook, story
+from analysis.book import pages as version_pages
+from analysis.book.pages.counted import COUNTERS, METRICS
 from analysis.measure import counters
 from analysis.records import files, published
 from analysis.records.files import DataError
@@ -131,7 +133,7 @@ def test_declared_hazards_and_launches_are_those_of_the_plans(name: str, pages: 
     for plan in plans.values():
         for hazard in plan.hazards:
             assert escape(hazard.why) in pages[name]
-    for problem in version_pages.main_problems(plans):
+    for problem in published.main_problems(plans):
         for launch in plans[problem].launches:
             assert f"<td class='number'>{launch.shared_bytes:,}</td>" in pages[name]
             assert f"<td class='number'>{' × '.join(map(str, launch.grid))}</td>" in pages[name]
@@ -180,7 +182,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         source = getattr(files, name)
         if source.exists():
             shutil.copy(source, tmp_path)
-        monkeypatch.setattr(version_pages, name, tmp_path / source.name)
+        monkeypatch.setattr(f"analysis.book.pages.records.{name}", tmp_path / source.name)
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     for path in (*tmp_path.glob("*.csv"), *folder.glob("*.csv")):
         path.chmod(0o644)
@@ -251,8 +253,8 @@ def test_a_changed_row_changes_its_page(
 
 
 def test_what_is_shown_of_counts_and_counters_is_counted_and_read() -> None:
-    assert {metric for metric, _, _ in version_pages.METRICS} <= set(counters.METRICS)
-    assert all(facts.COUNTER.fullmatch(counter) for counter, _, _ in (*version_pages.COUNTERS, *story.WORK))
+    assert {metric for metric, _, _ in METRICS} <= set(counters.METRICS)
+    assert all(facts.COUNTER.fullmatch(counter) for counter, _, _ in (*COUNTERS, *story.WORK))
 
 
 def test_counts_and_counters_are_summed_over_the_launches(copied: Path) -> None:

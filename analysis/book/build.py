@@ -25,7 +25,7 @@ import yaml
 
 from ..records.files import DATA, ROOT, DataError, gpu_folder
 from ..records.published import load as load_published
-from . import version_pages
+from . import pages, templates
 from .check import faults, mend
 from .notebook import load, readme
 from .style import DEFAULT_GPU, folder
@@ -59,7 +59,7 @@ def write_contents() -> Path:
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     for chapter in toc["chapters"]:
         if chapter["file"] == VERSION_PAGES:
-            chapter["sections"] = version_pages.contents()
+            chapter["sections"] = pages.contents()
     path = BUILD / "_toc.yml"
     BUILD.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
@@ -70,7 +70,8 @@ def inputs(gpu: str) -> list[Path]:
     """Every file that the executed notebooks depend on."""
     code = [path for folder in ("analysis", "kernels") for path in (ROOT / folder).rglob("*.py")]
     data = [*gpu_folder(gpu).glob("*"), *DATA.glob("*.csv"), *DATA.glob("*.yml")]
-    return sorted([*code, *data, *NOTEBOOKS.glob("*.ipynb"), ROOT / "requirements.txt"])
+    texts = [*NOTEBOOKS.glob("*.ipynb"), *templates.FOLDER.glob("*.md")]
+    return sorted([*code, *data, *texts, ROOT / "requirements.txt"])
 
 
 def content_key(gpu: str) -> str:
@@ -117,22 +118,22 @@ def execute_all(gpu: str) -> None:
     names = [Path(page).name for page in contents() if page.startswith("book/chapters/")]
     current = content_key(gpu)
     built = KEY.read_text(encoding="utf-8").strip() if KEY.exists() else ""
-    written = [folder(gpu), version_pages.FOLDER, *(CHAPTERS / f"{name}.ipynb" for name in names)]
-    if built == current and all(path.exists() for path in written):
+    needed = [folder(gpu), pages.FOLDER, *(CHAPTERS / f"{name}.ipynb" for name in names)]
+    if built == current and all(path.exists() for path in needed):
         say("notebooks: nothing has changed since they were executed")
         return
     shutil.rmtree(CHAPTERS, ignore_errors=True)
     CHAPTERS.mkdir(parents=True)
     BUILD.mkdir(exist_ok=True)
     with ProcessPoolExecutor(AT_ONCE, get_context("spawn"), _kernels_speak_to, (str(BUILD / "kernels.log"),)) as pool:
-        pages = pool.submit(version_pages.write, gpu)  # the longest first
+        written = pool.submit(pages.write, gpu)  # the longest first
         running = {
             pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", CHAPTERS / f"{name}.ipynb", gpu): name for name in names
         }
         try:
             for done, future in enumerate(as_completed(running), 1):
                 say(f"notebook {done} of {len(names)}: {running[future]}, {future.result():.0f} s")
-            say(f"pages of versions: {len(pages.result())}")
+            say(f"pages of versions: {len(written.result())}")
         except BuildError:
             pool.shutdown(cancel_futures=True)
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 import sys
 import textwrap
 from typing import Any
@@ -18,12 +17,15 @@ from kernels.version import Launch, Plan, Problem, Version
 from ..measure.studies import STUDIES, studies
 from ..models import cost_model
 from ..records import published
-from ..records.files import DataError, gpu_folder, read_table
+from ..records.files import DataError
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
+from ..verdicts import claims
 from . import figures, style
 from .style import Plot
-from .tables import VERDICT_STYLE, Table, fastest, summary
+from .table import VERDICT_STYLE, Table
+from .tables import fastest, summary
+from .templates import render
 
 SOURCES = ("recorded", "live")
 
@@ -162,11 +164,10 @@ def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
 
 def verdict_counts(evidence: Measured) -> dict[str, str]:
     """How many claims there are, and how many of each verdict: `"4 hold, ..."`."""
-    rows = read_table(gpu_folder(evidence.slug) / "verdicts.csv", "verdicts").drop_duplicates("claim_id")
-    found = rows["verdict"].value_counts()
+    given = [tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values()]
     words = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
-    parts = [f"{found.get(name, 0)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
-    return {"total": str(len(rows)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
+    parts = [f"{given.count(name)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
+    return {"total": str(len(given)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
 
 
 def findings(evidence: Measured) -> str:
@@ -211,14 +212,9 @@ def readme(text: str, evidence: Measured) -> str:
     start, end = "<!-- found -->", "<!-- /found -->"
     if start not in text or end not in text:
         raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
-    table = summary(evidence)
-    rows = [table.header, ["---"] * len(table.header), *table.rows]
-    plain = [[re.sub("<(?!br>)[^>]+>", "", cell) for cell in row] for row in rows]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in plain)
     shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
-    first, *others = [f"![{plot.alt}](book/figures/{plot.id}.png)" for plot in shown]
-    parts = [start, findings(evidence), first, lines, re.sub("<[^>]+>", "", table.caption), *others, end]
-    return text[: text.index(start)] + "\n\n".join(parts) + text[text.index(end) + len(end) :]
+    made = render("readme.md", findings=findings(evidence), table=summary(evidence).plain(), figures=shown)
+    return f"{text[: text.index(start)]}{start}\n\n{made}\n{text[text.index(end) :]}"
 
 
 def stale_words(evidence: Measured) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, NamedTuple
 
@@ -12,17 +11,19 @@ from IPython.display import HTML, display
 
 from kernels import VERSIONS, Problem
 
+from ..measure.studies import SOURCE_TIMER
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
-from ..records.files import COUNTS, DataError, gpu_folder, problem_of, read_table
+from ..records.files import COUNTS, DataError, problem_of, read_table
 from ..records.interval import Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time, baseline_of
 from ..records.text import beside, number
 from ..verdicts import claims
 from ..verdicts.rule import stands
-from . import tables
 from .notebook import rightness
-from .tables import NOTHING, SOURCE_TIMER, VERDICT_STYLE, Table, small
+from .table import NOTHING, Format, Table, badge, code, lines, link, microseconds, ratio, rotary, small
+from .tables.claims import tested as tests_of
+from .tables.claims import verdicts
 
 WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, STATUS = published.DOCUMENTS
 SHOWN = ("time_ms", "speedup")
@@ -55,8 +56,8 @@ def step(evidence: Measured, *names: str) -> None:
         version = VERSIONS[name]
         others = [other for other in dict.fromkeys((version.baseline, version.parent)) if other]
         speeds = [said for other in others if (said := _beside(evidence, name, other))]
-        first = f"{tables.link(name)} ({escape(version.title)})"
-        first += f" changes {tables.code(version.parent)}: {escape(version.change)}." if version.parent else "."
+        first = f"{link(name)} ({escape(version.title)})"
+        first += f" changes {code(version.parent)}: {escape(version.change)}." if version.parent else "."
         first = first if version.parent or not version.change else f"{first[:-1]}: {escape(version.change)}."
         how = f" On the device it {' and '.join(speeds)}." if speeds else ""
         display(HTML(f"<p>{first}{how} It is {escape(rightness(evidence, name))}.</p>"))
@@ -67,7 +68,7 @@ def _beside(evidence: Measured, name: str, other: str) -> str:
     for problems in (evidence.shapes(name).values(), evidence.problems(VERSIONS[name].family)):
         ratios = [found.value for problem in problems if (found := evidence.ratio(other, name, problem))]
         if ratios:
-            return f"{beside(ratios)} {tables.code(other)}"
+            return f"{beside(ratios)} {code(other)}"
     return ""
 
 
@@ -87,22 +88,34 @@ def printed(evidence: Measured, document: str, *places: str, over: str = "") -> 
     frame = frame[frame["version"].isin(VERSIONS) & frame["hdim"].notna() & frame["quantity"].isin(SHOWN)]
     if frame.empty:
         raise DataError(f"published.csv has no time and no speedup of {document!r} at {', '.join(places)}")
-    lines = []
+    found = []
     for _, at in frame.groupby("hdim", sort=False):
         times = _first(at[at["quantity"] == "time_ms"])
         speeds = _first(at[at["quantity"] == "speedup"])
-        lines += [_line(evidence, name, times, speeds.get(name), over) for name in dict.fromkeys(at["version"])]
-    bases = list(dict.fromkeys(line.base for line in lines if line.base))
-    speed = ("published", "device", "launched") if bases else ()
-    header = ("hdim", "version", *speed, "published, ms", "device, µs", "launched, µs")
-    card = published.card(VERSIONS[lines[0].name].family)
+        found += [_line(evidence, name, times, speeds.get(name), over) for name in dict.fromkeys(at["version"])]
+    bases = list(dict.fromkeys(line.base for line in found if line.base))
+    card = published.card(VERSIONS[found[0].name].family)
     spread = f"Speedups{f' over {whole(bases[0])},' if len(bases) == 1 else ''} with the 95 % interval, times"
-    caption = (
+    compared: dict[str, tuple[str, Format]] = {
+        "stated": ("published", "{:.2f}×"),
+        "device": ("device", str),
+        "launched": ("launched", ratio),
+    }
+    return Table.from_frame(
+        [_row(line, len(bases) > 1) for line in found],
+        {
+            "hdim": ("hdim", str),
+            "version": ("version", str),
+            **(compared if bases else {}),
+            "stated_ms": ("published, ms", "{:.3f}"),
+            "device_us": ("device, µs", microseconds),
+            "launched_us": ("launched, µs", microseconds),
+        },
+        slice(2, None),
         f"{escape(document)}: {escape('; '.join(_named(frame)))}. Published on the {card}, measured on the "
         f"{evidence.gpu['name']}; times of different cards are not compared. {spread if bases else 'Times'} ± half the "
-        "range of the processes."
+        "range of the processes.",
     )
-    return Table(header, [_cells(line, bool(bases), len(bases) > 1) for line in lines], header[2:], caption)
 
 
 class Line(NamedTuple):
@@ -113,27 +126,27 @@ class Line(NamedTuple):
     base: str  # what its printed speedup compares with; none where no speedup is printed
     measured_over: str
     stated: float | None
-    ratios: Sequence[Ratio | None]
     stated_ms: float | None
-    taken: Sequence[Time | None]
+    device: Ratio | None
+    device_us: Time | None
+    launched: Ratio | None
+    launched_us: Time | None
     check: Check | None
 
 
-def _cells(line: Line, speeds: bool, bases: bool) -> tuple[str, ...]:
-    """A row: with speedups, if the table has any, and with what they are over, if that differs within it."""
+def _row(line: Line, bases: bool) -> dict[str, Any]:
+    """A row of the table, with what a speedup is over if that differs within it."""
     about = [f"over {whole(line.base)}"] if bases and line.base else []
     about += [f"measured over {whole(line.measured_over)}"] if line.base and line.measured_over != line.base else []
-    about += [tables.badge(line.check)] if line.check and line.check.status != "ok" else []
-    name = "<br>".join([tables.link(line.name, whole(line.name)), *map(small, about)])
-    compared: list[str] = []
-    if speeds and line.stated is None:
-        compared = [NOTHING] * 3
-    elif speeds:
-        how = stands(line.stated, line.ratios[0])
-        device = tables.ratio(line.ratios[0]) + (f"<br>{small(how)}" if how else "")
-        compared = [f"{line.stated:.2f}×", device, tables.ratio(line.ratios[1])]
-    stated_ms = NOTHING if line.stated_ms is None else f"{line.stated_ms:.3f}"
-    return (str(line.hdim), name, *compared, stated_ms, *map(tables.microseconds, line.taken))
+    about += [badge(line.check)] if line.check and line.check.status != "ok" else []
+    compared = line.stated is not None
+    how = stands(line.stated, line.device)
+    return {
+        **line._asdict(),
+        "version": lines(link(line.name, whole(line.name)), *map(small, about)),
+        "device": lines(ratio(line.device), small(how) if how else "") if compared else NOTHING,
+        "launched": line.launched if compared else None,
+    }
 
 
 def whole(name: str) -> str:
@@ -148,9 +161,8 @@ def _first(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 def _named(frame: pd.DataFrame) -> list[str]:
     """The places, without what is behind the line."""
-    lines = [place.rsplit("; ", 1) for place in dict.fromkeys(frame["locator"])]
     found: dict[str, list[str]] = {}
-    for place, line in lines:
+    for place, line in (place.rsplit("; ", 1) for place in dict.fromkeys(frame["locator"])):
         found.setdefault(place, []).append(line.removeprefix("line "))
     return [f"{place}, line{'s' * (len(numbers) > 1)} {', '.join(numbers)}" for place, numbers in found.items()]
 
@@ -171,16 +183,22 @@ def _line(
     measured_over = base if base in VERSIONS else baseline_of(name)  # a document may name no version
     mine = _problem(evidence, name, row)
     theirs = _problem(evidence, measured_over, times.get(base, row)) if measured_over else None
-    timers = ("device_warm", SOURCE_TIMER)
+    warm, launched = (
+        (
+            _ratio(evidence, measured_over, theirs, name, mine, timer),
+            evidence.time(name, mine, timer) if mine else None,
+        )
+        for timer in ("device_warm", SOURCE_TIMER)
+    )
     return Line(
         int(row["hdim"]),
         name,
         base if stated is not None else "",
         measured_over,
         stated,
-        [_ratio(evidence, measured_over, theirs, name, mine, timer) for timer in timers],
         time["value"] if time else None,
-        [evidence.time(name, mine, timer) if mine else None for timer in timers],
+        *warm,
+        *launched,
         evidence.check(name, mine) if mine else None,
     )
 
@@ -189,10 +207,7 @@ def _problem(evidence: Measured, name: str, row: Mapping[str, Any]) -> Problem |
     """The measured problem of the shape that a row states; of several the one that the version takes."""
     for problem in evidence.problems(VERSIONS[name].family):
         check = evidence.check(name, problem)
-        rotary = row.get("rotary_dim")
-        same = all(row.get(column) == getattr(problem, column) for column in published.SHAPE)
-        same = same and (rotary if rotary == rotary else 0) == problem.rotary_dim
-        if same and check and check.status != "unsupported":
+        if published.states(row, problem) and check and check.status != "unsupported":
             return problem
     return None
 
@@ -211,28 +226,17 @@ def _ratio(
 # ---------------------------------------------------------------- claims
 
 
-@functools.cache
-def _known() -> dict[str, claims.Claim]:
-    return {claim.id: claim for claim in claims.load()}
-
-
 def _chosen(ids: Iterable[str]) -> list[claims.Claim]:
-    known = _known()
+    known = {claim.id: claim for claim in claims.load()}
     unknown = [name for name in ids if name not in known]
     if unknown:
         raise DataError(f"there is no claim {unknown[0]!r}")
     return [known[name] for name in ids]
 
 
-@functools.cache
-def _verdicts(slug: str) -> pd.DataFrame:
-    return read_table(gpu_folder(slug) / "verdicts.csv", "verdicts")
-
-
 def judged(evidence: Measured, *ids: str) -> Table:
     """Some claims, each with its verdict on the GPU of the evidence. Raises: DataError for one that there is not."""
-    found = _verdicts(evidence.slug)
-    return tables.verdicts(dict(zip(found["claim_id"], found["verdict"], strict=True)), _chosen(ids))
+    return verdicts(claims.recorded(evidence.slug), _chosen(ids))
 
 
 def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
@@ -240,29 +244,7 @@ def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
 
     Raises: DataError for a claim that there is not.
     """
-    frame = _verdicts(evidence.slug).astype(object)
-    frame = frame.where(frame.notna(), None)
-    rows = []
-    for claim in _chosen(ids):
-        place = f"<a href='../chapters/claims.html#{claim.id}'>{claim.id}</a>"
-        mine = frame[frame["claim_id"] == claim.id]
-        for row in (mine[mine["role"] == role] if role else mine).to_dict("records"):
-            word = row["outcome"]
-            badge = f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>"
-            why = f"<br>{small(escape(row['reason']))}" if row["reason"] else ""
-            rows.append((place, escape(row["says"]), escape(row["rule"] or ""), _value(row), badge + why))
-    caption = "<br>".join(f"{claim.id}: {escape(claim.claim)}" for claim in _chosen(ids))
-    return Table(("claim", "what is tested", "claimed", "found", "outcome"), rows, ("found",), caption)
-
-
-def _value(row: Mapping[str, Any]) -> str:
-    if row["measured"] is None:
-        return NOTHING
-    unit = {"x": "×"}.get(row["unit"] or "", f" {row['unit'] or ''}").rstrip()
-    low, high = row["low"], row["high"]
-    spread = f"<br>{small(f'{low:.4g}–{high:.4g}')}" if low is not None else ""
-    whole = float(row["measured"]).is_integer()
-    return f"{row['measured']:,.0f}{unit}{spread}" if whole else f"{row['measured']:.4g}{unit}{spread}"
+    return tests_of(evidence, _chosen(ids), role)
 
 
 # ---------------------------------------------------------------- work
@@ -280,20 +262,26 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             mine = mine[[problem_of(row) == problem for row in mine.to_dict("records")]]
             found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
     shown = [entry for entry in WORK if any(totals.get(entry[0]) for _, _, totals in found)]
-    rows = [
-        (
-            tables.link(name) + (f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""),
-            *(number(total / divisor) if (total := totals.get(counter)) else NOTHING for counter, _, divisor in shown),
-            tables.microseconds(evidence.time(name, problem)),
-        )
-        for name, problem, totals in found
-        if totals
-    ]
-    header = ("version", *(words for _, words, _ in shown), "device, µs")
-    return Table(
-        header,
-        rows,
-        numbers=header[1:],
-        caption=f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the "
+    return Table.from_frame(
+        [
+            {
+                "version": link(name) + rotary(problem),
+                **{counter: totals.get(counter, 0.0) / divisor for counter, _, divisor in shown},
+                "us": evidence.time(name, problem),
+            }
+            for name, problem, totals in found
+            if totals
+        ],
+        {
+            "version": ("version", str),
+            **{counter: (title, _amount) for counter, title, _ in shown},
+            "us": ("device, µs", microseconds),
+        },
+        slice(1, None),
+        f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the "
         f"{evidence.gpu['name']}.",
     )
+
+
+def _amount(value: float) -> str:
+    return number(value) if value else NOTHING

@@ -497,7 +497,7 @@ def dictionary() -> str:
         "What the documents claim and the tests that decide it; its head describes it. `make claims` writes",
         "`verdicts.csv` from it and from the tables above.",
         "",
-        "## twins.yml",
+        "## printed.yml",
         "",
         "What stands beside a row of published.csv where its columns do not say so: an expression, or why nothing",
         "can; its head describes it.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -58,6 +59,22 @@ def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
     for name in SHAPE:
         frame = frame[frame[name] == getattr(problem, name)]
     return frame[frame["rotary_dim"].fillna(0) == problem.rotary_dim]
+
+
+def states(row: Mapping[str, Any], problem: Problem) -> bool:
+    """Whether a row of published.csv is about the shape of a problem."""
+    rotary = row.get("rotary_dim")
+    return all(row.get(name) == getattr(problem, name) for name in SHAPE) and (
+        (rotary if rotary == rotary else 0) == problem.rotary_dim
+    )
+
+
+def main_problems(problems: Iterable[Problem]) -> list[Problem]:
+    """A problem a shape: with RoPE the one that rotates the published part of the dims, where there is one."""
+    chosen = {}
+    for problem in sorted(problems, key=lambda p: (p.hdim, p.seq_q, p.causal, -p.rotary_dim)):
+        chosen[problem.batch, problem.heads, problem.seq_q, problem.seq_k, problem.hdim, problem.causal] = problem
+    return list(chosen.values())
 
 
 def _state(frame: pd.DataFrame, values: pd.Series) -> Published | None:

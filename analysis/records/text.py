@@ -38,6 +38,11 @@ def span(values: Iterable[float], unit: str = "", digits: int | None = None) -> 
     return f"{bare} to {high}" if "−" in bare else f"{bare}–{high}"
 
 
+def ratios(values: Iterable[float]) -> str:
+    """A range of speedups: `"0.98–1.02×"`."""
+    return span(values, "×", 2)
+
+
 def effect(speedups: Iterable[float]) -> str:
     """What speedups amount to, in a few words that hold whatever they are."""
     return _compared(list(speedups))[0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import itertools
 import math
 import operator
 import re
@@ -27,7 +28,7 @@ import yaml
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder, known_gpus, write_table
+from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_table, write_table
 from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts
 from .rule import UNDECIDED, VERDICTS, Undecided, combine, decide, interval
 
@@ -336,6 +337,13 @@ def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[s
             for number, row in enumerate(judged, start=1)
         ]
     return rows
+
+
+def recorded(slug: str) -> dict[str, list[dict[str, Any]]]:
+    """The tests in a GPU's verdicts.csv by claim, None where a cell is empty. Raises: DataError."""
+    frame = read_table(gpu_folder(slug) / "verdicts.csv", "verdicts").astype(object)
+    rows = frame.where(frame.notna(), None).to_dict("records")
+    return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: str(row["claim_id"]))}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """Every published number beside what was measured, counted or computed here, or the reason why nothing can be.
 
 Of a time, a rate, a speedup or a percentage faster or slower the row's own columns say what stands beside it. Of the
-rest data/twins.yml does: an expression in the language of claims.yml, or a reason.
+rest data/printed.yml does: an expression in the language of claims.yml, or a reason.
 
 What depends on the card (times, rates, bandwidths) is shown without a verdict; on the card that it was published for,
 with its ratio. A speedup is judged as in the tables. What is counted or computed is **confirmed** where it agrees to
@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,16 @@ import pandas as pd
 
 from kernels import VERSIONS
 
-from ..book.tables import NOTHING, SOURCE_TIMER, Table, link, small
+from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder
 from ..records.interval import Ratio
 from . import claims
 from .claims import Test
 from .facts import Facts
-from .rule import A_DIFFERENCE, OPPOSITE, Undecided, interval, stands
+from .rule import Undecided, interval, stands
 
-TWINS = DATA / "twins.yml"
+PRINTED = DATA / "printed.yml"
 WORDS = ("unit", "note", "counted")
 CONFIRMED, DIFFERS = "confirmed", "differs"
 BYTES = {"B": (1,), "KB": (1000, 1024), "MB": (1e6, 2**20)}  # the documents mean now the one, now the other
@@ -39,7 +38,6 @@ OF_A_CARD = ("time_ms", "tflops", "bandwidth_gb_s")
 PERCENT = re.compile(r"what: (faster|slower|speedup|regression|improvement)")
 BOUND = re.compile(r"\((upper|lower) bound")
 END = re.compile(r"\b(lower|upper) end\b|\((low|high)\)")
-BOILERPLATE = re.compile(r"what: |(gpu|shape|hdim|rotary_dim) from|not printed in a document|published as ")
 SOURCES = {  # how the names in Facts.used begin, and what the book calls them
     "timings": "measured",
     "checks": "checked",
@@ -54,8 +52,8 @@ EXACT = {"counts", "resources", "plans", "published.csv", "checks"}
 
 
 @dataclass(frozen=True)
-class Twin:
-    """What data/twins.yml says of one row: a measure, or why there is none."""
+class Entry:
+    """What data/printed.yml says of one row: a measure, or why there is none."""
 
     tests: tuple[Test, ...] = ()
     rule: str = ""
@@ -87,7 +85,7 @@ class Beside:
     same_card: bool = False
 
 
-# ---------------------------------------------------------------- data/twins.yml
+# ---------------------------------------------------------------- data/printed.yml
 
 
 def _names(entry: Mapping[str, Any], key: str, length: int | None, what: str) -> list[dict[str, Any]]:
@@ -109,21 +107,21 @@ def _test(text: Any, names: Mapping[str, Any], known: Iterable[str], what: str) 
     return test
 
 
-def load(path: Path = TWINS) -> dict[str, Twin]:
-    """data/twins.yml by row. Raises: DataError naming the file, the row and what is wrong."""
+def load(path: Path = PRINTED) -> dict[str, Entry]:
+    """data/printed.yml by row. Raises: DataError naming the file, the row and what is wrong."""
     content = claims.read_yaml(path)
     stated = published.load()
     known = {*VERSIONS, *claims.wanted()}
-    twins: dict[str, Twin] = {}
+    entries: dict[str, Entry] = {}
 
-    def add(row: str, twin: Twin) -> None:
+    def add(row: str, entry: Entry) -> None:
         if row not in set(stated["id"]):
             raise DataError(f"{path}: published.csv has no row {row}")
-        if row in twins:
+        if row in entries:
             raise DataError(f"{path}, {row}: it is there twice")
-        twins[row] = twin
+        entries[row] = entry
 
-    for entry in content["twins"]:
+    for entry in content["numbers"]:
         what = f"{path}, {', '.join(entry.get('rows', ['an entry without rows']))}"
         quantities = set(stated[stated["id"].isin(entry.get("rows", []))]["quantity"])
         if len(quantities) > 1:
@@ -135,13 +133,13 @@ def load(path: Path = TWINS) -> dict[str, Twin]:
             tests = [_test(entry["measure"], {**own, **one}, known, what) for one in _names(entry, "over", None, what)]
             also = {words: _test(text, own, known, what) for words, text in entry.get("also", {}).items()}
             words = {key: entry.get(key, "") for key in ("rule", *WORDS)}
-            add(row, Twin(tuple(tests), also=also, **words))
+            add(row, Entry(tuple(tests), also=also, **words))
     for entry in content["reasons"]:
         claims.check_fields(entry, f"{path}, reasons", ("because",), ("rows", "versions"))
         named = stated[stated["version"].isin(entry.get("versions", []))]["id"]
         for row in (*entry.get("rows", []), *named):
-            add(row, Twin(reason=entry["because"]))
-    return twins
+            add(row, Entry(reason=entry["because"]))
+    return entries
 
 
 # ---------------------------------------------------------------- what stands beside a row
@@ -223,10 +221,10 @@ def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Any]) -> tuple[tuple[
     return values, words.pop() if len(words) == 1 else "differs by head dim"
 
 
-def _outcome(row: Mapping[str, Any], twin: Twin, values: Sequence[Ratio]) -> str:
+def _outcome(row: Mapping[str, Any], entry: Entry, values: Sequence[Ratio]) -> str:
     """Whether exact values are what is stated, or within the bound that is."""
     bound = BOUND.search(row["note"] or "")
-    rule = twin.rule or {"upper": "most", "lower": "least"}.get(bound[1] if bound else "", "")
+    rule = entry.rule or {"upper": "most", "lower": "least"}.get(bound[1] if bound else "", "")
     for scale in BYTES.get(row["unit"], (1,)) if row["quantity"] == "bytes" else (1,):
         found = [value.value / scale for value in values]
         if rule and all(one <= row["value"] if rule == "most" else one >= row["value"] for one in found):
@@ -273,9 +271,9 @@ def _further(row: Mapping[str, Any], facts: Facts) -> dict[str, float]:
         return {}
 
 
-def stand(row: Mapping[str, Any], twin: Twin | None, facts: Facts) -> Beside:
+def stand(row: Mapping[str, Any], entry: Entry | None, facts: Facts) -> Beside:
     """What stands beside one row of published.csv."""
-    given = twin or Twin()
+    given = entry or Entry()
     if given.reason:
         return Beside(row, reason=given.reason)
     facts.used, facts.stale = {}, {}
@@ -286,7 +284,7 @@ def stand(row: Mapping[str, Any], twin: Twin | None, facts: Facts) -> Beside:
     except Undecided as why:
         return Beside(row, reason=str(why), counted=given.counted)
     except LookupError:
-        raise DataError(f"{TWINS}: nothing says what stands beside {row['id']}") from None
+        raise DataError(f"{PRINTED}: nothing says what stands beside {row['id']}") from None
     if _is_speed(row) and not given.unit and "timings" in used:
         values, outcome = _beside_speed(row, raw)
     else:
@@ -307,134 +305,10 @@ def beside(slug: str) -> list[Beside]:
 
 
 def stand_all(facts: Facts) -> list[Beside]:
-    twins = load()
+    entries = load()
     frame = published.load().astype(object)
     rows = frame.where(frame.notna(), None).to_dict("records")
-    return [stand(row, twins.get(row["id"]), facts) for row in rows]
-
-
-# ---------------------------------------------------------------- tables
-
-UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
-STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", OPPOSITE: "wrong", A_DIFFERENCE: "wrong"}
-
-
-def _unit(unit: str) -> str:
-    word = UNITS.get(unit, unit)
-    return word if not word or word.startswith("×") else f" {word}"
-
-
-def number(value: float, unit: str = "") -> str:
-    """A number with its thousands parted, to the digits that its unit deserves."""
-    if unit == "µs":
-        return f"{value:,.1f}"
-    if unit == "TFLOPS":
-        return f"{value:.3f}"
-    if unit.startswith(("x", "×")):
-        return f"{value:.2f}".replace("-", "−")
-    if unit.startswith("%"):
-        return f"{value:.1f}".replace("-", "−")
-    if value == round(value) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 else f"{value:.1e}".replace("e-0", "e−")
-
-
-def _stated(row: Mapping[str, Any]) -> str:
-    return f"{row['value']:,.10g}".replace("-", "−") + _unit(row["unit"] or "")
-
-
-def _here(one: Beside) -> str:
-    """The value with its spread, or the least and largest of several."""
-    if not one.values:
-        return NOTHING
-    found = [number(value.value, one.unit) for value in (min(one.values), max(one.values))]
-    spread = ""
-    if len(one.values) == 1:
-        low, high = (number(bound, one.unit) for bound in one.values[0][1:])
-        spread = f" {small(f'({low}–{high})')}" if low != high else ""
-    unit = _unit(one.unit)
-    lines = ["–".join(dict.fromkeys(found)) + unit + spread]
-    lines += [small(f"{escape(words)}: {number(value, one.unit)}{unit}") for words, value in one.also.items()]
-    origin = "" if one.sources == (SOURCES["timings"],) else ", ".join(one.sources)
-    lines.append(small(escape("; ".join(part for part in (origin, one.note) if part))))
-    return "<br>".join(line for line in lines if line != small(""))
-
-
-def _ratio(one: Beside) -> str:
-    """The value over the published number, where that means something."""
-    row = one.row
-    same_rate = one.same_card and row["quantity"] in OF_A_CARD
-    if len(one.values) != 1 or not (one.outcome or same_rate):
-        return ""
-    if one.outcome == CONFIRMED or row["quantity"] == "percent" or not row["value"]:
-        return ""
-    scale = {"bytes": BYTES.get(row["unit"], (1,))[-1], "time_ms": 1000}.get(row["quantity"], 1)
-    return small(f"{one.values[0].value / scale / row['value']:.2g} of the published")
-
-
-def _judged(one: Beside, judges: Mapping[str, Sequence[str]]) -> str:
-    lines = [f"<span class='status {STYLE.get(one.outcome, 'neutral')}'>{one.outcome}</span>"] if one.outcome else []
-    if not one.outcome and one.values and not one.same_card:
-        lines = [small("another card" if one.row["quantity"] in OF_A_CARD else "another quantity")]
-    if one.reason:
-        lines = [small(escape(one.reason))]
-    if one.stale:
-        lines.append("<span class='status stale'>stale</span>")
-    links = ", ".join(f"<a href='claims.html#{claim}'>{claim}</a>" for claim in judges.get(one.row["id"], ()))
-    lines += [_ratio(one), small(f"claim {links}") if links else ""]
-    return "<br>".join(line for line in lines if line)
-
-
-def _what(row: Mapping[str, Any]) -> str:
-    """Whose number it is, at which shape, and what the document says of it."""
-    over = f" over {link(row['baseline'])}" if row["baseline"] else ""
-    shape = [f"{label} {int(row[name])}" for name, label in (("hdim", "hdim"), ("rotary_dim", "R")) if row[name]]
-    if row["heads"] and row["seq_q"]:
-        shape.append(f"{int(row['heads'])} × {int(row['seq_q'])}")
-    said = re.search(r"what: ([^;]*)", row["note"] or "")
-    notes = [part.strip() for part in (row["note"] or "").split(";")]
-    kept = [part for part in notes if part and not BOILERPLATE.match(part)]
-    line = row["locator"].partition("; ")[2] if row["source_document"] in published.DOCUMENTS else row["locator"]
-    parts = [", ".join(shape), said[1] if said else "", *kept, line]
-    about = small(escape("; ".join(part for part in parts if part)))
-    return f"<span id='{row['id']}'>{row['id']}</span> {link(row['version'] or '')}{over}<br>{about}"
-
-
-def judges() -> dict[str, list[str]]:
-    """The claims whose tests name a row of published.csv."""
-    found: dict[str, list[str]] = {}
-    for claim in claims.load():
-        for row in sorted({row for test in claim.tests for row in claims.rows_of(test)}):
-            found.setdefault(row, []).append(claim.id)
-    return found
-
-
-def table(everything: Sequence[Beside], document: str = "") -> Table:
-    """The numbers of a document by its sections, what stands beside each, and how; without one, those of the logs."""
-    named = judges()
-    rows = []
-    for one in everything:
-        source = one.row["source_document"]
-        if source != document if document else source in published.DOCUMENTS:
-            continue
-        place = one.row["locator"].partition(";")[0] if document else source
-        rows.append((escape(place), _what(one.row), _stated(one.row), _here(one), _judged(one, named)))
-    return Table(("section" if document else "source", "what is stated", "published", "here", "how they stand"), rows)
-
-
-def by_hand(everything: Sequence[Beside]) -> Table:
-    """What the authors counted by hand, counted again: each figure once."""
-    rows = []
-    for one in everything:
-        if one.counted:
-            link = f"<a href='published.html#{one.row['id']}'>{_stated(one.row)}</a>"
-            rows.append((escape(one.counted), link, _here(one), _judged(one, {})))
-    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for row in rows:
-        seen.setdefault((row[0], re.sub("<[^>]+>", "", row[1]), *row[2:]), row)
-    order = list(dict.fromkeys(row[0] for row in seen.values()))
-    ordered = sorted(seen.values(), key=lambda row: order.index(row[0]))
-    return Table(("what was counted", "published", "counted here", "how it stands"), ordered)
+    return [stand(row, entries.get(row["id"]), facts) for row in rows]
 
 
 def counted(everything: Sequence[Beside]) -> dict[str, str]:
@@ -450,16 +324,3 @@ def counted(everything: Sequence[Beside]) -> dict[str, str]:
         "shown": str(len(beside) - len(judged)),
         "without": str(len(everything) - len(beside)),
     }
-
-
-def reasons(everything: Sequence[Beside]) -> Table:
-    """Why nothing stands beside a number, and beside how many."""
-    found: dict[str, list[str]] = {}
-    for one in everything:
-        if one.reason:
-            found.setdefault(one.reason, []).append(one.row["id"])
-    rows = [
-        (escape(why), str(len(ids)), " ".join(f"<a href='published.html#{row}'>{row}</a>" for row in ids))
-        for why, ids in sorted(found.items(), key=lambda item: -len(item[1]))
-    ]
-    return Table(("why not", "numbers", "which"), rows, numbers=("numbers",))

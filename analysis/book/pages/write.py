@@ -1,0 +1,123 @@
+"""A page of the book for every version, and one for every family: `write(gpu)` makes book/versions/ from data.
+
+What a version is comes from its registration and its plans, what it does from the tables under data/, what it looks
+like from its source. The words around are templates, so a version that is registered has a page.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from kernels import VERSIONS, Version
+
+from ...measure.studies import TIMERS
+from ...records.files import ROOT, DataError
+from ...records.measured import Measured
+from .. import notebook, style, tables
+from ..table import Table
+from ..templates import render
+from . import counted, measured
+from .measured import family_title
+from .records import Records, claims_by_version, families, in_order
+
+FOLDER = ROOT / "book" / "versions"
+
+
+def link(name: str) -> str:
+    """A link to a version's page. Raises: DataError when there is no such version."""
+    if name not in VERSIONS:
+        raise DataError(f"a page would link to {name!r}, which is no version; known: {', '.join(VERSIONS)}")
+    return f"[`{name}`]({name}.md)"
+
+
+def _neighbours(version: Version) -> str:
+    pairs = [(before.id, after.id) for before, after in pairwise(in_order(version.family))]
+    before = [f"← {link(one)}" for one, after in pairs if after == version.id]
+    behind = [f"{link(after)} →" for one, after in pairs if one == version.id]
+    return " · ".join([*before, f"[{family_title(version.family)}, every version]({version.family}.md)", *behind])
+
+
+def _words(version: Version) -> str:
+    """What the file says of itself, without its title and its source, as HTML."""
+    document = sys.modules[version.module].__doc__ if version.module in sys.modules else None
+    paragraphs = (document or "").strip().split("\n\n")[1:]
+    told = (" ".join(text.split()) for text in paragraphs if not text.startswith(("Source:", "    ")))
+    return "\n".join("<p>" + re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text)) + "</p>" for text in told)
+
+
+def page(records: Records, version: Version) -> str:
+    """The page of a version, as MyST Markdown. Raises: DataError when it would link to a version that is not there."""
+    path = Path(*version.module.split(".")).with_suffix(".py")
+    return render(
+        "version.md",
+        version=version,
+        link=link,
+        neighbours=_neighbours(version),
+        path=path if (ROOT / path).is_file() else "",
+        gpu=records.gpu,
+        times=measured.times(records, version),
+        expected=measured.expected(version),
+        **measured.checks(records, version),
+        claims=tables.verdicts(records.verdicts, claims_by_version().get(version.id, ())),
+        hazards=counted.hazards(records, version),
+        launches=counted.launches(version),
+        resources=counted.resources(records, version),
+        counts=counted.counts(records, version),
+        counters=counted.counters(records, version),
+        words=_words(version),
+        diff=notebook.diff_text(version.id).rstrip() if version.parent else "",
+        source=notebook.kernel_text(version.id).rstrip(),
+        documents=measured.documents(version),
+    )
+
+
+def family_page(records: Records, family: str) -> str:
+    """Everything that was measured of a family, a row a version and a column a head dim."""
+    home = records.home(family)
+    overview = measured.overview(records.studies.values(), family)
+    return render(
+        "family.md", title=family_title(family), overview=overview, tables=_tables(home, family) if home else {}
+    )
+
+
+def _tables(home: Measured, family: str) -> dict[str, Table]:
+    pairs = [(name, problem) for name in home.versions(family) for problem in home.problems(family)]
+    timers = [timer for timer in TIMERS if any(home.medians(*pair, timer).size for pair in pairs)]
+    return {
+        "Speed over the baseline": tables.speedups(home, family),
+        **{f"Time, {timer}": tables.times(home, family, timer) for timer in timers},
+        "Checked against float64": tables.checks(home, family),
+        "What the compiler reports": tables.resources(family),
+    }
+
+
+def contents() -> list[dict[str, Any]]:
+    """The pages as entries of the table of contents: a family each, its versions below."""
+    return [
+        {
+            "file": f"book/versions/{family}",
+            "title": family_title(family),
+            "sections": [{"file": f"book/versions/{v.id}", "title": style.short(v.id)} for v in in_order(family)],
+        }
+        for family in families()
+    ]
+
+
+def write(slug: str, folder: Path = FOLDER) -> list[Path]:
+    """Make the pages anew for the measurements of a GPU. Raises: DataError."""
+    records = Records(slug)
+    pages = {version.id: page(records, version) for version in VERSIONS.values()}
+    pages |= {family: family_page(records, family) for family in families()}
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    paths = []
+    for name, text in pages.items():
+        paths.append(folder / f"{name}.md")
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths

@@ -1,0 +1,146 @@
+"""Tables of the published numbers: what stands beside each, how they compare, and why nothing does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ..records import published
+from ..verdicts import claims
+from ..verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from .table import NOTHING, Table, lines, link, mark, small, to
+
+BOILERPLATE = re.compile(r"what: |(gpu|shape|hdim|rotary_dim) from|not printed in a document|published as ")
+UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
+STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", "opposite": "wrong", "not a tie": "wrong"}
+
+
+def _unit(unit: str) -> str:
+    word = UNITS.get(unit, unit)
+    return word if not word or word.startswith("×") else f" {word}"
+
+
+def number(value: float, unit: str = "") -> str:
+    """A number with its thousands parted, to the digits that its unit deserves."""
+    if unit == "µs":
+        return f"{value:,.1f}"
+    if unit == "TFLOPS":
+        return f"{value:.3f}"
+    if unit.startswith(("x", "×")):
+        return f"{value:.2f}".replace("-", "−")
+    if unit.startswith("%"):
+        return f"{value:.1f}".replace("-", "−")
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 else f"{value:.1e}".replace("e-0", "e−")
+
+
+def _stated(row: Mapping[str, Any]) -> str:
+    return f"{row['value']:,.10g}".replace("-", "−") + _unit(row["unit"] or "")
+
+
+def _here(one: Beside) -> str:
+    """The value with its spread, or the least and largest of several."""
+    if not one.values:
+        return NOTHING
+    found = [number(value.value, one.unit) for value in (min(one.values), max(one.values))]
+    spread = ""
+    if len(one.values) == 1:
+        low, high = (number(bound, one.unit) for bound in one.values[0][1:])
+        spread = f" {small(f'({low}–{high})')}" if low != high else ""
+    unit = _unit(one.unit)
+    also = (small(f"{escape(words)}: {number(value, one.unit)}{unit}") for words, value in one.also.items())
+    origin = "" if one.sources == (SOURCES["timings"],) else ", ".join(one.sources)
+    about = escape("; ".join(part for part in (origin, one.note) if part))
+    return lines("–".join(dict.fromkeys(found)) + unit + spread, *also, small(about) if about else "")
+
+
+def _ratio(one: Beside) -> str:
+    """The value over the published number, where that means something."""
+    row = one.row
+    same_rate = one.same_card and row["quantity"] in OF_A_CARD
+    if len(one.values) != 1 or not (one.outcome or same_rate):
+        return ""
+    if one.outcome == CONFIRMED or row["quantity"] == "percent" or not row["value"]:
+        return ""
+    scale = {"bytes": BYTES.get(row["unit"], (1,))[-1], "time_ms": 1000}.get(row["quantity"], 1)
+    return small(f"{one.values[0].value / scale / row['value']:.2g} of the published")
+
+
+def judged(one: Beside, named: Iterable[str] = ()) -> str:
+    """How a value stands to what is published, or why it is not compared; and the claims that name the number."""
+    how = mark(one.outcome, STYLE.get(one.outcome, "neutral")) if one.outcome else ""
+    if not one.outcome and one.values and not one.same_card:
+        how = small("another card" if one.row["quantity"] in OF_A_CARD else "another quantity")
+    if one.reason:
+        how = small(escape(one.reason))
+    links = ", ".join(to(claim, "claims.html") for claim in named)
+    return lines(how, mark("stale") if one.stale else "", _ratio(one), small(f"claim {links}") if links else "")
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    """Whose number it is, at which shape, and what the document says of it."""
+    over = f" over {link(row['baseline'])}" if row["baseline"] else ""
+    shape = [f"{label} {int(row[name])}" for name, label in (("hdim", "hdim"), ("rotary_dim", "R")) if row[name]]
+    if row["heads"] and row["seq_q"]:
+        shape.append(f"{int(row['heads'])} × {int(row['seq_q'])}")
+    said = re.search(r"what: ([^;]*)", row["note"] or "")
+    notes = [part.strip() for part in (row["note"] or "").split(";")]
+    kept = [part for part in notes if part and not BOILERPLATE.match(part)]
+    line = row["locator"].partition("; ")[2] if row["source_document"] in published.DOCUMENTS else row["locator"]
+    parts = [", ".join(shape), said[1] if said else "", *kept, line]
+    about = small(escape("; ".join(part for part in parts if part)))
+    return f"<span id='{row['id']}'>{row['id']}</span> {link(row['version'] or '')}{over}<br>{about}"
+
+
+def judges() -> dict[str, list[str]]:
+    """The claims whose tests name a row of published.csv."""
+    found: dict[str, list[str]] = {}
+    for claim in claims.load():
+        for row in sorted({row for test in claim.tests for row in claims.rows_of(test)}):
+            found.setdefault(row, []).append(claim.id)
+    return found
+
+
+def table(everything: Sequence[Beside], document: str = "") -> Table:
+    """The numbers of a document by its sections, what stands beside each, and how; without one, those of the logs."""
+    named = judges()
+    rows = []
+    for one in everything:
+        source = one.row["source_document"]
+        if source != document if document else source in published.DOCUMENTS:
+            continue
+        place = one.row["locator"].partition(";")[0] if document else source
+        rows.append(
+            (escape(place), _what(one.row), _stated(one.row), _here(one), judged(one, named.get(one.row["id"], ())))
+        )
+    return Table(("section" if document else "source", "what is stated", "published", "here", "how they stand"), rows)
+
+
+def by_hand(everything: Sequence[Beside]) -> Table:
+    """What the authors counted by hand, counted again: each figure once."""
+    figures: dict[tuple[str, ...], str] = {}
+    for one in everything:
+        if one.counted:
+            figures.setdefault((one.counted, _stated(one.row), _here(one), judged(one)), one.row["id"])
+    order = list(dict.fromkeys(counted for counted, *_ in figures))
+    rows = [
+        (escape(counted), to(row, "published.html", stated), *cells)
+        for (counted, stated, *cells), row in sorted(figures.items(), key=lambda item: order.index(item[0][0]))
+    ]
+    return Table(("what was counted", "published", "counted here", "how it stands"), rows)
+
+
+def reasons(everything: Sequence[Beside]) -> Table:
+    """Why nothing stands beside a number, and beside how many."""
+    found: dict[str, list[str]] = {}
+    for one in everything:
+        if one.reason:
+            found.setdefault(one.reason, []).append(one.row["id"])
+    rows = [
+        (escape(why), str(len(ids)), " ".join(to(row, "published.html") for row in ids))
+        for why, ids in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
+    return Table(("why not", "numbers", "which"), rows, numbers=("numbers",))

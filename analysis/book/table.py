@@ -1,0 +1,180 @@
+"""Tables of the book: HTML made of a frame and a short description of its columns, and how a cell is written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from ..records.interval import Ratio
+from ..records.measured import Check, Measured, Time
+from ..records.published import Published
+from ..records.text import NOTHING
+
+Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
+VERDICT_STYLE = {
+    "holds": "ok",
+    "holds in part": "stale",
+    "does not hold": "wrong",
+    "cannot be decided": "unsupported",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[str] = ()
+    caption: str = ""
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame | Iterable[Mapping[str, Any]],
+        columns: Mapping[str, tuple[str, Format]],
+        numbers: slice = slice(0),
+        caption: str = "",
+    ) -> Table:
+        """The named columns of a frame, or of its rows, each with its header and format; `numbers` are flush right."""
+        records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else frame
+        header = [title for title, _ in columns.values()]
+        rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
+        return cls(header, rows, header[numbers], caption)
+
+    def plain(self) -> Table:
+        """The same without HTML, for Markdown."""
+
+        def text(html: str) -> str:
+            return re.sub("<[^>]+>", "", html.replace("<br>", " "))
+
+        rows = [tuple(map(text, row)) for row in self.rows]
+        return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
+
+    def _repr_html_(self) -> str:
+        def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
+            kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
+            return f"<{tag} class='{kind}'{attributes}>{text}</{tag}>"
+
+        head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
+        body, row = [], 0
+        while row < len(self.rows):
+            first = self.rows[row][0]
+            same = 1
+            while row + same < len(self.rows) and self.rows[row + same][0] == first:
+                same += 1
+            for k in range(same):
+                start = cell("th", 0, first, f' scope="rowgroup" rowspan="{same}"') if k == 0 else ""
+                cells = "".join(cell("td", i, text) for i, text in enumerate(self.rows[row + k]) if i)
+                body.append(f"<tr class='{'' if k else 'group'}'>{start}{cells}</tr>")
+            row += same
+        caption = f"<p class='evidence-caption'>{self.caption}</p>" if self.caption else ""
+        table = f"<table class='evidence'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
+
+
+def _cell(value: Any, how: Format) -> str:
+    if callable(how):
+        return how(value)
+    return NOTHING if value is None or value != value else how.format(value)
+
+
+# ---------------------------------------------------------------- cells
+
+
+def lines(*parts: str) -> str:
+    """What there is of some parts, below each other."""
+    return "<br>".join(part for part in parts if part)
+
+
+def small(text: str) -> str:
+    return f"<small>{text}</small>"
+
+
+def mark(word: str, style: str = "") -> str:
+    """A word in the colour of a style, of its own by default."""
+    return f"<span class='status {style or word}'>{word}</span>"
+
+
+def verdict_mark(word: str) -> str:
+    """The verdict of a claim, or the outcome of a test of one."""
+    return mark(word, VERDICT_STYLE[word])
+
+
+def badge(check: Check | None) -> str:
+    return NOTHING if check is None else mark(check.status)
+
+
+def to(anchor: str, page: str = "", text: str = "") -> str:
+    """A link to an anchor of this page or of another."""
+    return f"<a href='{page}#{anchor}'>{text or anchor}</a>"
+
+
+def hdim(problem: Problem) -> str:
+    if problem.family == "fp16":
+        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
+    return f"{problem.hdim}{rotary(problem)}"
+
+
+def rotary(problem: Any) -> str:
+    """The dims that a problem rotates, if any."""
+    return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
+
+
+def name(version: str, stale: bool = False) -> str:
+    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
+    outdated = " " + mark("stale") if stale else ""
+    return f"{link(version)}{outdated}<small class='title'><br>{escape(title)}</small>"
+
+
+def stale(evidence: Measured, version: str, problems: Iterable[Problem]) -> bool:
+    """Whether a version's code has changed since it was measured on any of the problems."""
+    return any(evidence.stale(version, problem) for problem in problems)
+
+
+def link(version: str, text: str = "") -> str:
+    """An id that leads to the version's page, from a chapter as from another version's page."""
+    text = text or code(version)
+    return f"<a href='../versions/{version}.html'>{text}</a>" if version in VERSIONS else text
+
+
+def code(version: str) -> str:
+    """An id that may break after an underscore."""
+    return f"<code>{escape(version).replace('_', '_<wbr>')}</code>"
+
+
+def ratio(value: Ratio | None) -> str:
+    if value is None:
+        return NOTHING
+    interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
+    return f"{value.value:.2f}×{interval}"
+
+
+def microseconds(value: Time | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value.us:.1f} {small(f'± {(value.high - value.low) / 2:.1f}')}"
+
+
+def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
+    if value is None:
+        return NOTHING
+    spread = f"{value.high - value.low:.{digits}f}" != f"{0:.{digits}f}"
+    others = f"<br>{small(f'{value.low:.{digits}f}–{value.high:.{digits}f}')}" if spread else ""
+    return f"{value.value:.{digits}f}{unit}{others}"
+
+
+def share(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def error(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.1e}"

@@ -1,0 +1,46 @@
+"""The tables of the chapters, by what they are about; how a table and its cells are written is in `book/table.py`."""
+
+from ...measure.studies import SOURCE_TIMER
+from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
+from .claims import ledger, verdicts
+from .counters import bounds, caches, emulator_agreement, points, resources
+from .environment import ceilings, machine, repeatability, statuses
+from .map import advice, map_answers, map_constants, map_problems, map_regimes
+from .speed import checks, fastest, peers, speedups, summary, throughput, times
+
+__all__ = [
+    "NOTHING",
+    "SOURCE_TIMER",
+    "VERDICT_STYLE",
+    "Table",
+    "advice",
+    "badge",
+    "bounds",
+    "caches",
+    "ceilings",
+    "checks",
+    "code",
+    "emulator_agreement",
+    "fastest",
+    "ledger",
+    "link",
+    "machine",
+    "map_answers",
+    "map_constants",
+    "map_problems",
+    "map_regimes",
+    "microseconds",
+    "name",
+    "peers",
+    "points",
+    "ratio",
+    "repeatability",
+    "resources",
+    "small",
+    "speedups",
+    "statuses",
+    "summary",
+    "throughput",
+    "times",
+    "verdicts",
+]

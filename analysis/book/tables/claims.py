@@ -1,0 +1,119 @@
+"""Claims with their verdicts and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from ...records.measured import Measured
+from ...records.text import NOTHING
+from ...verdicts import claims
+from ..table import Table, lines, small, to, verdict_mark
+
+LEDGER = "../chapters/claims.html"
+
+
+def ledger(evidence: Measured, letter: str) -> Table:
+    """The claims of a group, each with its verdict and, folded, the tests that decide it."""
+    recorded = claims.recorded(evidence.slug)
+    chosen = [claim for claim in claims.load() if claim.id.startswith(letter)]
+    return Table.from_frame(
+        [
+            {
+                "place": _place(claim),
+                "claim": lines(escape(claim.claim), *map(small, _about(claim))),
+                "verdict": _verdict(recorded, claim),
+                "tests": _folded(recorded.get(claim.id, [])),
+            }
+            for claim in chosen
+        ],
+        {
+            "place": ("claim", str),
+            "claim": ("what is claimed", str),
+            "verdict": ("verdict", verdict_mark),
+            "tests": ("tests", str),
+        },
+    )
+
+
+def _verdict(recorded: Mapping[str, list[dict[str, Any]]], claim: claims.Claim) -> str:
+    return next((row["verdict"] for row in recorded.get(claim.id, ())), claims.UNDECIDED)
+
+
+def _place(claim: claims.Claim) -> str:
+    """The address of a claim in the ledger, with what the reader can pick it by."""
+    documents = escape("|".join(dict.fromkeys(place["document"] for place in claim.sources)), quote=True)
+    return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
+
+
+def _about(claim: claims.Claim) -> Iterable[str]:
+    """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
+    yield "; ".join(", ".join(map(escape, place.values())) for place in claim.sources)
+    if claim.contradicts:
+        yield f"against {', '.join(map(to, claim.contradicts))}"
+    if numbers := sorted({row for test in claim.tests for row in claims.rows_of(test)}):
+        yield f"numbers {', '.join(to(row, 'published.html') for row in numbers)}"
+
+
+def _folded(tests: Iterable[Mapping[str, Any]]) -> str:
+    """What each test compares, the value, what it must be, and the outcome."""
+    listed = []
+    for row in tests:
+        value = ""
+        if row["measured"] is not None:
+            span = f" ({row['low']:.4g}–{row['high']:.4g})" if row["low"] is not None else ""
+            value = f": {row['measured']:.4g}{span} {row['unit'] or ''}".rstrip()
+        why = escape(row["reason"] or row["rule"] or "")
+        listed.append(f"<li>{escape(row['says'])}{value}. {small(why)} <b>{row['outcome']}</b></li>")
+    title = f"{len(listed)} test{'s' * (len(listed) != 1)}"
+    return f"<details><summary>{title}</summary><ul>{''.join(listed)}</ul></details>"
+
+
+def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[claims.Claim]) -> Table:
+    """Some claims with their verdicts (`claims.recorded`), each with a link to its place in the ledger."""
+    return Table.from_frame(
+        [{"id": claim.id, "claim": claim.claim, "verdict": _verdict(recorded, claim)} for claim in chosen],
+        {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", verdict_mark)},
+    )
+
+
+def in_ledger(claim: str) -> str:
+    """A link to a claim's place in the ledger, from any page."""
+    return to(claim, LEDGER)
+
+
+def tested(evidence: Measured, chosen: Iterable[claims.Claim], role: str = "") -> Table:
+    """The tests of some claims, or those of one role: what each asks for, and what was found."""
+    chosen, recorded = list(chosen), claims.recorded(evidence.slug)
+    rows = [row for claim in chosen for row in recorded.get(claim.id, ()) if not role or row["role"] == role]
+    return Table.from_frame(
+        [
+            {
+                **row,
+                "rule": row["rule"] or "",
+                "value": _value(row),
+                "outcome": lines(verdict_mark(row["outcome"]), small(escape(row["reason"])) if row["reason"] else ""),
+            }
+            for row in rows
+        ],
+        {
+            "claim_id": ("claim", in_ledger),
+            "says": ("what is tested", escape),
+            "rule": ("claimed", escape),
+            "value": ("found", str),
+            "outcome": ("outcome", str),
+        },
+        slice(3, 4),
+        lines(*(f"{claim.id}: {escape(claim.claim)}" for claim in chosen)),
+    )
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    """The value of a test with its interval."""
+    measured, low, high = row["measured"], row["low"], row["high"]
+    if measured is None:
+        return NOTHING
+    unit = {"x": "×"}.get(row["unit"] or "", f" {row['unit'] or ''}").rstrip()
+    text = f"{measured:,.0f}" if float(measured).is_integer() else f"{measured:.4g}"
+    return lines(f"{text}{unit}", small(f"{low:.4g}–{high:.4g}") if low is not None else "")

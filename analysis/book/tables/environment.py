@@ -1,0 +1,93 @@
+"""The machine, what it reaches at most, how well a run repeats the one before, and how the checks went."""
+
+from __future__ import annotations
+
+from html import escape
+from statistics import median
+
+import pandas as pd
+
+from ...measure.studies import TIMERS
+from ...records.files import STATUSES
+from ...records.measured import Measured
+from ..table import Table, name, share
+
+REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
+CEILINGS = (  # of gpu.json, with words, unit and digits
+    ("read_gb_s", "DRAM read", "GB/s", 0),
+    ("write_gb_s", "DRAM write", "GB/s", 0),
+    ("copy_gb_s", "DRAM copy, read and write", "GB/s", 0),
+    ("l2_read_gb_s", "L2 read", "GB/s", 0),
+    ("fp32_tflops", "fp32 multiply-add", "TFLOP/s", 1),
+    ("tensor_tflops", "bfloat16 matrix product", "TFLOP/s", 1),
+    ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
+    ("empty_launch_us", "empty launch from the host", "µs", 2),
+)
+
+
+def machine(evidence: Measured) -> Table:
+    """The GPU, the software and the run."""
+    gpu, run = evidence.gpu, evidence.run
+    values = {
+        "GPU": f"{gpu['name']}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
+        "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
+        "clock and power": f"SM up to {run['sm_mhz_max']} MHz, {run['power_limit_w']} W",
+        "throttling seen": str(run["throttle"]),
+        "driver, CUDA": f"{run['driver']}, {run['cuda']}",
+        "Python": str(run["python"]),
+        "numba, numba-cuda": f"{run['numba']}, {run['numba_cuda']}",
+        "torch": str(run["torch"]),
+        "run": f"{run['run']}, {run['started_at']} to {run['finished_at']}",
+        "processes": str(evidence.processes),
+        "wall time": f"{run['seconds']:.0f} s",
+        "commit": f"<code>{escape(str(run['commit']))}</code>",
+    }
+    return Table(("what", "value"), list(values.items()))
+
+
+def repeatability(evidence: Measured) -> Table:
+    """How much the ratios to the separate kernels, or to corrected attention, moved since the run before."""
+    before = evidence.previous()
+    rows = []
+    for peers, label in ((False, "the log's kernels"), (True, "PyTorch")):
+        for timer in TIMERS:
+            changes = []
+            for family, base in REFERENCE.items():
+                for other in evidence.versions(family, peers):
+                    for problem in evidence.problems(family) if other != base else ():
+                        then = before.ratio(base, other, problem, timer) if before else None
+                        now = evidence.ratio(base, other, problem, timer)
+                        if then and now:
+                            changes.append(abs(now.value / then.value - 1.0))
+            if changes:
+                rows.append((label, timer, len(changes), median(changes), max(changes)))
+    return Table.from_frame(
+        pd.DataFrame(rows, columns=["whose", "timer", "ratios", "median", "largest"]),
+        {
+            "whose": ("whose", str),
+            "timer": ("timer", str),
+            "ratios": ("ratios", str),
+            "median": ("median change", share),
+            "largest": ("largest change", share),
+        },
+        slice(2, None),
+        f"Against run {before.run['run']}." if before else "There is no earlier complete run to compare with.",
+    )
+
+
+def ceilings(evidence: Measured) -> Table:
+    """What the GPU reaches at most, measured on it."""
+    measured = evidence.gpu["ceilings"]
+    rows = [(label, f"{measured[key]:,.{digits}f}", unit) for key, label, unit, digits in CEILINGS if key in measured]
+    return Table(("ceiling", "value", "unit"), rows, numbers=("value",))
+
+
+def statuses(evidence: Measured) -> Table:
+    """How many problems of each version have which status, and whether its code has changed since."""
+    rows = []
+    for version in dict.fromkeys(evidence.checks["version"]):
+        checks = [evidence.check(version, problem) for problem in dict.fromkeys(evidence.checks["problem"])]
+        given = [check.status for check in checks if check]
+        counts = (str(given.count(status) or "") for status in STATUSES)
+        rows.append((name(version, version in evidence.stale_versions()), *counts))
+    return Table(("version", *STATUSES), rows, numbers=STATUSES, caption="Problems by status.")

@@ -1,0 +1,133 @@
+"""The map of V8 and the log's fusion: every problem, and how good the model of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from ...models import cost_model
+from ..table import Table, badge, lines, mark, microseconds, ratio, small
+
+RATES = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
+
+
+def map_problems(judged: cost_model.Judged) -> Table:
+    """Every problem of the map: the times of the family and of the log's fusion, and what the model chooses."""
+    versions = (*cost_model.FUSIONS, cost_model.NAIVE)
+    held, rows = set(judged.held()), []
+
+    def cell(version: str, problem: Problem) -> str:
+        taken, check = judged.evidence.time(version, problem), judged.evidence.check(version, problem)
+        text = microseconds(taken) if taken else badge(check)
+        return f"<b>{text}</b>" if version in judged.winners(problem) else text
+
+    for regime in cost_model.REGIMES:
+        of_kind = [problem for problem in judged.problems if cost_model.regime(problem) == regime]
+        for problem in sorted(of_kind, key=lambda problem: (problem.seq_q, problem.seq_k, problem)):
+            chosen = judged.chosen(problem)
+            answer = mark(cost_model.WORDS[chosen], "ok" if chosen in judged.winners(problem) else "wrong")
+            shape = _shape(problem) + (" *" if problem in held else "")
+            rows.append((regime, shape, *(cell(version, problem) for version in versions), answer))
+    header = ("kind", "problem", *(f"{version}, µs" for version in versions), "the model")
+    return Table(
+        header,
+        rows,
+        numbers=header[2:-1],
+        caption="device_warm. Bold: the fastest of the family, and what ties with it. * held out: not fitted to. The "
+        "log's fusion takes as many queries as keys alone, and is not measured where it would take longest.",
+    )
+
+
+def map_answers(judged: cost_model.Judged) -> Table:
+    """How good the model's answers are on what was held out, and how good one answer to everything is."""
+    return Table.from_frame(
+        cost_model.answers(judged),
+        {
+            "answer": ("answer", str),
+            "right": ("right", "{:.0f} %"),
+            "strictly": ("the fastest", "{:.0f} %"),
+            "lost": ("lost on average", "{:.1f} %"),
+            "worst": ("lost at worst", "{:.0f} %"),
+        },
+        slice(1, None),
+        f"On {len(judged.held())} held-out problems. Right: the fastest, or a tie with it. Lost: time over the "
+        "fastest.",
+    )
+
+
+def map_regimes(judged: cost_model.Judged) -> Table:
+    """The model's errors by kind of problem: held out, and as predicted by a model that saw none of the kind."""
+    rows = []
+    family = judged.points[judged.points["version"].isin(cost_model.FUSIONS)]
+    for regime in cost_model.REGIMES:
+        held = [problem for problem in judged.held() if cost_model.regime(problem) == regime]
+        if held:
+            points = family[(family["regime"] == regime) & family["held_out"]]
+            right = cost_model.answers(judged, held).set_index("answer")["right"]["the model"]
+            rows.append((regime, len(held), cost_model.errors(points).median(), right))
+    frame = pd.DataFrame(rows, columns=["regime", "held", "median", "chosen"])
+    return Table.from_frame(
+        frame.merge(cost_model.extrapolated(judged), on="regime", how="left"),
+        {
+            "regime": ("kind", str),
+            "held": ("held out", str),
+            "median": ("median error", "{:.0f} %"),
+            "chosen": ("right", "{:.0f} %"),
+            "error": ("median error, kind unseen", "{:.0f} %"),
+            "right": ("right, kind unseen", "{:.0f} %"),
+        },
+        slice(1, None),
+    )
+
+
+def map_constants(judged: cost_model.Judged) -> Table:
+    """What the model was fitted to say of the card: what a thing costs, or at which rate it goes."""
+    model = judged.model
+    planned = judged.points[["version", "problem"]].itertuples(index=False, name=None)
+    amounts = sum(np.sum(cost_model.work(VERSIONS[name](problem), model.card), axis=0) for name, problem in planned)
+    rows = []
+    for amount, (term, does) in zip(amounts, cost_model.TERMS.items()):
+        if amount:
+            cost = model.cost(term)
+            value = f"{1 / cost:,.2f} {RATES[does.unit]}" if does.unit in RATES else f"{cost:,.3f} µs a {does.unit}"
+            rows.append((term, does.about, value))
+    rows.append(("overlap", "1: parts of a launch follow each other; large: they run at once", f"{model.overlap:.1f}"))
+    return Table(("constant", "what it is", "fitted"), rows, numbers=("fitted",))
+
+
+def advice(judged: cost_model.Judged, problems: Mapping[str, Problem] = cost_model.TYPICAL) -> Table:
+    """What the model advises for some problems, with its error bars."""
+    rows = []
+    for label, problem in problems.items():
+        given = cost_model.advice_of(judged, problem)
+        taken = given.times[given.choice]
+        beyond, close = escape("; ".join(given.outside)), "" if given.margin.low > 1 else "too close to call"
+        rows.append(
+            {
+                "problem": lines(label, small(_shape(problem)), small(beyond) if beyond else ""),
+                "advice": lines(cost_model.WORDS[given.choice], small(close) if close else ""),
+                "taken": lines(f"{taken.us:,.1f}", small(f"{taken.low:,.1f}–{taken.high:,.1f}")),
+                "next": lines(cost_model.WORDS[given.runner_up], ratio(given.margin)),
+            }
+        )
+    return Table.from_frame(
+        rows,
+        {
+            "problem": ("problem", str),
+            "advice": ("advice", str),
+            "taken": ("predicted µs", str),
+            "next": ("the next takes", str),
+        },
+        slice(2, None),
+        f"By the model; {100 * cost_model.COVERED:.0f} % of held-out points lie within such bars.",
+    )
+
+
+def _shape(problem: Problem) -> str:
+    grouped = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
+    return str(problem).removeprefix("rope ") + grouped

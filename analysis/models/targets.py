@@ -1,0 +1,342 @@
+"""What V8 is held to, and what was measured of it: its targets, and the floor below which no kernel goes.
+
+Everything here is computed from the studies `beyond`, `peers` and `embeddings`, from shapes.csv and from counters.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from kernels import Problem
+from kernels.reference import ERROR_FACTOR, table_error
+
+from ..measure import tune
+from ..measure.studies import STUDIES
+from ..records.files import SCHEMAS, gpu_folder, problem_of, read_json, read_table
+from ..records.interval import TIE, Ratio, geometric_mean
+from ..records.measured import Check, Measured, Time
+from . import profiles
+
+V8 = tune.VERSION
+FAMILY = ("rope_hybrid_v8", "rope_separate_v8", "rope_v8_mma", "rope_v8_portable")
+V7 = "rope_v7"
+COUNTED = (V8, "rope_hybrid_v8", "rope_v8_portable", V7)  # whose hardware counters are shown
+COMPILED = "torch_rope_compiled_sdpa"
+MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
+NEEDED = (*MEASURED_IN, "embeddings")
+SHAPES, COUNTERS = "shapes", "counters"
+
+REACHED, MISSED, UNTOLD, UNMEASURED = "reached", "missed", "cannot be told", "not measured"
+
+
+# ---------------------------------------------------------------- evidence
+
+
+@dataclass
+class Evidence:
+    """What was measured of V8 on one GPU: the studies that are complete, shapes.csv, and what was counted of V8 itself.
+
+    The last two have no rows where they are missing.
+    """
+
+    slug: str
+    gpu: dict[str, Any]
+    studies: dict[str, Measured]
+    shapes: pd.DataFrame
+    profiled: pd.DataFrame
+
+    def lacks(self, *needs: str) -> list[str]:
+        """Which of these studies, shapes or counters are not measured."""
+        lacking = {SHAPES: self.shapes.empty, COUNTERS: V8 not in set(self.profiled["version"])}
+        return [name for name in needs if lacking.get(name, name not in self.studies)]
+
+
+def read(slug: str) -> Evidence:
+    """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
+    folder = gpu_folder(slug)
+    runs = read_table(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
+    complete = set() if runs is None else set(runs[runs["complete"].astype(bool)]["study"])
+    path = folder / "shapes.csv"
+    shapes = pd.DataFrame(columns=[column.name for column in SCHEMAS[SHAPES]])
+    if path.exists():
+        shapes = read_table(path, SHAPES)
+    shapes = shapes.assign(
+        problem=[problem_of(row) for row in shapes.to_dict("records")],
+        cut=shapes["cut"].fillna(""),
+        median_us=shapes["median_us"].astype(float),
+        chosen=shapes["chosen"].astype(bool),
+    )
+    found = {name: Measured.load(slug, name) for name in NEEDED if name in complete}
+    profiled = profiles.attention(profiles.launches(folder))
+    return Evidence(slug, read_json(folder / "gpu.json"), found, shapes, profiled[profiled["version"].isin(COUNTED)])
+
+
+# ---------------------------------------------------------------- the floor
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least microseconds that a call can take: an empty launch, and the larger of its bytes and its operations.
+
+    Bytes are those of Q, K, V and the output, once each, at the rate of L2 where all fit it, of DRAM otherwise.
+    """
+
+    launch: float
+    bytes: float
+    fp32: float  # both products on the fp32 units
+    tensor: float  # the same as three TF32 products each, whose rate is half of bfloat16's
+
+    @property
+    def us(self) -> float:
+        return self.launch + max(self.bytes, self.tensor)
+
+    @property
+    def fp32_us(self) -> float:
+        return self.launch + max(self.bytes, self.fp32)
+
+
+def floor(problem: Problem, gpu: Mapping[str, Any]) -> Floor:
+    """The floor of a problem on a GPU of gpu.json; of a mask only the pairs that it leaves are counted."""
+    ceilings = gpu["ceilings"]
+    moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
+    rate = ceilings["l2_read_gb_s"] if moved <= gpu["l2_bytes"] else ceilings["read_gb_s"]
+    seen = problem.seq_q * problem.seq_k
+    if problem.causal:
+        seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
+    flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
+    return Floor(
+        launch=ceilings["empty_kernel_us"],
+        bytes=moved / rate / 1e3,
+        fp32=flops / ceilings["fp32_tflops"] / 1e6,
+        tensor=3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6,
+    )
+
+
+# ---------------------------------------------------------------- targets
+
+
+@dataclass(frozen=True)
+class Target:
+    """What V8 is held to at some problems: a number that a quantity must reach or must not exceed.
+
+    us: microseconds of a call. peer, compiled, other, v7: how many times as long the fastest right peer takes, or the
+    fastest SDPA with compiled RoPE, or of all peers and versions the fastest, or rope_v7. error: its largest error over
+    that of fp32 math SDPA.
+    """
+
+    about: str
+    quantity: Literal["us", "peer", "compiled", "other", "v7", "error"]
+    rule: Literal["at most", "at least"]
+    value: float
+    problems: tuple[Problem, ...]
+
+    def judge(self, found: Ratio | None) -> str:
+        """Whether the interval lies on the right side; without an interval, whether the value does."""
+        if found is None:
+            return UNMEASURED
+        low, high = (found.low, found.high) if found.low == found.low else (found.value, found.value)
+        if self.rule == "at most":
+            low, high = -high, -low
+        value = self.value if self.rule == "at least" else -self.value
+        return REACHED if low >= value else MISSED if high < value else UNTOLD
+
+    @property
+    def unit(self) -> str:
+        return " µs" if self.quantity == "us" else "×"
+
+
+BEYOND = STUDIES["beyond"].problems
+FEW_HEADS = tuple(p for p in BEYOND if p.batch == 1 and p.seq_q <= 64)
+FILLED_2048 = tuple(p for p in BEYOND if p.batch > 1 and p.hdim == 2048)
+PREFILL_2048 = tuple(p for p in BEYOND if p.seq_q == 2048)
+COUNTED_AT = (tune.MAIN, FILLED_2048[0], PREFILL_2048[0])
+TARGETS = (
+    Target("the main shape, time", "us", "at most", 8.0, (tune.MAIN,)),
+    Target("the main shape, over the fastest peer", "peer", "at least", 8.0, (tune.MAIN,)),
+    Target("the main shape, over `rope_v7`", "v7", "at least", 12.0, (tune.MAIN,)),
+    Target(
+        "the documents' shapes and around, head dim 512 and above, over the fastest peer",
+        "peer",
+        "at least",
+        3.0,
+        tuple(p for p in FEW_HEADS if p.hdim >= 512),
+    ),
+    Target(
+        f"every shape, not slower than any peer or version; {100 * (TIE - 1):.0f} % are a tie",
+        "other",
+        "at least",
+        1 / TIE,
+        BEYOND,
+    ),
+    Target("a full card at head dim 2048, over SDPA with compiled RoPE", "compiled", "at least", 1.3, FILLED_2048),
+    Target("prefill of 2048, over SDPA with compiled RoPE", "compiled", "at least", 1.3, PREFILL_2048),
+    Target("every shape, error over that of fp32 math SDPA", "error", "at most", 2.0, BEYOND),
+)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another version or peer, and how many times as long as V8 it takes in the same run."""
+
+    version: str
+    taken: Time
+    ratio: Ratio
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found of a target at a problem."""
+
+    target: Target
+    problem: Problem
+    found: Ratio | None
+    rival: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return self.target.judge(self.found)
+
+
+def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = False) -> list[Rival]:
+    """What is right and was timed beside a right V8 in any of the studies, the fastest first."""
+    found = []
+    for measured in (evidence.studies[name] for name in MEASURED_IN if name in evidence.studies):
+        mine = measured.check(V8, problem)
+        names = (measured.versions("rope", peers=True) if peers else []) + (
+            measured.versions("rope") if versions else []
+        )
+        for name in names if mine and mine.status == "ok" else ():
+            check, taken = measured.check(name, problem), measured.time(name, problem)
+            ratio = measured.ratio(name, V8, problem)
+            if name != V8 and check and check.status == "ok" and taken and ratio:
+                found.append(Rival(name, taken, ratio))
+    return sorted(found, key=lambda rival: rival.ratio.value)
+
+
+def measured_at(evidence: Evidence, problem: Problem) -> Measured | None:
+    """The first study in which a right V8 was timed on a problem."""
+    for name in MEASURED_IN:
+        measured = evidence.studies.get(name)
+        check = measured.check(V8, problem) if measured else None
+        if measured and check and check.status == "ok" and measured.time(V8, problem):
+            return measured
+    return None
+
+
+def relative_error(check: Check | None) -> float | None:
+    """An error in units of that of fp32 math SDPA on the same inputs, of which the allowance is four."""
+    if check is None or check.status != "ok" or not check.allowed_abs_err > 0:
+        return None
+    return ERROR_FACTOR * check.max_abs_err / check.allowed_abs_err
+
+
+def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
+    """What was found of one target at one problem."""
+    if target.quantity in ("us", "error"):
+        measured = measured_at(evidence, problem)
+        if measured is None:
+            return Result(target, problem, None)
+        if target.quantity == "us":
+            return Result(target, problem, geometric_mean(measured.medians(V8, problem, "device_warm").to_numpy()))
+        error = relative_error(measured.check(V8, problem))
+        return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
+    found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))
+    wanted = {"compiled": lambda name: name.startswith(COMPILED), "v7": lambda name: name == V7}
+    found = [rival for rival in found if wanted.get(target.quantity, lambda name: True)(rival.version)]
+    return Result(target, problem, found[0].ratio, found[0].version) if found else Result(target, problem, None)
+
+
+def results(evidence: Evidence) -> list[Result]:
+    """What was found of every target at every problem of it."""
+    return [result(evidence, target, problem) for target in TARGETS for problem in target.problems]
+
+
+def worst(found: Sequence[Result]) -> Result | None:
+    """Of what was measured of one target, the furthest on the wrong side."""
+    return min((each for each in found if each.found), key=_reach, default=None)
+
+
+def _reach(result: Result) -> float:
+    """How far a result goes towards its target, larger being further."""
+    assert result.found is not None
+    return result.found.value if result.target.rule == "at least" else -result.found.value
+
+
+def worst_verdict(found: Sequence[Result]) -> str:
+    """The verdict of a target over its problems: missed if any is, reached if all are."""
+    words = {each.verdict for each in found}
+    return next(word for word in (MISSED, UNMEASURED, UNTOLD, REACHED) if word in words)
+
+
+# ---------------------------------------------------------------- what figures and tables show
+
+
+def label(problem: Problem) -> str:
+    """A problem of RoPE in words, without its family."""
+    return str(problem).removeprefix("rope ")
+
+
+def family(evidence: Evidence) -> pd.DataFrame:
+    """The family, the fastest peer and the log's V7 at every problem: times, and those over V8's."""
+    rows = []
+    for problem in BEYOND:
+        measured = measured_at(evidence, problem)
+        taken = measured.time(V8, problem) if measured else None
+        if measured is None or taken is None:
+            continue
+        shape = (_kind(problem), label(problem))
+        rows.append((*shape, V8, V8, taken.us, 1.0))
+        others = {rival.version: rival for rival in rivals(evidence, problem, peers=False, versions=True)}
+        for name in (*FAMILY, V7):
+            if name in others:
+                rows.append((*shape, name, name, others[name].taken.us, others[name].ratio.value))
+        peer = next(iter(rivals(evidence, problem, peers=True)), None)
+        if peer:
+            rows.append((*shape, "peer", peer.version, peer.taken.us, peer.ratio.value))
+    return pd.DataFrame(rows, columns=["kind", "problem", "series", "version", "median_us", "over_v8"])
+
+
+def _kind(problem: Problem) -> str:
+    if problem.seq_q > 64:
+        return "prefill"
+    return "full card" if problem.batch > 1 else "few heads"
+
+
+def embeddings(evidence: Evidence) -> pd.DataFrame:
+    """Every embedding on one core: its time over that of no embedding in the same process, and its table's error."""
+    measured = evidence.studies["embeddings"]
+    rows = []
+    for plain in measured.problems("attention"):
+        base = measured.medians("attention_v8", plain, "device_warm")
+        for version in ("attention_v8", V8, "alibi_v1", "sinusoidal_v6", "learned_v1"):
+            for problem in STUDIES["embeddings"].problems:
+                same = all(
+                    getattr(problem, name) == getattr(plain, name) for name in ("batch", "heads", "seq_q", "hdim")
+                )
+                check = measured.check(version, problem) if same else None
+                if not check or check.status != "ok" or base.empty:
+                    continue
+                ratios = (measured.medians(version, problem, "device_warm") / base).dropna()
+                taken = measured.time(version, problem)
+                if ratios.empty or taken is None:
+                    continue
+                stored = problem.table != "computed"
+                found = geometric_mean(ratios.to_numpy())
+                name = {"attention": "none", "rope": "RoPE", "alibi": "ALiBi"}.get(problem.family, problem.family)
+                label = f"{name}, {problem.table}" if problem.family in ("sinusoidal", "learned") else name
+                error = table_error(problem) if stored else 0.0
+                where = str(plain).removeprefix("attention ")
+                rows.append((where, label, version, problem.table, taken.us, *found, error))
+    columns = ["problem", "embedding", "version", "table", "median_us", "over_none", "low", "high", "table_error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def times_read(launch: Mapping[str, Any]) -> float:
+    """Bytes that SMs got from L2, and from each other in a cluster, over those of Q, K and V once each."""
+    problem = launch["problem"]
+    return float(launch["l2_to_l1_bytes"] / (4 * (math.prod(problem.q_shape) + 2 * math.prod(problem.kv_shape))))
