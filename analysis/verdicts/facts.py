@@ -1,4 +1,4 @@
-"""What is known about one GPU, by the functions that the expressions of data/claims.yml may call."""
+"""What is known about one GPU, by the functions that expressions may call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
-from kernels.version import PROBLEM_COLUMNS
+from kernels.version import PROBLEM_COLUMNS, Sync
 
 from ..measure.counters import STALL, STALLS
 from ..measure.studies import STUDIES
@@ -34,6 +34,10 @@ Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by vers
 
 class Undecided(Exception):
     """What is asked for cannot be had; the message says why."""
+
+
+class NotMeasured(Undecided):
+    """What is asked for could be had, and nobody has measured, counted or recorded it yet."""
 
 
 class Facts:
@@ -106,7 +110,7 @@ class Facts:
         if counter.startswith("event."):  # a version that does none of them has no such row
             kind, known = "events", self._has_events
         if not known:
-            raise Undecided(f"{kind} of {version} are not counted")
+            raise NotMeasured(f"{kind} of {version} are not counted")
         rows = _launch(rows, launch)
         return float(rows.loc[rows["counter"] == counter, "value"].sum())
 
@@ -116,7 +120,7 @@ class Facts:
         rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
         rows = rows[rows["metric"] == metric]
         if rows.empty:
-            raise Undecided(f"counter {metric} of {version} is not recorded")
+            raise NotMeasured(f"counter {metric} of {version} is not recorded")
         return float(rows["value"].sum())
 
     def stalled(self, version: str, reasons: str, hdim: int, **chosen: Any) -> float:
@@ -132,7 +136,7 @@ class Facts:
         rows = self._rows(self._assembled, "resources", version, hdim, chosen)
         rows = rows[rows["target"] == self.target]
         if rows.empty:
-            raise Undecided(f"resources for {self.target} are not recorded")
+            raise NotMeasured(f"resources for {self.target} are not recorded")
         return float(_launch(rows, launch)[column].iloc[0])
 
     # ------------------------------------------------------------ plans
@@ -152,6 +156,11 @@ class Facts:
     def launches(self, version: str, hdim: int, **chosen: Any) -> float:
         """Launches of a call."""
         return float(len(_planned(self._plan(version, hdim, chosen), version, hdim).launches))
+
+    def syncs(self, version: str, hdim: int, **chosen: Any) -> float:
+        """Host syncs of a call, as the source's own harness makes them."""
+        plan = _planned(self._plan(version, hdim, chosen), version, hdim)
+        return float(sum(isinstance(step, Sync) for step in plan.steps))
 
     def blocks(self, version: str, hdim: int, **chosen: Any) -> float:
         """Blocks of the last launch."""
@@ -175,7 +184,7 @@ class Facts:
     def ceiling(self, name: str) -> float:
         """What the GPU reaches at most, measured on it."""
         if name not in self.identity["ceilings"]:
-            raise Undecided(f"ceiling {name} is not measured")
+            raise NotMeasured(f"ceiling {name} is not measured")
         self.used["gpu.json"] = None
         return float(self.identity["ceilings"][name])
 
@@ -217,7 +226,7 @@ class Facts:
     def _study(self, name: str) -> Measured:
         """Raises: Undecided where no run of the study is complete."""
         if name not in self._complete:
-            raise Undecided(f"study {name} is not measured")
+            raise NotMeasured(f"study {name} is not measured")
         if name not in self._loaded:
             self._loaded[name] = Measured.read(self.folder, name)
         return self._loaded[name]
@@ -237,7 +246,7 @@ class Facts:
         if key not in self._takes:
             checks = measured.checks[measured.checks["version"] == version]
             if checks.empty:
-                raise Undecided(f"{version} is not measured")
+                raise NotMeasured(f"{version} is not measured")
             self._takes[key] = set(checks.loc[checks["status"] != "unsupported", "problem"])
         return self._takes[key]
 
@@ -262,7 +271,7 @@ class Facts:
     def _plan(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Plan | Unsupported:
         """The plan for a problem of a study, or why the version refuses it."""
         if version not in VERSIONS:
-            raise Undecided(f"there is no {version}")
+            raise NotMeasured(f"there is no {version}")
         study = chosen.get("study", _home(version))
         plans: dict[Problem, Plan | Unsupported] = {}
         for problem in STUDIES[study].problems if study in STUDIES else ():
@@ -279,7 +288,7 @@ class Facts:
 
     def _rows(self, groups: Groups, table: str, version: str, hdim: int, chosen: Mapping[str, Any]) -> pd.DataFrame:
         if version not in groups:
-            raise Undecided(f"{table} of {version} are not recorded")
+            raise NotMeasured(f"{table} of {version} are not recorded")
         rows = groups[version][_choose(set(groups[version]), (version,), hdim, chosen)]
         self._note(table, version, bool((rows["source_hash"] != today(version)).any()))
         return rows
@@ -307,11 +316,6 @@ class Facts:
             self.stale[version] = None
 
 
-FUNCTIONS = tuple(name for name in vars(Facts) if not name.startswith("_"))
-# How many of a function's first arguments are versions, where that is not 1.
-VERSION_ARGUMENTS = {"speed": 2, "closed": 3, **dict.fromkeys(("ceiling", "gpu", "said", "hdims", "max", "min"), 0)}
-
-
 def _home(version: str) -> str:
     """The study that holds the documents' shapes of a version."""
     family = VERSIONS[version].family if version in VERSIONS else version.split("_")[0]
@@ -330,7 +334,7 @@ def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, cho
     found = {"partial": partial, "full": full}[chosen["rotary"]] if "rotary" in chosen else partial or full
     if not found:
         asked = ", ".join(f"{name} {value}" for name, value in {"hdim": hdim, **chosen}.items())
-        raise Undecided(f"{' and '.join(versions)}: nothing at {asked}")
+        raise NotMeasured(f"{' and '.join(versions)}: nothing at {asked}")
     if len(found) > 1:
         raise DataError(f"{versions[0]} at hdim {hdim} may be any of: {'; '.join(map(str, found))}")
     return found[0]

@@ -28,6 +28,7 @@ from ..records.files import DATA, DataError, gpu_folder
 from ..records.measured import Ratio, verdict
 from . import claims
 from .claims import Test, interval
+from .expressions import check_expression
 from .facts import Facts, Undecided
 
 TWINS = DATA / "twins.yml"
@@ -101,7 +102,7 @@ def _names(entry: Mapping[str, Any], key: str, length: int | None, what: str) ->
 
 
 def _test(text: Any, names: Mapping[str, Any], known: Iterable[str], what: str) -> Test:
-    claims.check_expression(str(text), names, what)
+    check_expression(str(text), names, what)
     test = Test("", str(text), names=names)
     for version in claims.versions_of(test) - set(known):
         raise DataError(f"{what}: {version!r} is neither registered nor wanted by a claim")
