@@ -152,6 +152,9 @@ def _arguments(text: str, names: Mapping[str, Any], count: Callable[[str], int])
     """Of every call in an expression, the first `count(function)` arguments."""
     for node in ast.walk(_parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            yield from (
-                str(_evaluate(argument, names, {}.__getitem__)) for argument in node.args[: count(node.func.id)]
-            )
+            for argument in node.args[: count(node.func.id)]:
+                yield str(evaluate(ast.unparse(argument), names, _no_function))
+
+
+def _no_function(name: str) -> Callable[..., Any]:
+    raise DataError(f"{name}: a version and a row of published.csv are named, not computed")
