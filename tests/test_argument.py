@@ -97,6 +97,7 @@ def test_places_take_head_dims_names_and_numbers_with_a_unit() -> None:
     both = Result("%", {512: Ratio(60, 59, 61), 2048: Ratio(30, 29, 31)}, name="V2")
     results = {"v2": both, "v3": replace(at(80.0), name="V3"), "v6": replace(at(7.0), name="V6")}
     assert write("{v2}; {dims_above(v2, 50)}; {dims_below(v2, 70)}", results) == "30–60 %; 512; 512 and 2048"
+    assert write("{dims_below(v2, 50)}: {at(v2, dims_below(v2, 50))}", results) == "2048: 30 %"
     assert write("{names_above(v3, v6, 50)}, not {names_not_above(v2, v3, v6, 50)}", results) == "V3, not V2 and V6"
     assert write("{100 - min(v2, v3):%}", results) == "70 %"
 
@@ -196,6 +197,7 @@ def test_a_gpu_of_which_nothing_is_measured_gets_no_number_and_no_error(empty: F
     for key, question in ALL.items():
         settled = settle(question, empty)
         assert "nan " not in settled.because.replace("no comparison with NaN", ""), key
+        assert not any(result.undecided for result in settled.results.values()), key
         if not settled.open:  # it must not have looked at what was not measured
             looked = Looked(settled.results)
             assert replace(settled, results=looked).answer == settled.answer

@@ -230,7 +230,6 @@ def chapter(name: str) -> dict[str, Question]:
 def _load(path: Path, changed: int) -> tuple[Question, ...]:
     content = claims.check_fields(claims.read_yaml(path), str(path), ("questions",), ())
     stated, argued = set(published.load()["id"]), {claim.id for claim in claims.load()}
-    versions = {*VERSIONS, *claims.wanted()}
     questions: dict[tuple[str, str], Question] = {}
     for place, entry in enumerate(content["questions"], start=1):
         name = entry.get("id", f"question {place}") if isinstance(entry, dict) else f"question {place}"
@@ -245,8 +244,7 @@ def _load(path: Path, changed: int) -> tuple[Question, ...]:
         if unknown:
             raise DataError(f"{what}: there is no claim {unknown[0]!r}")
         items = {
-            str(key): _item(each, entry["dims"], f"{what}, item {key}", versions, stated)
-            for key, each in entry["items"].items()
+            str(key): _item(each, entry["dims"], f"{what}, item {key}", stated) for key, each in entry["items"].items()
         }
         for each in entry.get("needs", ()):
             if each not in items:
@@ -265,7 +263,7 @@ def _load(path: Path, changed: int) -> tuple[Question, ...]:
     return tuple(questions.values())
 
 
-def _item(entry: Any, dims: Sequence[int], what: str, versions: set[str], stated: set[str]) -> Item:
+def _item(entry: Any, dims: Sequence[int], what: str, stated: set[str]) -> Item:
     claims.check_fields(entry, what, ("what", "measure"), ("unit", "printed", "dims", "each", "name"))
     item = Item(**{**entry, "measure": str(entry["measure"]), "printed": str(entry.get("printed", ""))})
     dims = item.dims or dims
@@ -275,8 +273,9 @@ def _item(entry: Any, dims: Sequence[int], what: str, versions: set[str], stated
     for text in (item.measure, item.printed):
         check_expression(text, ("hdim", *item.each), what)
         for names in _names(item, dims):
-            for version in versions_in(text, names) - versions:
-                raise DataError(f"{what}: {version!r} is neither registered nor listed under wanted")
+            for version in versions_in(text, names) - set(VERSIONS):
+                if version not in claims.wanted():
+                    raise DataError(f"{what}: {version!r} is neither registered nor listed under wanted")
             for row in rows_in(text, names) - stated:
                 raise DataError(f"{what}: published.csv has no row {row}")
     return item
