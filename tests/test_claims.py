@@ -91,7 +91,7 @@ def measured(text: str, **rule: object) -> dict:
         (measured("1", least=1, digits=2), "digits belong to equals, not to least"),
         (measured("1", least=1, role="hunch"), "role is 'hunch'; allowed: test, premise, figure"),
         (measured("1", least=1, each={"a": [1, 2], "b": [1]}), "the values of each are lists of one length"),
-        (measured("hdim", least=1), "'hdim' is not among the names of each: none"),
+        (measured("hdim", least=1), "'hdim' is not among the names: none"),
         (measured("open('x')", least=1), "functions are: us, speed, "),
         (measured("us.__class__", least=1), "is neither a call, a name, a constant nor arithmetic"),
         (measured("(lambda: 1)()", least=1), "functions are: us, speed, "),

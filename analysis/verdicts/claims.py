@@ -10,14 +10,12 @@ What follows from the tests is said in analysis/verdicts/rule.py.
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import itertools
 import math
-import operator
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,9 @@ from kernels import VERSIONS
 
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_table, write_table
-from .facts import FUNCTIONS, VERSION_ARGUMENTS, Facts
+from . import expressions
+from .expressions import check_expression, rows_in, versions_in
+from .facts import Facts
 from .rule import UNDECIDED, VERDICTS, Undecided, combine, decide, interval
 
 CLAIMS = DATA / "claims.yml"
@@ -191,90 +191,20 @@ def _load(path: Path, changed: int) -> tuple[Claim, ...]:
 
 # ---------------------------------------------------------------- expressions
 
-OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-}
-
-
-def _parse(text: str, what: str = "expression") -> ast.expr:
-    if not text:
-        return ast.Constant(0)
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise DataError(f"{what}: {text!r} is no expression: {error.msg}") from None
-
-
-def check_expression(text: str, names: Mapping[str, Any], what: str) -> None:
-    """Raises: DataError for anything but calls of the functions of `Facts`, names of `each`, constants, arithmetic."""
-
-    def check(node: ast.expr) -> None:
-        match node:
-            case ast.Constant(value=int() | float() | str()):
-                pass
-            case ast.Name(id=name) if name in names:
-                pass
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                check(left)
-                check(right)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                check(operand)
-            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
-                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-                    check(argument)
-            case ast.Call():
-                raise DataError(f"{what}: {ast.unparse(node)!r}; functions are: {', '.join(FUNCTIONS)}")
-            case ast.Name(id=name):
-                raise DataError(f"{what}: {name!r} is not among the names of each: {', '.join(names) or 'none'}")
-            case _:
-                raise DataError(f"{what}: {ast.unparse(node)!r} is neither a call, a name, a constant nor arithmetic")
-
-    check(_parse(text, what))
-
-
-def _arguments(test: Test, wanted: Callable[[str], int]) -> set[str]:
-    """Of every call in a test, the first `wanted(function)` arguments."""
-    found = set()
-    for text in (test.measure, *test.bounds):
-        for node in ast.walk(_parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                found |= {str(_evaluate(arg, None, test.names)) for arg in node.args[: wanted(node.func.id)]}
-    return found
-
 
 def versions_of(test: Test) -> set[str]:
     """The versions that a test names."""
-    return _arguments(test, lambda function: VERSION_ARGUMENTS.get(function, 1))
+    return {version for text in (test.measure, *test.bounds) for version in versions_in(text, test.names)}
 
 
 def rows_of(test: Test) -> set[str]:
     """The rows of published.csv that a test names."""
-    return _arguments(test, lambda function: int(function == "said"))
-
-
-def _evaluate(node: ast.expr, facts: Any, names: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Name(id=name):
-            return names[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)](_evaluate(left, facts, names), _evaluate(right, facts, names))
-        case ast.UnaryOp(operand=operand):
-            return -_evaluate(operand, facts, names)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            given = {str(keyword.arg): _evaluate(keyword.value, facts, names) for keyword in keywords}
-            return getattr(facts, name)(*(_evaluate(arg, facts, names) for arg in args), **given)
-    raise AssertionError(ast.dump(node))
+    return {row for text in (test.measure, *test.bounds) for row in rows_in(text, test.names)}
 
 
 def measure(test: Test, facts: Facts) -> float | pd.Series:
     """What a test measures. Raises: Undecided."""
-    return _evaluate(_parse(test.measure), facts, test.names)
+    return expressions.measure(test.measure, facts, test.names)
 
 
 # ---------------------------------------------------------------- verdicts
@@ -301,7 +231,7 @@ def judge(test: Test, facts: Facts) -> dict[str, Any]:
         return {**row, "outcome": UNDECIDED, "reason": test.undecided}
     facts.used, facts.stale = {}, {}
     try:
-        bounds = [float(_evaluate(_parse(text), facts, test.names)) for text in test.bounds]
+        bounds = [float(expressions.measure(text, facts, test.names)) for text in test.bounds]
         bounds.sort()
         row |= {"rule": _rule(test.rule, bounds, test.digits)}
         if len(bounds) == 1:

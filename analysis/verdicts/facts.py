@@ -1,4 +1,4 @@
-"""What is known about one GPU, by the functions that the expressions of data/claims.yml may call."""
+"""What is known about one GPU, by the functions that expressions may call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
-from kernels.version import PROBLEM_COLUMNS
+from kernels.version import PROBLEM_COLUMNS, Sync
 
 from ..measure.counters import STALL, STALLS
 from ..measure.studies import STUDIES
@@ -147,6 +147,11 @@ class Facts:
     def launches(self, version: str, hdim: int, **chosen: Any) -> float:
         """Launches of a call."""
         return float(len(_planned(self._plan(version, hdim, chosen), version, hdim).launches))
+
+    def syncs(self, version: str, hdim: int, **chosen: Any) -> float:
+        """Host syncs of a call, as the source's own harness makes them."""
+        plan = _planned(self._plan(version, hdim, chosen), version, hdim)
+        return float(sum(isinstance(step, Sync) for step in plan.steps))
 
     def blocks(self, version: str, hdim: int, **chosen: Any) -> float:
         """Blocks of the last launch."""
@@ -300,11 +305,6 @@ class Facts:
         self.used[source] = None
         if stale:
             self.stale[version] = None
-
-
-FUNCTIONS = tuple(name for name in vars(Facts) if not name.startswith("_"))
-# How many of a function's first arguments are versions, where that is not 1.
-VERSION_ARGUMENTS = {"speed": 2, "closed": 3, **dict.fromkeys(("ceiling", "gpu", "said", "hdims", "max", "min"), 0)}
 
 
 def _home(version: str) -> str:

@@ -27,6 +27,7 @@ from ..records.files import DATA, DataError, gpu_folder
 from ..records.interval import Ratio
 from . import claims
 from .claims import Test
+from .expressions import check_expression
 from .facts import Facts
 from .rule import Undecided, interval, stands
 
@@ -100,7 +101,7 @@ def _names(entry: Mapping[str, Any], key: str, length: int | None, what: str) ->
 
 
 def _test(text: Any, names: Mapping[str, Any], known: Iterable[str], what: str) -> Test:
-    claims.check_expression(str(text), names, what)
+    check_expression(str(text), names, what)
     test = Test("", str(text), names=names)
     for version in claims.versions_of(test) - set(known):
         raise DataError(f"{what}: {version!r} is neither registered nor wanted by a claim")

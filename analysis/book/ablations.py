@@ -1,0 +1,49 @@
+"""Every ablation beside the version that it changes one thing of."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from kernels import VERSIONS
+
+from ..records.files import gpu_folder
+from ..records.measured import Measured, Ratio
+from ..records.text import number
+from ..verdicts import claims
+from ..verdicts.facts import Facts
+from ..verdicts.questions import NOT_YET
+from ..verdicts.rule import Undecided
+from .tables import Table, code, small
+
+DIMS = (64, 128, 512, 2048, 4096, 8192)
+
+
+def described() -> dict[str, tuple[str, str]]:
+    """Every ablation: what it changes, and in which version; one that is asked for and not written has no parent."""
+    known = {name: (v.change, v.parent or "") for name, v in VERSIONS.items() if v.ablation}
+    return known | {name: (text, "") for name, text in claims.wanted().items() if name not in VERSIONS}
+
+
+def ablations(evidence: Measured) -> Table:
+    """Every ablation with its speed over what it changes, by head dim, or that it is not measured."""
+    facts = Facts(gpu_folder(evidence.slug))
+    rows = []
+    for name, (change, parent) in described().items():
+        speeds = _over_parent(facts, name, parent) if parent else {}
+        cells = [f"{hdim}: {number(value.value, '×')}" for hdim, value in speeds.items()]
+        over = f" {small(f'over {code(parent)}')}" if parent else ""
+        rows.append((f"{code(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))
+    header = ("version", "what is changed", "speed over its parent, by head dim")
+    return Table(header, rows, numbers=header[2:], caption="On the device, in one run with what each is compared with.")
+
+
+def _over_parent(facts: Facts, name: str, parent: str) -> dict[int, Ratio]:
+    values = {}
+    for hdim in DIMS:
+        chosen: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
+        try:
+            values[hdim] = claims.interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
+        except Undecided:
+            continue
+    return values
