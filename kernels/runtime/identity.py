@@ -76,6 +76,14 @@ def _canonical(node: object) -> str:
     return f"{type(node).__name__}({', '.join(parts)})"
 
 
+def _walk_code(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below and including `node`, without the arguments of `@register(...)`: what it names is no code."""
+    yield node
+    registers = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
+    for child in [node.func] if registers else ast.iter_child_nodes(node):
+        yield from _walk_code(child)
+
+
 def _reach(start: Definition) -> Iterator[tuple[Definition, ast.AST | None]]:
     """Every definition that `start` reaches by name, itself first; None for what lies outside the package."""
     pending, seen = [start], {start}
@@ -90,7 +98,7 @@ def _reach(start: Definition) -> Iterator[tuple[Definition, ast.AST | None]]:
             yield (module, name), None
             continue
         yield (module, name), node
-        for child in ast.walk(node):
+        for child in _walk_code(node):
             if isinstance(child, ast.Name):
                 target = (module, child.id) if child.id in own else imported.get(child.id)
                 if target and target not in seen:
