@@ -51,6 +51,7 @@ BEYOND_SHAPES: list[dict[str, Any]] = [
     {"seq_q": 130, "hdim": 24},
     {"seq_q": 2, "hdim": 2052},
 ]
+QUICK_BEYOND = (1, 2)  # of those shapes, as every one is compiled for itself, in seconds
 FIRST_BLOCKS = 2  # of a launch that has many
 LARGE = 1024  # dims, of a problem that takes seconds
 
@@ -111,23 +112,28 @@ class Case(NamedTuple):
 def quick_cases(version: Version) -> list[Case]:
     """What `make test` tries: of a variant or an ablation one problem; of others one of each shape, on sharp inputs."""
     if version.ablation or version.variant_of:
-        return [_case(version, max(problems(version), key=lambda problem: _demand(version, problem)))]
+        return [case_of(version, max(problems(version), key=lambda problem: _demand(version, problem)))]
+    if version.beyond:
+        return [case_of(version, _beyond(version)[index]) for index in QUICK_BEYOND]
     shapes: dict[tuple[int, ...], list[Problem]] = {}
     for problem in problems(version):
         shapes.setdefault(problem.q_shape, []).append(problem)
     alike = [same[index % len(same)] for index, same in enumerate(shapes.values())]
     small = [problem for problem in alike if problem.hdim < LARGE]
     seen = {version(problem).defect for problem in small}
-    return [_case(version, problem) for problem in alike if problem in small or version(problem).defect not in seen]
+    return [case_of(version, problem) for problem in alike if problem in small or version(problem).defect not in seen]
 
 
 def _demand(version: Version, problem: Problem) -> tuple[int, ...]:
-    """What one problem shows of a version: its defect and hazards, then tiles of keys, then dims."""
+    """What one problem shows of a version: its defect and hazards; a second tile of keys (of half precision, which
+    takes seconds a tile, one will do), masked where there is a mask; dims.
+    """
     plan = version(problem)
-    return plan.expected == "wrong", len(plan.hazards), min(problem.seq_k, 65), problem.hdim
+    keys = 0 if version.family == "fp16" else min(problem.seq_k, 65)
+    return plan.expected == "wrong", len(plan.hazards), problem.causal, keys, problem.hdim
 
 
-def _case(version: Version, problem: Problem) -> Case:
+def case_of(version: Version, problem: Problem) -> Case:
     """On sharp inputs, and only the first blocks where they need nothing of the others: in a plan of one launch."""
     launches = version(problem).launches
     alone = len(launches) == 1 and launches[0].cluster == 1 and not version.beyond

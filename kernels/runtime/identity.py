@@ -79,8 +79,10 @@ def _canonical(node: object) -> str:
 def _walk_code(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes below and including `node`, without the arguments of `@register(...)`: what it names is no code."""
     yield node
-    registers = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
-    for child in [node.func] if registers else ast.iter_child_nodes(node):
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register":
+        yield node.func
+        return
+    for child in ast.iter_child_nodes(node):
         yield from _walk_code(child)
 
 
