@@ -108,6 +108,9 @@ class Case(NamedTuple):
     kind: str
     blocks: int | None = None
 
+    def __str__(self) -> str:
+        return f"{self.problem} {self.kind}"
+
 
 def quick_cases(version: Version) -> list[Case]:
     """What `make test` tries: of a variant or an ablation one problem; of others one of each shape, on sharp inputs."""

@@ -149,7 +149,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", f"{item[0]}-{item[1]}"))
+@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
 def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: Case) -> None:
     assert not faults(chosen, *case)
 

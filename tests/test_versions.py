@@ -22,7 +22,7 @@ from kernels.version import SharedLayout, register
 CASES = [(chosen, case) for chosen in OWN for case in quick_cases(chosen)]
 
 
-@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item[0])))
+@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
 def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: Case) -> None:
     assert not faults(chosen, *case)
 
