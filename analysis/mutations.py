@@ -473,9 +473,10 @@ def judge(mutant: Mutant) -> dict[str, str] | None:
         return None
     if same:
         return None
-    for case in quick_cases(version):
+    users = [version, *([VERSIONS[version.variant_of]] if version.variant_of else [])]  # of the code that is broken
+    for user, case in ((user, case) for user in users for case in quick_cases(user)):
         try:
-            found = faults(version, *case, ptx_of=ptx_of)
+            found = faults(user, *case, ptx_of=ptx_of)
         except Exception as error:
             return {"outcome": "caught", "by": "error", "reason": type(error).__name__}
         if found:

@@ -121,8 +121,8 @@ def quick_cases(version: Version) -> list[Case]:
     shapes: dict[tuple[int, ...], list[Problem]] = {}
     for problem in problems(version):
         shapes.setdefault(problem.q_shape, []).append(problem)
-    alike = [same[index % len(same)] for index, same in enumerate(shapes.values())]
-    small = [problem for problem in alike if problem.hdim < LARGE]
+    alike = [same[index % len(same) if same[0].hdim < LARGE else -1] for index, same in enumerate(shapes.values())]
+    small = [problem for problem in alike if problem.hdim < LARGE or len(version(problem).launches) > 1]
     seen = {version(problem).defect for problem in small}
     return [case_of(version, problem) for problem in alike if problem in small or version(problem).defect not in seen]
 

@@ -58,7 +58,7 @@ def test_inputs_of_other_dtypes_are_rounded_to_theirs() -> None:
 
 
 @pytest.mark.parametrize(
-    "start, share", [(float("nan"), 3 / 32), (0.0, 0.0), (60.0, 0.0), (500.0, 3 / 32), (-500.0, 3 / 32)]
+    "start, share", [(60.0, 0.0), (500.0, 3 / 32), pytest.param(-500.0, 3 / 32, marks=pytest.mark.deep)]
 )
 def test_phase4_is_right_where_shared_memory_starts_near_the_scores(monkeypatch, start: float, share: float) -> None:
     class Started(SharedMemory):
