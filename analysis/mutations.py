@@ -474,7 +474,7 @@ def judge(mutant: Mutant) -> dict[str, str] | None:
     if same:
         return None
     users = [version, *([VERSIONS[version.variant_of]] if version.variant_of else [])]  # of the code that is broken
-    for user, case in ((user, case) for user in users for case in quick_cases(user)):
+    for user, case in [(each, case) for each in users for case in quick_cases(each)]:
         try:
             found = faults(user, *case, ptx_of=ptx_of)
         except Exception as error:
