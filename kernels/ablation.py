@@ -16,9 +16,12 @@ import sys
 import textwrap
 import types
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from .version import VERSIONS
 
+INHERITED = ("whole_rows", "scalar_loads", "accurate_sines", "wrong_output")
 Edit = tuple[str, str]  # lines as they stand, in any one indentation, and what replaces them
 
 
@@ -62,10 +65,11 @@ def _renamed(source: str, parent: str, name: str, title: str, change: str) -> st
     return "\n".join(lines) + "\n"
 
 
-def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[Edit]) -> None:
+def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[Edit], **fields: Any) -> None:
     """Register `name`: the version `parent` with some lines of its file replaced.
 
     The file is a module beside the parent's, so that its imports hold and its source can be read like any other's.
+    What checks ask of it is what they ask of the parent, but for `fields` of the registration that differ.
 
     Raises: ValueError when an edit does not fit the file.
     """
@@ -82,3 +86,5 @@ def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[E
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     sys.modules[module.__name__] = module
     exec(compile(source, module.__file__, "exec"), module.__dict__)
+    inherited = {field: getattr(VERSIONS[parent], field) for field in INHERITED}
+    VERSIONS[name] = replace(VERSIONS[name], **inherited | fields)

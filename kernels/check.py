@@ -1,29 +1,27 @@
 """Whether a version does what it declares, in the emulator: its status, its hazards and, where it is wrong, how.
 
-    for problem in problems(version):
-        for kind in INPUTS:
-            assert not faults(version, problem, kind)
+    for case in quick_cases(version):
+        assert not faults(version, *case)
 
-The tests ask this of every version, and `analysis.mutations` asks it of broken ones.
+`make test` asks this of every version, `make test-deep` on all of `problems(version)`, and `analysis.mutations` asks it
+of broken ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from . import VERSIONS
-from .defects import model_of, total_weight
-from .fast_math import SUFFIX
 from .reference import TABLES_OF, Trial, trial
 from .runtime.emulator import Finding, run
-from .version import Kernel, Plan, Problem, Unsupported, Version
+from .version import Kernel, Model, Plan, Problem, Unsupported, Version
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
@@ -41,15 +39,7 @@ SHAPES = [
     (1, 1, 2, 2052),
 ]
 # More keys than a block has threads, where a block has them all at once.
-ALL_KEYS_SHAPES = [(1, 1, 257, 12)]
-ALL_KEYS = {
-    "attention_atomics",
-    "attention_baseline",
-    "attention_atomics_float4",
-    "attention_two_pass_float4",
-    "attention_tensor_core_v2",
-}
-TWINS = ("_227k", SUFFIX)  # how the names of versions end that have another one's kernels
+WHOLE_ROWS_SHAPES = [(1, 1, 257, 12)]
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
 # One key; two tiles of keys; heads that share keys, masked; queries that stand behind the first key, and beyond the
 # last; three tiles; the most blocks a cluster.
@@ -61,20 +51,22 @@ BEYOND_SHAPES: list[dict[str, Any]] = [
     {"seq_q": 130, "hdim": 24},
     {"seq_q": 2, "hdim": 2052},
 ]
-CORES = {"rope_v8", "rope_v8_mma", "rope_v8_portable"}  # what else is beyond the documents has the core of one of these
+QUICK_BEYOND = (1, 2)  # of those shapes, as every one is compiled for itself, in seconds
+FIRST_BLOCKS = 2  # of a launch that has many
+LARGE = 1024  # dims, of a problem that takes seconds
 
 
 def problems(version: Version) -> list[Problem]:
-    """The small, odd problems that `version` takes, on which it is tried; fewer of a twin or an ablation."""
+    """The small, odd problems that `version` takes, on which it is tried; fewer of a variant or an ablation."""
     if version.beyond:
-        return _beyond(version) if version.id in CORES else _beyond(version)[::2]
+        return _beyond(version)[::2] if version.variant_of else _beyond(version)
     if version.family == "fp16":
         candidates = [
             Problem("fp16", batch, heads, seq_q=seq, hdim=hdim, dtype="float16", causal=causal)
             for causal, (batch, heads, seq, hdim) in product((False, True), FP16_SHAPES)
         ]
     else:
-        shapes = SHAPES + (ALL_KEYS_SHAPES if version.id in ALL_KEYS else [])
+        shapes = SHAPES + (WHOLE_ROWS_SHAPES if version.whole_rows else [])
         candidates = [
             Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
             for batch, heads, seq, hdim in shapes
@@ -83,7 +75,7 @@ def problems(version: Version) -> list[Problem]:
     taken = [problem for problem in candidates if supports(version, problem)]
     if version.family == "fp16":
         return taken
-    return taken[::3] if version.ablation else taken[::2] if version.id.endswith(TWINS) else taken
+    return taken[::3] if version.ablation else taken[::2] if version.variant_of else taken
 
 
 def _beyond(version: Version) -> list[Problem]:
@@ -107,6 +99,57 @@ def supports(version: Version, problem: Problem) -> bool:
     except Unsupported:
         return False
     return True
+
+
+class Case(NamedTuple):
+    """A problem, the kind of its inputs and, where not all of its blocks run, how many: the first."""
+
+    problem: Problem
+    kind: str
+    blocks: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.kind}"
+
+
+def quick_cases(version: Version) -> list[Case]:
+    """What `make test` tries: of a variant or an ablation one problem; of others one of each shape, on sharp inputs."""
+    if version.ablation or version.variant_of:
+        return [case_of(version, max(problems(version), key=lambda problem: _demand(version, problem)))]
+    if version.beyond:
+        return [case_of(version, _beyond(version)[index]) for index in QUICK_BEYOND]
+    shapes: dict[tuple[int, ...], list[Problem]] = {}
+    for problem in problems(version):
+        shapes.setdefault(problem.q_shape, []).append(problem)
+    alike = [same[index % len(same) if same[0].hdim < LARGE else -1] for index, same in enumerate(shapes.values())]
+    small = [problem for problem in alike if problem.hdim < LARGE or len(version(problem).launches) > 1]
+    seen = {version(problem).defect for problem in small}
+    return [case_of(version, problem) for problem in alike if problem in small or version(problem).defect not in seen]
+
+
+def _demand(version: Version, problem: Problem) -> tuple[int, ...]:
+    """What one problem shows of a version: its defect and hazards; a second tile of keys (of half precision, which
+    takes seconds a tile, one will do), masked where there is a mask; dims.
+    """
+    plan = version(problem)
+    keys = 0 if version.family == "fp16" else min(problem.seq_k, 65)
+    return plan.expected == "wrong", len(plan.hazards), problem.causal, keys, problem.hdim
+
+
+def case_of(version: Version, problem: Problem) -> Case:
+    """On sharp inputs, and only the first blocks where they need nothing of the others: in a plan of one launch."""
+    launches = version(problem).launches
+    alone = len(launches) == 1 and launches[0].cluster == 1 and not version.beyond
+    return Case(problem, "sharp", FIRST_BLOCKS if alone and math.prod(launches[0].grid) > 8 * FIRST_BLOCKS else None)
+
+
+def rows_of(plan: Plan, blocks: int | None) -> int:
+    """How many rows of the output the first `blocks` of the last launch write; None stands for all blocks."""
+    problem, grid = plan.problem, math.prod(plan.launches[-1].grid)
+    heads = problem.batch * problem.heads
+    if blocks is None:
+        return heads * problem.seq_q
+    return min(blocks * -(-problem.seq_q // (grid // heads)), problem.seq_q)
 
 
 @dataclass(frozen=True)
@@ -137,12 +180,23 @@ def kind_of(finding: Finding) -> str:
     return finding.kind
 
 
-def faults(version: Version, problem: Problem, kind: str, ptx_of: Callable[[Kernel], str] | None = None) -> list[Fault]:
-    """How the result and the findings of `version` on inputs of that kind differ from what its plan declares."""
+def faults(
+    version: Version,
+    problem: Problem,
+    kind: str,
+    blocks: int | None = None,
+    ptx_of: Callable[[Kernel], str] | None = None,
+) -> list[Fault]:
+    """How the result and the findings of `version` on inputs of that kind differ from what its plan declares.
+
+    With `blocks`, only the first of each launch run, and only the rows that they write are compared.
+    """
     plan, case = version(problem), trial(problem, kind)
-    report = run(plan, case.inputs, ptx_of, schedule="in step")
+    report = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks)
     assert report.out is not None
-    verdict = case.judge(torch.from_numpy(report.out))
+    rows = rows_of(plan, blocks)
+    out = first(rows, report.out)
+    verdict = replace(case, truth=first(rows, case.truth)).judge(torch.from_numpy(out))
     found = []
     if verdict.status != plan.expected:
         found.append(Fault("status", f"{problem}: {verdict}, declared {plan.expected}"))
@@ -152,8 +206,20 @@ def faults(version: Version, problem: Problem, kind: str, ptx_of: Callable[[Kern
     for key in declared(plan) - seen.keys():
         found.append(Fault("hazard", f"{problem}: declared and unseen: {key}"))
     if plan.expected == "wrong":
-        found += differences(version, problem, case, report.out)
+        found += differences(version, problem, case, out)
     return found
+
+
+def first(rows: int, values: Any) -> Any:
+    """The first `rows` rows of an output `[batch, heads, seq_q, hdim]`, or of an array of its shape."""
+    return values.reshape(-1, values.shape[-1])[:rows]
+
+
+def model_of(version: Version) -> Model:
+    """What a wrong `version` computes instead, in float64. Raises: LookupError for one that is never wrong."""
+    if version.wrong_output is None:
+        raise LookupError(f"{version.id} has no model of a wrong result")
+    return version.wrong_output
 
 
 def allowance(version: Version, problem: Problem, case: Trial) -> float | np.ndarray:
@@ -164,14 +230,21 @@ def allowance(version: Version, problem: Problem, case: Trial) -> float | np.nda
     """
     if version(problem).expected == "ok":
         return case.allowed_abs_err
-    return case.allowed_abs_err * np.maximum(total_weight(version.id, problem, **case.inputs), 1.0)
+    q, k, v = (case.inputs[name] for name in "qkv")
+    return case.allowed_abs_err * np.maximum(model_of(version)(problem, q, k, np.ones_like(v)), 1.0)
 
 
 def differences(version: Version, problem: Problem, case: Trial, out: np.ndarray) -> list[Fault]:
-    """How `out` differs from the model of `version`'s wrong result: other places of NaN, or more than fp32 may."""
-    model = model_of(version.id)(problem, *(case.inputs[name] for name in "qkv"))
+    """How `out`, or its first rows, differ from the model of `version`'s wrong result.
+
+    That is: NaN in other places, or more than fp32 may.
+    """
+    rows = out.size // problem.hdim
+    out = first(rows, out)
+    model = first(rows, model_of(version)(problem, *(case.inputs[name] for name in "qkv")))
     if not np.array_equal(np.isnan(out), np.isnan(model)):
         shares = np.isnan(out).mean(), np.isnan(model).mean()
         return [Fault("value", f"{problem}: NaN in {shares[0]:.2%} of the outputs, the model has {shares[1]:.2%}")]
-    excess = float(np.max(np.nan_to_num(np.abs(out - model) - allowance(version, problem, case), nan=-math.inf)))
+    allowed = first(rows, np.broadcast_to(allowance(version, problem, case), problem.q_shape))
+    excess = float(np.max(np.nan_to_num(np.abs(out - model) - allowed, nan=-math.inf)))
     return [Fault("value", f"{problem}: {excess:.2g} further from the model than fp32 may be")] if excess > 0 else []

@@ -304,9 +304,12 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
 
+Model = Callable[[Problem, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # q, k and v to out, in float64
+
+
 @dataclass(frozen=True)
 class Version:
-    """One entry of the log: what it is, and the function that plans it."""
+    """One entry of the log: what it is, and the function that plans it. `register` describes the fields."""
 
     id: str
     family: str
@@ -319,6 +322,11 @@ class Version:
     plan: Callable[[Problem], Plan]
     ablation: bool = False
     beyond: bool = False
+    variant_of: str | None = None
+    whole_rows: bool = False
+    scalar_loads: bool = False
+    accurate_sines: bool = False
+    wrong_output: Model | None = None
 
     @property
     def module(self) -> str:
@@ -347,12 +355,22 @@ def register(
     iterations: int = 20,
     ablation: bool = False,
     beyond: bool = False,
+    variant_of: str | None = None,
+    whole_rows: bool = False,
+    scalar_loads: bool = False,
+    accurate_sines: bool = False,
+    wrong_output: Model | None = None,
 ) -> Callable[[Callable[[Problem], Plan]], Callable[[Problem], Plan]]:
     """Register the decorated planner as the version that bears its name.
 
     `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
     `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
     its parent with one thing changed. What goes `beyond` the documents is measured in studies of its own.
+    `variant_of` is the version whose kernels it has, in another build, with more memory or for another embedding.
+
+    What checks ask of its kernels: a block that holds `whole_rows` of scores, with no tiles of keys; `scalar_loads`
+    where q, k and v come from global memory one value at a time, not 16 bytes; `accurate_sines` where the compiler's
+    own reduce a large angle in 64 bits; and, where its plan says "wrong", `wrong_output`: what it computes instead.
 
     Raises:
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
@@ -368,8 +386,9 @@ def register(
                     f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
                 )
         VERSIONS[name] = Version(
-            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond
-        )
+            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond,
+            variant_of, whole_rows, scalar_loads, accurate_sines, wrong_output,
+        )  # fmt: skip
         return plan
 
     return decorate

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
-from kernels.check import CORES, OWN, TWINS, Fault, faults, problems, supports
-from kernels.reference import TABLES_OF, trial
+from kernels.check import OWN, Case, Fault, case_of, faults, problems, quick_cases, supports
+from kernels.reference import INPUTS, TABLES_OF, trial
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel
@@ -22,6 +22,7 @@ from kernels.version import Kernel
 pytestmark = pytest.mark.deep
 
 LARGEST = 20_000  # elements of q
+EXAMPLES = 8  # shapes a version
 SEQS = [*range(1, 71), 128, 130]
 HDIMS = range(8, 324, 4)
 BEYOND_HDIMS = (36, 132)  # few, as these kernels take seconds to compile
@@ -97,11 +98,11 @@ IDLE = {
 }
 
 
-def races(plan: Plan, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
+def races(plan: Plan, blocks: int | None, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
     """The pairs of instructions that race, over several warp orders: the order decides which of the two comes later."""
     inputs = trial(plan.problem, "sharp").inputs
     for options in ({"schedule": "in step"}, *({"seed": seed} for seed in range(4))):
-        for finding in run(plan, inputs, ptx_of, **options).findings:
+        for finding in run(plan, inputs, ptx_of, blocks=blocks, **options).findings:
             if finding.kind == "race":
                 yield frozenset((finding.instruction, finding.other))
 
@@ -115,11 +116,7 @@ TILES = {
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
 }
 # A version with another limit, built otherwise or on the same core has the barriers of the one that it is made of.
-BARRIERS = [
-    chosen
-    for chosen in OWN
-    if chosen.id in CORES or not (chosen.ablation or chosen.beyond or chosen.id.endswith(TWINS))
-]
+BARRIERS = [chosen for chosen in OWN if not chosen.ablation and not chosen.variant_of]
 
 
 def two_tiles(chosen: Version) -> Problem:
@@ -133,15 +130,28 @@ def two_tiles(chosen: Version) -> Problem:
 @pytest.mark.parametrize("chosen", BARRIERS, ids=lambda v: v.id)
 def test_a_missing_barrier_is_caught(chosen: Version) -> None:
     """Each barrier of the compiled kernels is taken out in turn; two key tiles make them matter."""
-    problem = two_tiles(chosen)
-    plan = chosen(problem)
-    known, idle = set(races(plan)), []
+    case = case_of(chosen, two_tiles(chosen))
+    plan = chosen(case.problem)
+    known, idle = set(races(plan, case.blocks)), []
     for kernel in {launch.kernel for launch in plan.launches}:
         for which in range(len(BARRIER.findall(compile_ptx(kernel)))):
             mutant = partial(without_barrier, name=kernel.name, which=which)
-            if not faults(chosen, problem, "sharp", mutant) and all(pair in known for pair in races(plan, mutant)):
+            if not faults(chosen, *case, mutant) and all(pair in known for pair in races(plan, case.blocks, mutant)):
                 idle.append(f"{kernel.name}: {which}")
     assert len(idle) == IDLE.get(chosen.id, OWN_VALUES), idle
+
+
+CASES = [
+    (chosen, Case(problem, kind))
+    for chosen in OWN
+    for problem, kind in product(problems(chosen), INPUTS)
+    if Case(problem, kind) not in quick_cases(chosen)
+]
+
+
+@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
+def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: Case) -> None:
+    assert not faults(chosen, *case)
 
 
 @cache
@@ -153,13 +163,13 @@ def sharp_faults(chosen: Version, problem: Problem) -> list[Fault]:
 def accepted(chosen: Version) -> tuple[list[int], list[int]]:
     """The sequence lengths and the head dims of the sweep that `chosen` takes."""
     first = problems(chosen)[0]
-    swept = HDIMS if not chosen.beyond else BEYOND_HDIMS if chosen.id in CORES else BEYOND_HDIMS[-1:]
+    swept = HDIMS if not chosen.beyond else BEYOND_HDIMS[-1:] if chosen.variant_of else BEYOND_HDIMS
     hdims = [hdim for hdim in swept if variants(chosen, 1, 1, first.seq_q, hdim)]
     return [seq for seq in SEQS if variants(chosen, 1, 1, seq, hdims[0])], hdims
 
 
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), batch=st.integers(1, 2), heads=st.integers(1, 3))
 def test_random_shapes(chosen: Version, data: st.DataObject, batch: int, heads: int) -> None:
     seqs, hdims = accepted(chosen)

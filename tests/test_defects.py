@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from kernels import Problem, Version, version
-from kernels.check import OWN, Fault, allowance, differences, problems
-from kernels.defects import MODELS, model_of
+from kernels.check import OWN, Fault, allowance, differences, model_of, problems
 from kernels.reference import INPUTS, trial
 
 CASES = [(chosen, problem) for chosen in OWN for problem in problems(chosen)]
 WRONG = [case for case in CASES if case[0](case[1]).expected == "wrong"]
-ALSO_RIGHT = [case for case in CASES if case[0].id in MODELS and case not in WRONG]
+ALSO_RIGHT = [case for case in CASES if case[0].wrong_output and case not in WRONG]
 
 
 def named(cases: list[tuple[Version, Problem]]) -> list:
@@ -24,14 +23,14 @@ def named(cases: list[tuple[Version, Problem]]) -> list:
 
 
 def test_exactly_the_versions_that_are_wrong_somewhere_have_a_model() -> None:
-    assert {chosen.id.removesuffix("_fast_math") for chosen, _ in WRONG} == set(MODELS)
+    assert {chosen.id for chosen, _ in WRONG} == {chosen.id for chosen in OWN if chosen.wrong_output}
 
 
 @pytest.mark.parametrize(("chosen", "problem"), named(ALSO_RIGHT))
 def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem) -> None:
     for kind in INPUTS:
         case = trial(problem, kind)
-        model = model_of(chosen.id)(problem, **case.inputs)
+        model = model_of(chosen)(problem, **case.inputs)
         np.testing.assert_allclose(model, case.truth.numpy(), rtol=0, atol=1e-6 * case.allowed_abs_err + 1e-12)
 
 
@@ -46,7 +45,7 @@ def test_a_model_differs_from_the_truth_by_more_than_its_allowance(chosen: Versi
 def test_values_one_allowance_off_and_nan_in_another_place_are_noticed() -> None:
     chosen, problem = version("attention_online"), Problem("attention", seq_q=40, hdim=64)
     case = trial(problem, "sharp")
-    model = model_of(chosen.id)(problem, **case.inputs)
+    model = model_of(chosen)(problem, **case.inputs)
     allowed = np.broadcast_to(allowance(chosen, problem, case), model.shape)
     assert not differences(chosen, problem, case, model)
     finite = np.unravel_index(np.flatnonzero(np.isfinite(model))[-1], model.shape)
@@ -64,6 +63,6 @@ def test_weights_of_a_right_softmax_sum_to_one() -> None:
     """Which is why the allowance of a wrong result is that of a right one times its weights."""
     problem = Problem("attention", seq_q=16, hdim=32)
     case = trial(problem, "sharp")
-    weights = model_of("attention_online")(problem, **{**case.inputs, "v": np.ones(problem.kv_shape)})
+    weights = model_of(version("attention_online"))(problem, **{**case.inputs, "v": np.ones(problem.kv_shape)})
     np.testing.assert_allclose(weights, 1.0, rtol=1e-12)
     assert torch.isfinite(case.truth).all()

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import kernels
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
-from kernels.check import OWN, faults, problems
-from kernels.fast_math import SUFFIX
-from kernels.reference import INPUTS, trial
+from kernels.check import OWN, Case, faults, problems, quick_cases, rows_of
+from kernels.reference import trial
 from kernels.runtime.compile import TARGETS, blocks_per_sm, compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import SharedLayout, register
 
-CASES = [pytest.param(chosen, problem, id=f"{chosen.id}-{problem}") for chosen in OWN for problem in problems(chosen)]
+CASES = [(chosen, case) for chosen in OWN for case in quick_cases(chosen)]
 
 
-@pytest.mark.parametrize(("chosen", "problem"), CASES)
-def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, problem: Problem) -> None:
-    for kind in INPUTS:
-        assert not faults(chosen, problem, kind)
+@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
+def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: Case) -> None:
+    assert not faults(chosen, *case)
 
 
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
 def test_every_version_is_tried_on_several_problems(chosen: Version) -> None:
     assert len(problems(chosen)) >= (2 if chosen.family == "fp16" else 3)
+    assert len(quick_cases(chosen)) >= (1 if chosen.ablation or chosen.variant_of else 2)
+
+
+def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:
+    """A block of rope_v3 writes four rows; the first two of 33 leave the rows behind them unwritten."""
+    problem = Problem("rope", seq_q=130, hdim=24, rotary_dim=24)
+    assert not faults(version("rope_v3"), problem, "sharp", blocks=2)
+    out = run(version("rope_v3")(problem), trial(problem, "sharp").inputs, blocks=2).out[0, 0]
+    assert np.isfinite(out[:8]).all() and np.isnan(out[8:]).all()
+    assert rows_of(version("rope_v3")(problem), 2) == 8
 
 
 def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_order() -> None:
@@ -82,56 +92,21 @@ def test_separate_path_reads_behind_its_tables_exactly_where_heads_are_short() -
     assert "out_of_bounds" not in kinds(1, 1, 32) | kinds(1, 4, 64) | kinds(1, 4, 128)
 
 
-# The versions that read q, k and v from global memory one value at a time; all others move 16 bytes at a time.
-SCALAR = {
-    "attention_atomics",
-    "attention_baseline",
-    "attention_online_scalar",
-    "attention_tensor_core_v1",
-    "attention_tensor_core_v1_227k",
-    "attention_tensor_core_v2",
-    "attention_tensor_core_v2_float_tiles",
-    "attention_tensor_core_v2_one_query",
-    "sinusoidal_separate_scalar",
-    "sinusoidal_v1",
-    "sinusoidal_v1_registers",
-    "sinusoidal_v3",
-    "sinusoidal_v4",
-    "rope_v1a",
-    "rope_v1b",
-    "rope_v2",
-    "rope_v2_no_rotation",
-    "rope_v3",
-    "rope_v3_cached_frequencies",
-    "rope_v3_no_rotation",
-    "rope_v4",
-    "rope_v5",
-    "rope_v5_all_threads",
-    "rope_v6a",
-    "rope_v6b",
-    "rope_v6b_all_threads",
-    "rope_v6b_no_rotation",
-    "rope_v6b_padded",
-    "fp16_minimal",
-    "fp16_phase4_scalar_loads",
-}
 WIDE = re.compile(r"ld\.global\.(nc\.)?v4\.[bfu]32|cp\.async\.cg\.shared\.global .*, 16\b")
-# Accurate sines reduce a large angle in 64-bit integers and turn what is left into a float by way of a double: the
-# only ones there may be.
-ACCURATE = {"sinusoidal_v3", "sinusoidal_v4"}
 DOUBLE = re.compile(r"\.f64\b")
+# What accurate sines do with a large angle: what is left of it becomes a float by way of a double.
 SLOW_PATH = re.compile(r"\.reg \.f64|cvt\.rn\.f64\.s64|mul\.f64 .*, 0d3BF921FB54442D19|cvt\.rn\.f32\.f64")
 
 
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
 def test_kernels_have_no_double_precision_and_move_16_bytes_at_a_time_where_they_say(chosen: Version) -> None:
-    text = "".join(compile_ptx(launch.kernel) for launch in chosen(problems(chosen)[-1]).launches)
+    text = "".join(compile_ptx(launch.kernel) for launch in chosen(quick_cases(chosen)[-1].problem).launches)
     double = [line for line in text.splitlines() if DOUBLE.search(line)]
-    if chosen.id in ACCURATE:
+    if chosen.accurate_sines:
         assert double
         double = [line for line in double if not SLOW_PATH.search(line)]
     assert not double
-    assert bool(WIDE.search(text)) != (chosen.id.removesuffix(SUFFIX) in SCALAR)
+    assert bool(WIDE.search(text)) != chosen.scalar_loads
 
 
 def test_unsupported_problems_are_refused_with_both_numbers() -> None:
@@ -178,6 +153,19 @@ def test_a_version_id_is_taken_once() -> None:
     assert "rope_v99" not in REGISTRY
     with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_atomics"):
         version("rope_v98")
+
+
+def test_what_checks_ask_of_a_version_an_ablation_has_from_its_parent_unless_it_says_otherwise() -> None:
+    assert version("rope_v3_no_rotation").scalar_loads and not version("rope_v2_float4").scalar_loads
+    assert version("attention_tensor_core_v2_one_query").whole_rows
+    assert version("rope_v7_global_query").wrong_output is version("rope_v7").wrong_output
+    assert version("fp16_phase4_all_threads").wrong_output is None
+    assert {v.variant_of for v in VERSIONS.values()} <= {None, *VERSIONS}
+
+
+def test_every_id_stands_in_the_source() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(kernels.__file__).parent.rglob("*.py"))
+    assert not [v.id for v in OWN if not re.search(rf"\b{v.id}\b", sources)]
 
 
 def test_shared_layout_places_names_and_bytes() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..records.files import gpu_folder
-from ..records.measured import Measured, Ratio
+from ..records.interval import Ratio
+from ..records.measured import Measured
 from ..records.text import number
 from ..verdicts import claims
 from ..verdicts.facts import Facts
 from ..verdicts.questions import NOT_YET
-from ..verdicts.rule import Undecided
+from ..verdicts.rule import Undecided, interval
 from .tables import Table, code, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
@@ -43,7 +44,7 @@ def _over_parent(facts: Facts, name: str, parent: str) -> dict[int, Ratio]:
     for hdim in DIMS:
         chosen: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
         try:
-            values[hdim] = claims.interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
+            values[hdim] = interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
         except Undecided:
             continue
     return values

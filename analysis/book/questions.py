@@ -12,6 +12,7 @@ from ..records.measured import Measured
 from ..records.text import number
 from ..verdicts import claims
 from ..verdicts.questions import NOT_YET, Item, Question, Result, Settled, ends
+from ..verdicts.rule import UNDECIDED
 from .tables import NOTHING, VERDICT_STYLE, Table, small
 
 SHORTLY = "not yet"  # in the cells of a table
@@ -34,7 +35,7 @@ def statements(question: Question, evidence: Measured) -> Table:
     for claim in claims.load():
         if claim.id in question.claims:
             place = ", ".join(map(escape, claim.sources[0].values()))
-            word = verdicts.get(claim.id, claims.UNDECIDED)
+            word = verdicts.get(claim.id, UNDECIDED)
             cells.append(
                 (
                     f"<a href='claims.html#{claim.id}'>{claim.id}</a>",

@@ -1,12 +1,12 @@
 """Would the tests notice a mistake? `python -m analysis mutations` breaks kernels and writes data/mutations.csv.
 
-A mutant is one kernel of one version with one small mistake, of the kinds that the log itself made: a barrier left
-out, a bound off by a step, a wrong frequency. It is caught when `kernels.check.faults`, which is what the tests ask of
-every version, finds something on one of the problems and inputs that they use. The mutants are a seeded draw, spread
-over versions; one that does not compile, or compiles to the original's very code, is drawn again. What
-cannot change anything is never drawn: the double step of a loop that takes one step at most (a tile has no more keys
-than a block has threads), and an early end of an unrolled loop whose remainder loop goes on. Of what survives, the
-reason is in `EXPLAINED`, or missing.
+A mutant is one kernel of one version with one small mistake, of the kinds that the log itself made: a barrier left out,
+a bound off by a step, a wrong frequency. It is caught when `kernels.check.faults`, which is what the tests ask of every
+version, finds something on one of its quick cases, those of `make test`. The mutants are a seeded draw, spread over
+versions; one that does not compile, or compiles to the original's very code, is drawn again. What cannot change
+anything is never drawn: the double step of a loop that takes one step at most (a tile has no more keys than a block has
+threads), and an early end of an unrolled loop whose remainder loop goes on. Of what survives, the reason is in
+`EXPLAINED`, or missing.
 
 Needs no GPU.
 """
@@ -32,10 +32,8 @@ from typing import Any, TypeGuard
 from numba import cuda
 from tqdm import tqdm
 
-from kernels import VERSIONS
-from kernels.check import OWN, faults, problems
-from kernels.fast_math import SUFFIX
-from kernels.reference import INPUTS
+from kernels import VERSIONS, fast_math
+from kernels.check import OWN, faults, problems, quick_cases
 from kernels.runtime import compile as compiler
 from kernels.runtime.emulator import execute
 from kernels.runtime.identity import source_hash
@@ -468,32 +466,32 @@ def judge(mutant: Mutant) -> dict[str, str] | None:
     sys.modules[execute.__module__].ENDLESS = ENDLESS  # type: ignore[attr-defined]
     version = VERSIONS[mutant.version]
     ptx_of = Broken(mutant)
-    kernels = {launch.kernel for problem in problems(version) for launch in version(problem).launches}
+    kernels = {launch.kernel for case in quick_cases(version) for launch in version(case.problem).launches}
     try:
         same = all(unnamed(ptx_of(kernel)) == unnamed(compiler.compile_ptx(kernel)) for kernel in kernels)
     except Exception:  # whatever stage of the compiler refused it
         return None
     if same:
         return None
-    for problem in problems(version):
-        for kind in INPUTS:
-            try:
-                found = faults(version, problem, kind, ptx_of)
-            except Exception as error:
-                return {"outcome": "caught", "by": "error", "reason": type(error).__name__}
-            if found:
-                return {"outcome": "caught", "by": found[0].by}
+    users = [version, *([VERSIONS[version.variant_of]] if version.variant_of else [])]  # of the code that is broken
+    for user, case in [(each, case) for each in users for case in quick_cases(each)]:
+        try:
+            found = faults(user, *case, ptx_of=ptx_of)
+        except Exception as error:
+            return {"outcome": "caught", "by": "error", "reason": type(error).__name__}
+        if found:
+            return {"outcome": "caught", "by": found[0].by}
     return {"outcome": "survived", "by": "", "reason": EXPLAINED.get(mutant.key, "")}
 
 
 def drawn(seed: int = SEED) -> Iterator[Mutant]:
     """All mutants in the order of the draw: rounds over the versions, of each one mutant.
 
-    Code that versions share is broken once. Fast-math twins have no code of their own; of what goes beyond the
+    Code that versions share is broken once. Fast-math builds have no code of their own; of what goes beyond the
     documents, whose kernels take seconds to compile, every barrier is broken instead, by `make test-deep`.
     """
     rng, drawn_before = random.Random(seed), set()
-    written = (v.id for v in OWN if not v.ablation and not v.beyond and not v.id.endswith(SUFFIX))
+    written = (v.id for v in OWN if not v.ablation and not v.beyond and v.module != fast_math.__name__)
     left = {name: list(mutants(name)) for name in written}
     while left:
         for name in rng.sample(sorted(left), len(left)):

@@ -18,12 +18,13 @@ from kernels import VERSIONS
 
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder
-from ..records.measured import Measured, Ratio
+from ..records.interval import Ratio
+from ..records.measured import Measured
 from ..records.text import beside, number, span
 from . import claims
 from .expressions import check_expression, evaluate, measure, names_in, rows_in, versions_in
 from .facts import Facts
-from .rule import NotMeasured, Undecided
+from .rule import NotMeasured, Undecided, interval
 
 QUESTIONS = DATA / "questions.yml"
 CHAPTERS = ("fusion", "contradictions", "causes")
@@ -370,7 +371,7 @@ def _result(item: Item, dims: Sequence[int], facts: Facts) -> Result:
         if item.printed:
             printed[hdim] = float(measure(item.printed, facts, names))
         try:
-            value = claims.interval(measure(item.measure, facts, names))
+            value = interval(measure(item.measure, facts, names))
         except NotMeasured:
             not_measured.append(hdim)
         except Undecided as why:

@@ -9,6 +9,7 @@ ablate(
     "attention_online_scalar",
     title="Online softmax with scalar loads",
     change="four scalar loads in place of each float4 load of Q and K",
+    scalar_loads=True,
     edits=[
         ("from ..device.vector import advance, ld4\n", "from ..device.vector import advance, make_float4\n"),
         (
@@ -154,6 +155,7 @@ ablate(
     "attention_tensor_core_v2_float_tiles",
     title="Tensor cores V2 with float32 tiles",
     change="tiles of Q and K in float32; nothing is converted",
+    wrong_output=None,
     edits=[
         ("from ..device.asm import load_half2, store_half\n", ""),
         ("from ..device.vector import advance\n", "from ..device.vector import advance, ld4\n"),

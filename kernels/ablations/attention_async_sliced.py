@@ -30,6 +30,7 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, online_unshared, scaled_scores
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
@@ -188,6 +189,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             out_row[dim] = acc[r] / row_sum
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: what each warp makes of a tile whose maximum and sum it does not share."""
+    return online_unshared(scaled_scores(problem, q, k), v)
+
+
 @register(
     family="attention",
     title="cp.async, double buffering, sliced",
@@ -197,6 +203,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     change="buffers of 32 dims of 64 keys, or 256 dims of 8 values, in place of whole tiles",
     iterations=50,
     ablation=True,
+    wrong_output=wrong_output,
 )
 def attention_async_sliced(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 4096 dims; wrong unless one warp holds all. Raises: Unsupported."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from ..ablation import ablate
+from ..fp16 import phase4
+from ..models import Array, scaled_scores, softmax
+from ..version import Problem
 
 # Lines of Phase 4 that several replace.
 SHAPES = "from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem"
@@ -16,6 +23,22 @@ RACE = """
 NOT_WRITTEN = """
     Hazard("uninitialised", "attention", "scores", "in the first tile, that maximum is of what ran on the SM before"),
 """
+
+
+def mean_of_values(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Of a version whose scores are all the same."""
+    return softmax(0.0 * scaled_scores(problem, q, k)) @ v
+
+
+def scores_as_weights(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """The mean of all values, each times its score, which may be negative."""
+    return scaled_scores(problem, q, k) @ v / problem.seq_k
+
+
+def sums_of_weights(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Phase 4's for values of 1."""
+    return phase4.wrong_output(problem, q, k, np.ones_like(v))
+
 
 ablate(
     "fp16_phase4",
@@ -50,6 +73,7 @@ ablate(
     "fp16_phase4_no_scores",
     title="Phase 4 without Q times K",
     change="every score is 0; Q and K still come to shared memory",
+    wrong_output=mean_of_values,
     edits=[
         (
             """
@@ -74,6 +98,7 @@ ablate(
     "fp16_phase4_no_softmax",
     title="Phase 4 without the softmax",
     change="scores are the weights of values: no maximum, exponential, sum or rescaling; the barriers stay",
+    wrong_output=scores_as_weights,
     edits=[
         (
             """
@@ -144,6 +169,7 @@ ablate(
     "fp16_phase4_no_values",
     title="Phase 4 without the product with V",
     change="adds up the exponentials alone, again for every dim; V still comes to shared memory",
+    wrong_output=sums_of_weights,
     edits=[
         ("acc += p * half2float(halves[VALUE + (key + uint32(step)) * HDIM + dim])", "acc += p"),
         (DEFECT, 'defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",'),
@@ -155,6 +181,7 @@ ablate(
     "fp16_phase4_scalar_loads",
     title="Phase 4 with loads of one half at a time",
     change="a warp loads a row of K or V as it does one of Q, two halves a lane",
+    scalar_loads=True,
     edits=[
         (
             """
@@ -214,6 +241,7 @@ ablate(
     "fp16_phase4_all_threads",
     title="Phase 4 with all threads at the scores",
     change="every warp computes a score of each of the 32 rows, then the fourth after it",
+    wrong_output=None,
     edits=[
         (
             """
@@ -270,6 +298,7 @@ ablate(
     "fp16_phase4_64x64",
     title="Phase 4 with 64 query rows a block",
     change="two warps at the scores, 16 rows a warp; more shared memory than a launch of the log could get",
+    wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     edits=FULL_BLOCK,
 )
 
@@ -278,6 +307,7 @@ ablate(
     "fp16_phase4_64x32",
     title="Phase 4 with 64 query rows a block and tiles of 32 keys",
     change="two warps at the scores, 16 rows a warp, one key a lane in the softmax",
+    wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     edits=[
         *FULL_BLOCK,
         ("from ..log import BLOCK_K, FLOAT, UINT", "from ..log import FLOAT, UINT"),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..ablation import Edit, ablate
+from ..models import Array, rotate_pairs, scaled_scores, softmax
+from ..rope.separate import token_positions
+from ..version import Problem
 
 
 def wrong(why: str, when: str) -> Edit:
@@ -11,11 +16,31 @@ def wrong(why: str, when: str) -> Edit:
     return plan, f'{plan}\nexpected="wrong" if {when} else "ok",\ndefect="{why}" if {when} else "",'
 
 
+def two_pairs_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Of a version that turns every pair of K as one of the first two."""
+    position = np.arange(problem.seq_k)
+    q, k = rotate_pairs(q, position, problem.rotary_dim), rotate_pairs(k, position, problem.rotary_dim, pairs=2)
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
+def queries_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Of a version that leaves K as it is."""
+    return softmax(scaled_scores(problem, rotate_pairs(q, np.arange(problem.seq_q), problem.rotary_dim), k)) @ v
+
+
+def queries_rotated_modulo(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Q rotated by a token's index modulo 64, K by its position."""
+    q = rotate_pairs(q, token_positions(problem), problem.rotary_dim)
+    k = rotate_pairs(k, np.arange(problem.seq_k), problem.rotary_dim)
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
 ablate(
     "rope_v1c",
     "rope_v1c_no_tables",
     title="V1 without table loads in the loop",
     change="cos and sin of a key's first two pairs stay in registers and turn all its pairs; every rotation stays",
+    wrong_output=two_pairs_rotated,
     edits=[
         (
             "table_row = (tile_start + key) * hdim\n",
@@ -40,6 +65,7 @@ ablate(
     "rope_v2_no_rotation",
     title="V2 without rotating K",
     change="takes K as it is: no power, sine or rotation in the loop over keys",
+    wrong_output=queries_rotated,
     edits=[
         (
             """
@@ -65,6 +91,7 @@ ablate(
     "rope_v2_float4",
     title="V2 with float4 loads",
     change="float4 loads of Q and K, two pairs at a time",
+    scalar_loads=False,
     edits=[
         (
             "from ..device.vector import advance\n",
@@ -135,6 +162,7 @@ ablate(
     "rope_v3_no_rotation",
     title="V3 without rotating K",
     change="takes K as it is: no power, sine or rotation in the loop over keys",
+    wrong_output=queries_rotated,
     edits=[
         (
             """
@@ -271,6 +299,7 @@ ablate(
     "rope_v6b_no_rotation",
     title="V6 without rotating K",
     change="takes K as it is at any rotary_dim: no test, sine or rotation in the loop over keys",
+    wrong_output=queries_rotated,
     edits=[
         (
             """
@@ -443,6 +472,7 @@ ablate(
     "rope_v7_fused_k",
     title="V7 the other way round",
     change="Q rotated before by its own kernel, K inside, again for every query",
+    wrong_output=queries_rotated_modulo,
     edits=[
         (
             """

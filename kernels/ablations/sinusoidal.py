@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..ablation import ablate
+from ..log import FREQUENCY_BASE
+from ..models import Array, scaled_scores, softmax
+from ..version import Problem
+
+
+def embedded(problem: Problem, x: Array, pair: Array) -> Array:
+    """x plus the sine and cosine, at its position, of the pairs `pair`: one for every pair of its dims."""
+    angle = np.arange(problem.seq_k)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / problem.hdim)
+    return x + np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(problem.seq_k, problem.hdim)
+
+
+def first_pair_embedded(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Of a version that adds the first pair's sine and cosine to every pair."""
+    q, k = (embedded(problem, x, np.zeros(problem.hdim // 2)) for x in (q, k))
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
+def keys_embedded(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Of a version that leaves Q as it is."""
+    return softmax(scaled_scores(problem, q, embedded(problem, k, np.arange(problem.hdim // 2)))) @ v
+
 
 ablate(
     "sinusoidal_v1",
     "sinusoidal_v1_registers",
     title="V1 with the table values in registers",
     change="a row's first sine and cosine, read before the dot product, in place of its own of every dim",
+    wrong_output=first_pair_embedded,
     edits=[
         (
             """
@@ -113,6 +137,7 @@ ablate(
     "sinusoidal_hybrid_v1_no_embedding",
     title="Hybrid V1 without embedding Q",
     change="the query goes to shared memory as it is; no table is read and nothing added",
+    wrong_output=keys_embedded,
     edits=[
         (
             """

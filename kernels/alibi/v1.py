@@ -36,6 +36,7 @@ def _slopes(batch: int, heads: int) -> np.ndarray:
     source="beyond the documents",
     change="a bias by distance on the scores",
     beyond=True,
+    variant_of="rope_v8",
 )
 def alibi_v1(problem: Problem) -> Plan:
     """Plan float32 attention with linear biases. Raises: Unsupported."""

@@ -32,6 +32,7 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, online_unshared, scaled_scores
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
@@ -153,6 +154,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             out_row[dim] = acc[r] / row_sum
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: what each warp makes of a tile whose maximum and sum it does not share."""
+    return online_unshared(scaled_scores(problem, q, k), v)
+
+
 def plan_within(limit: int, problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     stride = problem.hdim + PADDING
@@ -188,6 +194,7 @@ def plan_within(limit: int, problem: Problem) -> Plan:
     source='Final Summary, "cp.async + Double Buffering"',
     change="query, key and value tiles in shared memory, copied asynchronously a tile ahead; output in registers",
     iterations=50,
+    wrong_output=wrong_output,
 )
 def attention_async_double_buffer(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 36 dims; wrong unless one warp holds all. Raises: Unsupported."""
@@ -202,6 +209,8 @@ def attention_async_double_buffer(problem: Problem) -> Plan:
     source='Final Summary, "cp.async + Double Buffering"; not in the log with this much memory',
     change="the shared memory that a block can ask for, instead of 48 KB",
     iterations=50,
+    wrong_output=wrong_output,
+    variant_of="attention_async_double_buffer",
 )
 def attention_async_double_buffer_227k(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 216 dims; wrong unless one warp holds all. Raises: Unsupported."""

@@ -97,6 +97,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     title="Two passes, atomics",
     source='Final Summary, "Key Optimizations That Worked", item 2',
     iterations=10,
+    scalar_loads=True,
+    whole_rows=True,
 )
 def attention_atomics(problem: Problem) -> Plan:
     """Plan float32 attention without a mask of 16 keys or more. Raises: Unsupported."""

@@ -106,6 +106,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="attention_baseline",
     source='Final Summary, "Key Optimizations That Worked", items 2 and 3',
     change="float4 loads of Q and K",
+    whole_rows=True,
 )
 def attention_atomics_float4(problem: Problem) -> Plan:
     """Plan float32 attention without a mask of 16 keys or more. Raises: Unsupported."""

@@ -17,6 +17,7 @@ from numba import cuda, float32, uint32
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
+from ..models import Array, scaled_scores, two_pass_unshared
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 16
@@ -77,6 +78,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim += THREADS
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: each warp of keys scaled by its own maximum and sum."""
+    return two_pass_unshared(scaled_scores(problem, q, k), v)
+
+
 @register(
     family="attention",
     title="Baseline: two passes, scalar",
@@ -84,6 +90,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     source='Final Summary, "What We Achieved", left-hand times',
     change="shuffle reductions instead of atomics; the dot product unrolled by 16",
     iterations=10,
+    wrong_output=wrong_output,
+    scalar_loads=True,
+    whole_rows=True,
 )
 def attention_baseline(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong for more than 32 keys. Raises: Unsupported."""

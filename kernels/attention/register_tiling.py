@@ -34,6 +34,7 @@ from ..log import (
     online_layout,
     require_log_problem,
 )
+from ..models import Array, online_unshared, scaled_scores
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
 
 OUTPUTS = 8
@@ -133,6 +134,13 @@ def blank_output(problem: Problem) -> np.ndarray:
     return np.zeros(problem.q_shape, np.float32)
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: reductions that share nothing, and zeros in the dims that nobody writes."""
+    out = online_unshared(scaled_scores(problem, q, k), v)
+    out[..., COVERED:] = 0.0
+    return out
+
+
 @register(
     family="attention",
     title="Register tiling",
@@ -140,6 +148,7 @@ def blank_output(problem: Problem) -> np.ndarray:
     baseline="attention_baseline",
     source='Final Summary, "Register Tiling - Coverage Bugs"',
     change="8 output dims a thread in registers, 16 dims a step in 4 accumulators; dims from 2048 on left out",
+    wrong_output=wrong_output,
 )
 def attention_register_tiling(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong unless one warp holds all keys and dims. Raises: Unsupported."""

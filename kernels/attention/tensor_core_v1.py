@@ -36,6 +36,7 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, online_unshared, scaled_scores
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 COPIES = 16  # of the query: the rows of A
@@ -141,6 +142,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             out_row[dim] = acc[r] / row_sum
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: of the lanes that store a score the last one, whose group summed nothing, has the last word."""
+    return online_unshared(0.0 * scaled_scores(problem, q, k), v)
+
+
 def plan_within(limit: int, problem: Problem) -> Plan:
     require_log_problem(problem, "attention", multiple=STEP)
     stride = problem.hdim + PADDING
@@ -175,6 +181,8 @@ def plan_within(limit: int, problem: Problem) -> Plan:
     source='Final Summary, "Repository Files", Experimental, "Memory overflow"',
     change="query and key tile in shared memory, scores by TF32 mma of 16 copies of the query; output in registers",
     iterations=100,
+    wrong_output=wrong_output,
+    scalar_loads=True,
 )
 def attention_tensor_core_v1(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 144 dims; wrong for more than one key. Raises: Unsupported."""
@@ -189,6 +197,9 @@ def attention_tensor_core_v1(problem: Problem) -> Plan:
     source='Final Summary, "Repository Files", Experimental, "Memory overflow"; not in the log with this much memory',
     change="the shared memory that a block can ask for, instead of 48 KB",
     iterations=100,
+    wrong_output=wrong_output,
+    scalar_loads=True,
+    variant_of="attention_tensor_core_v1",
 )
 def attention_tensor_core_v1_227k(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 712 dims; wrong for more than one key. Raises: Unsupported."""

@@ -30,6 +30,7 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, scaled_scores, softmax
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 QUERIES = 16
@@ -151,6 +152,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         query += uint32(1)
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64, but for Q and K, which are rounded to half precision."""
+    return softmax(scaled_scores(problem, q.astype("float16"), k.astype("float16"))) @ v
+
+
 @register(
     family="attention",
     title="Tensor cores V2: half precision, no tensor core",
@@ -158,6 +164,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="attention_baseline",
     source='Final Summary, "Tensor Cores - 3-4x SLOWER"',
     change="16 queries a block, one after the other; tiles of Q and K in half precision in shared memory",
+    wrong_output=wrong_output,
+    scalar_loads=True,
+    whole_rows=True,
 )
 def attention_tensor_core_v2(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong, by float16, for more than one key. Raises: Unsupported."""

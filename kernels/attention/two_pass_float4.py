@@ -109,6 +109,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="attention_baseline",
     source='Final Summary, "Alternative Implementations"',
     change="float4 loads of Q and K; reductions share their result",
+    whole_rows=True,
 )
 def attention_two_pass_float4(problem: Problem) -> Plan:
     """Plan float32 attention without a mask. Raises: Unsupported."""

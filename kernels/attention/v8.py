@@ -19,6 +19,7 @@ from ..version import Plan, Problem, register
     source="beyond the documents",
     change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
     beyond=True,
+    variant_of="rope_v8",
 )
 def attention_v8(problem: Problem) -> Plan:
     """Plan float32 attention on compute capability 9.0 and up. Raises: Unsupported."""

@@ -94,6 +94,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     title="Minimal: one row a block, shared atomics",
     source='Phase 6 Status Report, "2.79x vs minimal"',
     iterations=100,
+    scalar_loads=True,
 )
 def fp16_minimal(problem: Problem) -> Plan:
     """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""

@@ -24,6 +24,7 @@ from ..device.half import HALVES, float2half, half2float
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..log import BLOCK_K, FLOAT, UINT
+from ..models import Array, scaled_scores, softmax
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
 
@@ -156,6 +157,18 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim += WARP
 
 
+def wrong_output(
+    problem: Problem, q: Array, k: Array, v: Array, block_rows: int = int(BLOCK_M), first_row: int = 1
+) -> Array:
+    """In float64: rows `first_row` to 3 of a block take their maximum from memory that nobody wrote, NaN here."""
+    scores = scaled_scores(problem, q, k)
+    if problem.causal:
+        scores[..., np.triu(np.ones((problem.seq_q, problem.seq_k), dtype=bool), 1)] = -math.inf
+    out = softmax(scores) @ v
+    out[..., np.isin(np.arange(problem.seq_q) % block_rows, range(first_row, 4)), :] = np.nan
+    return out
+
+
 HAZARDS = (
     Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row"),
     Hazard("uninitialised", "attention", "scores", "in the first tile, that maximum is of what ran on the SM before"),
@@ -170,6 +183,7 @@ HAZARDS = (
     source='Phase 6 Status Report, "Phase 4 (Proven Baseline)"',
     change="tiles of queries, keys and values in shared memory; four warps share the softmax; fast-math",
     iterations=100,
+    wrong_output=wrong_output,
 )
 def fp16_phase4(problem: Problem) -> Plan:
     """Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.

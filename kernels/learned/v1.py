@@ -19,6 +19,7 @@ from .table import add_rows
     source="beyond the documents",
     change="rows of a table of float32, halves or float8 in place of sines",
     beyond=True,
+    variant_of="rope_v8",
 )
 def learned_v1(problem: Problem) -> Plan:
     """Plan float32 attention with a learned table, of the problem's `table`. Raises: Unsupported."""

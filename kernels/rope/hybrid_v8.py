@@ -26,6 +26,7 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
     source="beyond the documents",
     change="K is rotated by a launch of its own; Q inside; the core is the same",
     beyond=True,
+    variant_of="rope_v8",
 )
 def rope_hybrid_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""

@@ -9,12 +9,14 @@ Source: RoPE Fusion Implementation Log, the separate path of every benchmark.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import cuda, uint32
 
 from ..attention.online_fixed import launch_attention
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
 from ..log import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
+from ..models import Array, rotate_pairs, scaled_scores, softmax
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
 from .tables import rope_tables
 
@@ -77,10 +79,23 @@ def position_hazards(problem: Problem) -> tuple[Hazard, ...]:
     return tuple(Hazard("out_of_bounds", "rotate_tokens", table, why) for table in ("cos", "sin"))
 
 
+def token_positions(problem: Problem) -> Array:
+    """`[batch, heads, seq_k]`: the position that each token is rotated by; NaN behind the end of the tables."""
+    position = np.arange(problem.batch * problem.heads * problem.seq_k) % POSITIONS
+    return np.where(position >= problem.seq_k, np.nan, position).reshape(problem.batch, problem.heads, problem.seq_k)
+
+
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: Q and K rotated by a token's index modulo 64."""
+    q, k = (rotate_pairs(x, token_positions(problem), problem.rotary_dim) for x in (q, k))
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
 @register(
     family="rope",
     title="Separate",
     source="RoPE Fusion Implementation Log, the separate path of every benchmark",
+    wrong_output=wrong_output,
 )
 def rope_separate(problem: Problem) -> Plan:
     """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""

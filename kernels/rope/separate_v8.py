@@ -60,6 +60,7 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
     source="beyond the documents",
     change="Q and K are rotated by launches of their own, through global memory; the core is the same",
     beyond=True,
+    variant_of="rope_v8",
 )
 def rope_separate_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""

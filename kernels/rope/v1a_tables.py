@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
@@ -32,6 +33,7 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, online_unshared, rotate_pairs, scaled_scores
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 from .tables import rope_tables
 
@@ -114,6 +116,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         dim += THREADS
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: reductions that share nothing."""
+    q, k = (rotate_pairs(x, np.arange(problem.seq_k), problem.rotary_dim) for x in (q, k))
+    return online_unshared(scaled_scores(problem, q, k), v)
+
+
 @register(
     family="rope",
     title="Full fusion, tables, scalar, reduction bug",
@@ -121,6 +129,8 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     source="RoPE Fusion Implementation Log, V1, items 1-3",
     change="everything in one kernel: K rotated once a query",
     iterations=10,
+    wrong_output=wrong_output,
+    scalar_loads=True,
 )
 def rope_v1a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims; wrong unless one warp holds all keys and dims. Raises: Unsupported."""

@@ -120,6 +120,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     source="RoPE Fusion Implementation Log, V1, items 4-5",
     change="reductions share their result",
     iterations=10,
+    scalar_loads=True,
 )
 def rope_v1b(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

@@ -123,6 +123,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V2, items 9-11",
     change="powf and fast sine and cosine for every pair of every dot product; no tables, scalar loads",
+    scalar_loads=True,
 )
 def rope_v2(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

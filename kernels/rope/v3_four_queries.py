@@ -149,6 +149,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V3, items 12-14",
     change="four queries a block share each rotated key",
+    scalar_loads=True,
 )
 def rope_v3(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

@@ -139,6 +139,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V4, items 15-17",
     change="frequencies computed once a block; the whole block on one key at a time; one query a block",
+    scalar_loads=True,
 )
 def rope_v4(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

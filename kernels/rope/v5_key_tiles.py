@@ -147,6 +147,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V5, items 18-20",
     change="keys staged in shared memory, 4 to 16 at a time; one thread per key",
+    scalar_loads=True,
 )
 def rope_v5(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

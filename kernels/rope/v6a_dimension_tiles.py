@@ -154,6 +154,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V6, items 21-23",
     change="tiles of 32 keys by 256 dims",
+    scalar_loads=True,
 )
 def rope_v6a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""

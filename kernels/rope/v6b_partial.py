@@ -158,6 +158,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V6, items 24-28 and 33",
     change="only the first rotary_dim dims rotate",
+    scalar_loads=True,
 )
 def rope_v6b(problem: Problem) -> Plan:
     """Plan float32 RoPE attention. Raises: Unsupported."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import cuda, float32, uint32
 
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
@@ -32,8 +33,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..models import Array, rotate_pairs, scaled_scores, softmax
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
-from .separate import launch_rotate, padded_tables, position_defect, position_hazards
+from .separate import launch_rotate, padded_tables, position_defect, position_hazards, token_positions
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
@@ -123,6 +125,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         dim += THREADS
 
 
+def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """In float64: K rotated by a token's index modulo 64, Q by its position."""
+    q = rotate_pairs(q, np.arange(problem.seq_q), problem.rotary_dim)
+    k = rotate_pairs(k, token_positions(problem), problem.rotary_dim)
+    return softmax(scaled_scores(problem, q, k)) @ v
+
+
 @register(
     family="rope",
     title="Hybrid: K rotated before, Q inside",
@@ -130,6 +139,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V7, items 29-33",
     change="Q rotated inside the attention kernel; one launch and one sync fewer",
+    wrong_output=wrong_output,
 )
 def rope_v7(problem: Problem) -> Plan:
     """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""

@@ -122,6 +122,7 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
     title="Separate, scalar",
     source='Fusing Positional Embeddings into Attention Kernels, "Baseline Separate"',
     iterations=100,
+    scalar_loads=True,
 )
 def sinusoidal_separate_scalar(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""

@@ -113,6 +113,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     source='Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion"',
     change="everything in one kernel: Q and K embedded in the dot product",
     iterations=100,
+    scalar_loads=True,
 )
 def sinusoidal_v1(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""

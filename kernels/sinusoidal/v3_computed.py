@@ -112,6 +112,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     source='Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute"',
     change="powf, sinf and cosf for every dim of every dot product; no tables",
     iterations=100,
+    scalar_loads=True,
+    accurate_sines=True,
 )
 def sinusoidal_v3(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""

@@ -121,6 +121,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     source='Fusing Positional Embeddings into Attention Kernels, "V4-V5"',
     change="frequencies computed once a block, in shared memory",
     iterations=100,
+    scalar_loads=True,
+    accurate_sines=True,
 )
 def sinusoidal_v4(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""

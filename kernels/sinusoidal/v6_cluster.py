@@ -42,6 +42,7 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
     source="beyond the documents",
     change="one launch; a cluster shares the head dim, K is embedded once a query tile, or once; TF32 tensor cores",
     beyond=True,
+    variant_of="rope_v8",
 )
 def sinusoidal_v6(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, computed or of the problem's `table`. Raises: Unsupported."""
