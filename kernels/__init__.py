@@ -13,7 +13,8 @@ from .sinusoidal import separate_float4, hybrid_v1, hybrid_v2
 from .rope import separate, v1a_tables, v1b_fixed, v1c_float4, v2_computed, v3_four_queries
 from .rope import v4_cached_frequencies as rope_v4, v5_key_tiles, v6a_dimension_tiles, v6b_partial, v7_hybrid
 from .fp16 import minimal, phase4, phase6_iter1, phase6_iter2
-from . import fast_math, peers, peers_triton
+from .ablations import fast_math
+from .peers import pytorch, triton
 from .ablations import attention as _attention_ablations, attention_two_pass_mma, attention_async_sliced
 from .ablations import sinusoidal as _sinusoidal_ablations
 from .ablations import rope as _rope_ablations, rope_v3_64_queries
@@ -23,4 +24,4 @@ from .rope import v8 as _rope_v8, v8_mma, v8_portable, separate_v8, hybrid_v8
 from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1
 from .learned import v1 as _learned_v1
-from . import peers_embeddings
+from .peers import embeddings

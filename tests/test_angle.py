@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
+from kernels.constants import FLOATS
 from kernels.device.angle import sincos, sincospi
-from kernels.log import FLOATS
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import Memory, execute, parse
 from kernels.version import Kernel

@@ -23,7 +23,7 @@ from analysis.records import files
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.measured import CEILINGS, Measured, today
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.check import supports
+from kernels.checking.check import supports
 from kernels.version import Launch
 
 NOISE = 0.02  # standard deviation of the logarithm of a time

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
-from kernels.check import OWN, Case, Fault, case_of, faults, problems, quick_cases, supports
-from kernels.reference import INPUTS, TABLES_OF, trial
+from kernels.checking.check import OWN, Case, Fault, case_of, faults, problems, quick_cases, supports
+from kernels.checking.reference import INPUTS, TABLES_OF, trial
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernels import Problem, Version, version
-from kernels.check import OWN, Fault, allowance, differences, model_of, problems
-from kernels.reference import INPUTS, trial
+from kernels.checking.check import OWN, Fault, allowance, differences, model_of, problems
+from kernels.checking.reference import INPUTS, trial
 
 CASES = [(chosen, problem) for chosen in OWN for problem in problems(chosen)]
 WRONG = [case for case in CASES if case[0](case[1]).expected == "wrong"]

@@ -14,12 +14,8 @@ import torch
 from numba import cuda, uint32
 
 from kernels import Problem, Unsupported, version
-from kernels.check import BEYOND_SHAPES, faults
-from kernels.device.half import HALVES
-from kernels.device.table import WORDS, load_float8, load_floats, load_halves
-from kernels.device.vector import st4
-from kernels.log import FLOATS
-from kernels.reference import (
+from kernels.checking.check import BEYOND_SHAPES, faults
+from kernels.checking.reference import (
     INPUTS,
     alibi_slopes,
     attention,
@@ -29,6 +25,10 @@ from kernels.reference import (
     table_error,
     trial,
 )
+from kernels.constants import FLOATS
+from kernels.device.half import HALVES
+from kernels.device.table import WORDS, load_float8, load_floats, load_halves
+from kernels.device.vector import st4
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Buffer, Kernel, Launch, Plan
@@ -48,7 +48,7 @@ EMBEDDINGS = [
     *(("sinusoidal_v6", table) for table in ("computed", *STORED)),
 ]
 # Heads that are no power of two, and queries beyond the keys; grouped heads, few queries, masked. The kernels are
-# compiled for every shape: the second is one of kernels.check, where every embedding has one table.
+# compiled for every shape: the second is one of the quick cases, where every embedding has one table.
 SHAPES: list[Any] = [
     pytest.param({"heads": 6, "seq_q": 17, "seq_k": 65, "hdim": 36, "q_offset": 60}, id="beyond", marks=DEEP),
     pytest.param(BEYOND_SHAPES[2], id="grouped"),
@@ -222,7 +222,7 @@ PEERS = [
 @pytest.mark.parametrize(("name", "table"), PEERS)
 def test_peers_of_embeddings_do_the_whole_job(name: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run as they are written, uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""
-    monkeypatch.setattr("kernels.peers_embeddings._compiled", lambda function: function)
+    monkeypatch.setattr("kernels.peers.embeddings._compiled", lambda function: function)
     peer = version(name)
     problems = [
         Problem(peer.family, 2, 6, kv_heads=3, seq_q=33, hdim=32, causal=causal, table=table) for causal in (0, 1)

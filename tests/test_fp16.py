@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from analysis.measure.machine import TILE, tile_product
 from kernels import Problem, Unsupported, version
-from kernels.reference import INPUTS, make_inputs, trial
+from kernels.checking.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import compile_ptx, resources
 from kernels.runtime.emulator import run
 from kernels.runtime.emulator.memory.contents import SharedMemory

@@ -46,13 +46,13 @@ def test_words_do_not_change_a_hash() -> None:
 
 
 def test_what_only_refuses_a_problem_does_not_change_a_hash() -> None:
-    assert not changed("kernels.log", "if not condition:", "if not condition and message:")
-    assert not changed("kernels.log", "layout.nbytes <= limit", "layout.nbytes < limit")
+    assert not changed("kernels.constants", "if not condition:", "if not condition and message:")
+    assert not changed("kernels.constants", "layout.nbytes <= limit", "layout.nbytes < limit")
     assert not changed("kernels.v8.embedding", "problem.hdim % 4 == 0", "problem.hdim % 8 == 0")
     assert not changed(
         "kernels.rope.v7_hybrid", "    require_log_problem(", "    require_shared(1)\n    require_log_problem("
     )
-    assert not changed("kernels.peers", 'Unsupported(f"FlashInfer cannot', 'Unsupported(f"It cannot')
+    assert not changed("kernels.peers.pytorch", 'Unsupported(f"FlashInfer cannot', 'Unsupported(f"It cannot')
 
 
 def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
@@ -73,11 +73,11 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
         return {name for name in VERSIONS if name.startswith(prefixes)}
 
     compiled = peers("torch_rope_", "flex_rope")
-    assert changed("kernels.peers", "f(turn) for turn", "f(-turn) for turn") == compiled | peers("triton_rope")
+    assert changed("kernels.peers.pytorch", "f(turn) for turn", "f(-turn) for turn") == compiled | peers("triton_rope")
     compiled |= peers("torch_sinusoidal_", "torch_learned_")
-    assert changed("kernels.peers", "dynamic=False", "dynamic=True") == compiled
+    assert changed("kernels.peers.pytorch", "dynamic=False", "dynamic=True") == compiled
     assert {"torch_sdpa", "torch_rope_sdpa"} <= changed(
-        "kernels.peers", '"is_causal": problem', '"is_causal": not problem'
+        "kernels.peers.pytorch", '"is_causal": problem', '"is_causal": not problem'
     )
 
 
@@ -88,7 +88,7 @@ def test_handed_on_unpacked_and_annotated_names_change_hashes() -> None:
     integers = changed("kernels.device.asm", "ir.IntType(32), ir.VoidType()", "ir.IntType(64), ir.VoidType()")
     assert BEYOND | {"attention_async_double_buffer"} <= integers and "rope_v7" not in integers
     assert changed("kernels.learned.table", "), HALVES, ", "), FLOATS, ") == {"learned_v1", "sinusoidal_v6"}
-    assert changed("kernels.triton_kernels", "triton = tl = None", "triton = None") == {
+    assert changed("kernels.peers.triton_kernels", "triton = tl = None", "triton = None") == {
         "triton_rope",
         "triton_rope_ieee",
     }
@@ -116,12 +116,12 @@ def test_a_kernel_is_the_same_while_its_code_and_constants_are() -> None:
 # ---------------------------------------------------------------- a house of its own
 
 MOVED = {
-    "kernels.log": "house.constants",
-    "kernels.reference": "house.checking.reference",
-    "kernels.peers": "house.peers.torch",
-    "kernels.peers_triton": "house.peers.triton",
-    "kernels.triton_kernels": "house.peers.triton_kernels",
-    "kernels.peers_embeddings": "house.peers.embeddings",
+    "kernels.constants": "house.constants",
+    "kernels.checking.reference": "house.checking.reference",
+    "kernels.peers.pytorch": "house.peers.torch",
+    "kernels.peers.triton": "house.peers.triton",
+    "kernels.peers.triton_kernels": "house.peers.triton_kernels",
+    "kernels.peers.embeddings": "house.peers.embeddings",
     "kernels.device.vector": "house.device.memory.vector",
     "kernels.v8.embedding": "house.v8.shared.embedding",
     "kernels.v8.launch": "house.v8.shared.launch",

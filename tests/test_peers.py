@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from analysis.measure.studies import PUBLISHED, studies
-from kernels import VERSIONS, Problem, Unsupported, peers, peers_triton, triton_kernels, version
-from kernels.reference import trial
-from kernels.runtime import identity
+from kernels import VERSIONS, Problem, Unsupported, version
+from kernels.checking.reference import trial
+from kernels.peers import pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
@@ -78,7 +78,7 @@ def test_a_refusing_backend_tells_pytorch_s_reason() -> None:
         raise RuntimeError("No available kernel. Aborting execution.\nmore")
 
     with pytest.raises(Unsupported) as caught:
-        peers._with_reason(refuse)(None, None, None)
+        pytorch._with_reason(refuse)(None, None, None)
     assert str(caught.value) == (
         "No available kernel. Aborting execution. Expected query to be of dtype: {Half}. Got float."
     )
@@ -93,8 +93,8 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
             raise RuntimeError("out of resource")
         return q
 
-    monkeypatch.setattr(peers, "_compiled_whole", lambda function: attend)
-    call = peers._flex(problem(), "tf32x3")
+    monkeypatch.setattr(pytorch, "_compiled_whole", lambda function: attend)
+    call = pytorch._flex(problem(), "tf32x3")
     q = torch.zeros(1)
     assert call(q, q, q) is q and call(q, q, q) is q
     assert ["BLOCK_M" in options for options in seen] == [False, True, True]
@@ -106,8 +106,8 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
             raise RuntimeError("later")
         return q
 
-    monkeypatch.setattr(peers, "_compiled_whole", lambda function: works_once)
-    call = peers._flex(problem(), "tf32x3")
+    monkeypatch.setattr(pytorch, "_compiled_whole", lambda function: works_once)
+    call = pytorch._flex(problem(), "tf32x3")
     call(q, q, q)
     with pytest.raises(RuntimeError, match="later"):  # what goes wrong later is no matter of blocks
         call(q, q, q)
@@ -199,7 +199,7 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
     plain = {name: getattr(kernel, "fn", kernel) for name, kernel in plain.items()}  # what triton.jit wraps
     monkeypatch.setattr(triton_kernels, "tl", language)
     monkeypatch.setattr(triton_kernels, "_rotated", plain["_rotated"])
-    values, constants, out = peers_triton.arguments(asked, "ieee", q, k, v, peers.rope_tables(asked)(q))
+    values, constants, out = triton.arguments(asked, "ieee", q, k, v, pytorch.rope_tables(asked)(q))
     out.fill_(math.nan)
     values = [Pointer(value) if isinstance(value, torch.Tensor) else value for value in values]
     for program[0] in range(math.ceil(asked.seq_q / tile[0])):
@@ -228,25 +228,18 @@ def test_the_triton_kernel_computes_attention(monkeypatch, asked: Problem, tile:
 
 
 def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
-    tiles = [tile for chosen in peers_triton.TILES.values() for tile in chosen]
-    assert all(peers_triton.MOST_KEYS % block_n == 0 for _, block_n, _, _ in tiles)
-    assert all(len(chosen) <= 8 for chosen in peers_triton.TILES.values())
+    tiles = [tile for chosen in triton.TILES.values() for tile in chosen]
+    assert all(triton.MOST_KEYS % block_n == 0 for _, block_n, _, _ in tiles)
+    assert all(len(chosen) <= 8 for chosen in triton.TILES.values())
     for seq_k, masked in ((64, False), (48, True), (33, True)):
         asked = problem(causal=False, seq_q=1, seq_k=seq_k)
         q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))
-        assert peers_triton.arguments(asked, "ieee", q, k, v, ())[1]["MASKED"] == masked
+        assert triton.arguments(asked, "ieee", q, k, v, ())[1]["MASKED"] == masked
 
 
 def test_without_triton_its_peers_are_registered_and_refuse(monkeypatch) -> None:
-    monkeypatch.setattr(peers_triton, "triton", None)
-    peers_triton._tuned.cache_clear()
+    monkeypatch.setattr(triton, "triton", None)
+    triton._tuned.cache_clear()
     asked = problem()
     with pytest.raises(Unsupported, match="Triton is not installed"):
         version("triton_rope")(asked).call(*(torch.zeros(1) for _ in "qkv"))
-
-
-def test_a_hash_covers_the_triton_kernel() -> None:
-    for name in ("triton_rope", "triton_rope_ieee"):
-        reached = {where for where, node in identity._reach(("kernels.peers_triton", name)) if node is not None}
-        assert {("kernels.triton_kernels", "attend"), ("kernels.triton_kernels", "_rotated")} <= reached
-        assert ("kernels.peers_triton", "TILES") in reached

@@ -9,9 +9,9 @@ import pytest
 from analysis.measure import run as measure
 from analysis.records.files import RESOURCES, read_table
 from kernels import VERSIONS, Problem, Unsupported, version
-from kernels.check import OWN, problems, supports
-from kernels.probes import EMPTY
+from kernels.checking.check import OWN, problems, supports
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
+from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, Plan, SharedLayout, Version
 
 ASYNC = ("attention_async_double_buffer", Problem("attention", 1, 1, seq_q=8, hdim=32))

@@ -20,9 +20,9 @@ from analysis.measure.sanitize.logs import PLANTED, Log, Report, kernel_name, ma
 from analysis.measure.sanitize.session import MODES, TOOLS, Case, Evidence, SanitizeError, Session, undeclared, unseen
 from analysis.records.files import MEASURED, read_records, read_table
 from kernels import VERSIONS, Problem
-from kernels.check import OWN
-from kernels.check import problems as odd_problems
-from kernels.reference import make_inputs
+from kernels.checking.check import OWN
+from kernels.checking.check import problems as odd_problems
+from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import assembled, compile_ptx, entry_name
 from kernels.runtime.emulator import Memory, execute, parse, run
 from kernels.runtime.identity import source_hash

@@ -12,8 +12,8 @@ from analysis.measure import tune
 from analysis.measure.timing import Timing
 from analysis.records.files import read_table
 from kernels import VERSIONS, Problem
-from kernels.log import OPT_IN_SHARED_LIMIT, attention_buffers
-from kernels.reference import make_inputs, trial
+from kernels.checking.reference import make_inputs, trial
+from kernels.constants import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run

@@ -10,8 +10,8 @@ from numba import cuda, float32
 from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.log import SHARED_LIMIT, attention_buffers
-from kernels.reference import trial
+from kernels.checking.reference import trial
+from kernels.constants import SHARED_LIMIT, attention_buffers
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run

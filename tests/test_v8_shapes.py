@@ -13,9 +13,9 @@ import torch
 from v8_plans import EMBEDDINGS, plan_of
 
 from kernels import Problem
+from kernels.checking.reference import trial
+from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.log import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
-from kernels.reference import trial
 from kernels.runtime.emulator import run
 from kernels.v8 import mma, portable, wgmma, wgmma_shape
 from kernels.v8.mma_shape import GROUP

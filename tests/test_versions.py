@@ -12,8 +12,8 @@ import torch
 
 import kernels
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
-from kernels.check import OWN, Case, faults, problems, quick_cases, rows_of
-from kernels.reference import trial
+from kernels.checking.check import OWN, Case, faults, problems, quick_cases, rows_of
+from kernels.checking.reference import trial
 from kernels.runtime.compile import TARGETS, blocks_per_sm, compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import VERSIONS as REGISTRY

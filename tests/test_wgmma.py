@@ -12,9 +12,9 @@ from numba import cuda, float32, types, uint32
 from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
+from kernels.checking.reference import trial
 from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
-from kernels.reference import trial
 from kernels.rope.v8 import ROPE
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernels import Problem
-from kernels.reference import INPUTS, Verdict, trial
+from kernels.checking.reference import INPUTS, Verdict, trial
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kernels import VERSIONS
-from kernels.fast_math import SUFFIX
+from kernels.ablations.fast_math import SUFFIX
 
 from ..records.measured import Measured
 from ..records.text import number

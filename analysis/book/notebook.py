@@ -11,7 +11,7 @@ from typing import Any
 from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS, version
-from kernels.check import problems, supports
+from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Problem, Version
 
 from ..measure.studies import STUDIES, studies

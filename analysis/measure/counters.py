@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.check import supports
-from kernels.reference import make_inputs
+from kernels.checking.check import supports
+from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import GpuError, Program, device_target
 
 from ..records.files import MEASURED, DataError, problem_columns, problem_of, read_records, write_table

@@ -17,8 +17,8 @@ from typing import Any
 from tqdm import tqdm
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
+from kernels.checking.reference import make_inputs
 from kernels.device import mark
-from kernels.reference import make_inputs
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.runtime.emulator import run
 

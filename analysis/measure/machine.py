@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import probes
+from kernels.runtime import probes
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
 from kernels.version import Kernel

@@ -1,7 +1,7 @@
 """Would the tests notice a mistake? `python -m analysis mutations` breaks kernels and writes data/mutations.csv.
 
 A mutant is one kernel of one version with one small mistake, of the kinds that the log itself made: a barrier left out,
-a bound off by a step, a wrong frequency. It is caught when `kernels.check.faults`, which is what the tests ask of every
+a bound off by a step, a wrong frequency. It is caught when `faults`, which the tests ask of every
 version, finds something on one of its quick cases, those of `make test`. The mutants are a seeded draw, spread over
 versions; one that does not compile, or compiles to the original's very code, is drawn again. What cannot change
 anything is never drawn: the double step of a loop that takes one step at most (a tile has no more keys than a block has
@@ -32,8 +32,9 @@ from typing import Any, TypeGuard
 from numba import cuda
 from tqdm import tqdm
 
-from kernels import VERSIONS, fast_math
-from kernels.check import OWN, faults, problems, quick_cases
+from kernels import VERSIONS
+from kernels.ablations import fast_math
+from kernels.checking.check import OWN, faults, problems, quick_cases
 from kernels.runtime import compile as compiler
 from kernels.runtime.emulator import execute
 from kernels.runtime.identity import source_hash

@@ -32,7 +32,7 @@ import torch
 from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.reference import INPUTS, make_inputs, trial
+from kernels.checking.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.identity import source_hash

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernels import VERSIONS, Problem, Version
-from kernels.check import OWN, problems, supports
+from kernels.checking.check import OWN, problems, supports
 from kernels.version import TABLES
 
 TIMERS = ("device_warm", "device_cold", "launched")

@@ -32,8 +32,8 @@ from cuda.bindings import driver
 from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.log import OPT_IN_SHARED_LIMIT
-from kernels.reference import INPUTS, trial
+from kernels.checking.reference import INPUTS, trial
+from kernels.constants import OPT_IN_SHARED_LIMIT
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx

@@ -28,7 +28,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from kernels import VERSIONS, Problem
-from kernels.log import MUST_BE, require
+from kernels.constants import MUST_BE, require
 from kernels.v8 import require_problem, wgmma_shape
 from kernels.version import Launch, Plan
 

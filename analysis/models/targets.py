@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from kernels import Problem
-from kernels.reference import ERROR_FACTOR, table_error
+from kernels.checking.reference import ERROR_FACTOR, table_error
 
 from ..measure import tune
 from ..measure.studies import STUDIES

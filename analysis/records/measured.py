@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kernels import VERSIONS, Problem
-from kernels.fast_math import SUFFIX
+from kernels.ablations.fast_math import SUFFIX
 from kernels.runtime.identity import source_hash
 from kernels.version import PROBLEM_COLUMNS
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from kernels import VERSIONS, Problem
-from kernels.fast_math import SUFFIX
-from kernels.reference import attention, make_inputs
+from kernels.ablations.fast_math import SUFFIX
+from kernels.checking.reference import attention, make_inputs
 
 from .facts import Facts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ablation import ablate
+from .ablate import ablate
 
 ablate(
     "attention_online_fixed",

@@ -15,10 +15,8 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance, ld4
-from ..log import (
+from ..checking.models import Array, online_unshared, scaled_scores
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -30,7 +28,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, online_unshared, scaled_scores
+from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2

@@ -19,11 +19,7 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import mma_m16n8k8_tf32
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.tensor import split
-from ..device.vector import advance, ld4, make_float4
-from ..log import (
+from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
@@ -34,6 +30,10 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..device.asm import mma_m16n8k8_tf32
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.tensor import split
+from ..device.vector import advance, ld4, make_float4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 ROWS = 16  # of A

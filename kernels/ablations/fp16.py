@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from ..ablation import ablate
+from ..checking.models import Array, scaled_scores, softmax
 from ..fp16 import phase4
-from ..models import Array, scaled_scores, softmax
 from ..version import Problem
+from .ablate import ablate
 
 # Lines of Phase 4 that several replace.
 SHAPES = "from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem"
@@ -310,7 +310,7 @@ ablate(
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     edits=[
         *FULL_BLOCK,
-        ("from ..log import BLOCK_K, FLOAT, UINT", "from ..log import FLOAT, UINT"),
+        ("from ..constants import BLOCK_K, FLOAT, UINT", "from ..constants import FLOAT, UINT"),
         ("BLOCK_M = np.uint32(64)", "BLOCK_M = np.uint32(64)\nBLOCK_K = np.uint32(32)"),
     ],
 )

@@ -20,12 +20,12 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
+from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.asm import mma_m16n8k16_f16
 from ..device.half import HALVES, float2half
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..log import BLOCK_K, FLOAT, UINT
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 WARPS = np.uint32(4)

@@ -12,11 +12,11 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
+from ..constants import BLOCK_K, FLOAT, THREADS, UINT
 from ..device.half import HALVES, floats2half2, half2float
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..fp16.shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..log import BLOCK_K, FLOAT, THREADS, UINT
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
 
 WARPS = THREADS // WARP

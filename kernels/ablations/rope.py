@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ablation import Edit, ablate
-from ..models import Array, rotate_pairs, scaled_scores, softmax
+from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
 from ..rope.separate import token_positions
 from ..version import Problem
+from .ablate import Edit, ablate
 
 
 def wrong(why: str, when: str) -> Edit:

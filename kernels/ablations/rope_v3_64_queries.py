@@ -15,10 +15,7 @@ import math
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.trig import fast_sincos, powf, rotate
-from ..device.vector import advance, ld4, make_float4, st4
-from ..log import (
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -30,6 +27,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 QUERIES = np.uint32(64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ablation import ablate
-from ..log import FREQUENCY_BASE
-from ..models import Array, scaled_scores, softmax
+from ..checking.models import Array, scaled_scores, softmax
+from ..constants import FREQUENCY_BASE
 from ..version import Problem
+from .ablate import ablate
 
 
 def embedded(problem: Problem, x: Array, pair: Array) -> Array:

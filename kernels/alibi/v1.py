@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numba import cuda, float32, int32
 
-from ..reference import alibi_slopes, require_table
+from ..checking.reference import alibi_slopes, require_table
 from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 

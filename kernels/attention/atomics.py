@@ -16,9 +16,9 @@ import math
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
+from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
-from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 LEAST_KEYS = 16

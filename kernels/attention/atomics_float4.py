@@ -14,9 +14,9 @@ import math
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
+from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4
-from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .atomics import LEAST_KEYS
 

@@ -14,10 +14,10 @@ import math
 
 from numba import cuda, float32, uint32
 
+from ..checking.models import Array, scaled_scores, two_pass_unshared
+from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
-from ..log import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
-from ..models import Array, scaled_scores, two_pass_unshared
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 16

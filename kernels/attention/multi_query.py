@@ -21,9 +21,8 @@ from functools import partial
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance, ld4
-from ..log import (
+from ..checking.models import Array, scaled_scores, softmax
+from ..constants import (
     FLOAT,
     FLOATS,
     OPT_IN_SHARED_LIMIT,
@@ -35,7 +34,8 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, scaled_scores, softmax
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 QUERIES = 4

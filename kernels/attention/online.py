@@ -14,9 +14,8 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance, ld4
-from ..log import (
+from ..checking.models import Array, online_unshared, scaled_scores
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -29,7 +28,8 @@ from ..log import (
     online_layout,
     require_log_problem,
 )
-from ..models import Array, online_unshared, scaled_scores
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 
 

@@ -19,9 +19,8 @@ from functools import partial
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance, ld4
-from ..log import (
+from ..checking.models import Array, online_unshared, scaled_scores
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -34,7 +33,8 @@ from ..log import (
     online_layout,
     require_log_problem,
 )
-from ..models import Array, online_unshared, scaled_scores
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
 
 OUTPUTS = 8

@@ -20,10 +20,8 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import mma_m16n8k8_tf32
-from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
-from ..device.vector import advance
-from ..log import (
+from ..checking.models import Array, online_unshared, scaled_scores
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -36,7 +34,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, online_unshared, scaled_scores
+from ..device.asm import mma_m16n8k8_tf32
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 COPIES = 16  # of the query: the rows of A

@@ -16,10 +16,8 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import load_half2, store_half
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance
-from ..log import (
+from ..checking.models import Array, scaled_scores, softmax
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -30,7 +28,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, scaled_scores, softmax
+from ..device.asm import load_half2, store_half
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 QUERIES = 16

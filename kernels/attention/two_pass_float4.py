@@ -13,9 +13,7 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.vector import advance, ld4
-from ..log import (
+from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
@@ -25,6 +23,8 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 4

@@ -14,10 +14,10 @@ import math
 import numpy as np
 from numba import cuda, float32, uint32
 
+from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
-from ..log import BLOCK_K, FLOAT, UINT
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .shapes import HDIM, UNROLL, fp16_buffers, require_fp16_problem
 

@@ -20,11 +20,11 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
+from ..checking.models import Array, scaled_scores, softmax
+from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
-from ..log import BLOCK_K, FLOAT, UINT
-from ..models import Array, scaled_scores, softmax
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
 

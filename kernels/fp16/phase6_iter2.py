@@ -13,10 +13,10 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
+from ..constants import BLOCK_K, FLOAT, THREADS, UINT
 from ..device.half import HALVES, floats2half2, half2float
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, make_float4, st4
-from ..log import BLOCK_K, FLOAT, THREADS, UINT
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
 from .shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, fp16_buffers, require_fp16_problem
 

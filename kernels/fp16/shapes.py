@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..log import MUST_BE, require, require_one_sequence
+from ..constants import MUST_BE, require, require_one_sequence
 from ..version import Buffer, Problem
 
 HDIM = np.uint32(64)

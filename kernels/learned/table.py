@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numba import cuda, float32, uint32
 
+from ..checking.reference import require_table, stored_table
+from ..constants import FLOATS
 from ..device.half import HALVES
 from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
-from ..log import FLOATS
-from ..reference import require_table, stored_table
 from ..v8 import Embedding, attend, plan
 from ..version import Buffer, Plan, Problem
 

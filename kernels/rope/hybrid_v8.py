@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..log import attention_buffers
+from ..constants import attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Plan, Problem, register
 from .separate_v8 import launch_rotation

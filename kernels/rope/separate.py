@@ -13,10 +13,10 @@ import numpy as np
 from numba import cuda, uint32
 
 from ..attention.online_fixed import launch_attention
+from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
+from ..constants import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
-from ..log import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
-from ..models import Array, rotate_pairs, scaled_scores, softmax
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
 from .tables import rope_tables
 

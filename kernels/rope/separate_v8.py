@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from numba import cuda, int32, uint32
 
+from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers
 from ..device.vector import advance, ld4, st4
-from ..log import FLOATS, INT, THREADS, UINT, attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_of, rates_of_turning, turned_by, turns

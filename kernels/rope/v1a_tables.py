@@ -14,10 +14,8 @@ import math
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ..device.trig import rotate
-from ..device.vector import advance
-from ..log import (
+from ..checking.models import Array, online_unshared, rotate_pairs, scaled_scores
+from ..constants import (
     BLOCK_K,
     EXTRA,
     FLOAT,
@@ -33,7 +31,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, online_unshared, rotate_pairs, scaled_scores
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.trig import rotate
+from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 from .tables import rope_tables
 

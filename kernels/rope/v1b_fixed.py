@@ -11,10 +11,7 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import rotate
-from ..device.vector import advance
-from ..log import (
+from ..constants import (
     BLOCK_K,
     EXTRA,
     FLOAT,
@@ -30,6 +27,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import rotate
+from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 from .tables import rope_tables
 

@@ -13,10 +13,7 @@ import math
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import fast_sincos, powf, rotate
-from ..device.vector import advance
-from ..log import (
+from ..constants import (
     FLOAT,
     FLOATS,
     FREQUENCY_BASE,
@@ -28,6 +25,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 BLOCK_K = np.uint32(32)

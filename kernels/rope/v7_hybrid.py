@@ -14,10 +14,8 @@ import math
 import numpy as np
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import fast_sincos, powf, rotate
-from ..device.vector import advance, ld4
-from ..log import (
+from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
+from ..constants import (
     BLOCK_K,
     EXTRA,
     FLOAT,
@@ -33,7 +31,9 @@ from ..log import (
     require_log_problem,
     require_shared,
 )
-from ..models import Array, rotate_pairs, scaled_scores, softmax
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance, ld4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
 from .separate import launch_rotate, padded_tables, position_defect, position_hazards, token_positions
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda, float32
 
+from ..constants import FREQUENCY_BASE
 from ..device.angle import sincospi
 from ..device.trig import rotate
 from ..device.vector import ld2, make_float4
-from ..log import FREQUENCY_BASE
 from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from numba import cuda, uint32
 
 from ..attention.online_fixed import launch_attention
+from ..constants import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
 from ..device.vector import ld4, make_float4, st4
-from ..log import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
 from .tables import sinusoidal_tables
 

@@ -12,9 +12,7 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.vector import advance
-from ..log import (
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -27,6 +25,8 @@ from ..log import (
     reduction_race,
     require_log_problem,
 )
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import advance
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .tables import sinusoidal_tables
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ..log import FREQUENCY_BASE
+from ..constants import FREQUENCY_BASE
 from ..version import Buffer, Problem
 
 

@@ -12,10 +12,7 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import cosf, powf, sinf
-from ..device.vector import advance
-from ..log import (
+from ..constants import (
     BLOCK_K,
     FLOAT,
     FLOATS,
@@ -29,6 +26,9 @@ from ..log import (
     reduction_race,
     require_log_problem,
 )
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import cosf, powf, sinf
+from ..device.vector import advance
 from ..version import Kernel, Launch, Plan, Problem, register
 
 

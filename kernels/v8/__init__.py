@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..log import attention_buffers
+from ..constants import attention_buffers
 from ..version import Buffer, Launch, Plan, Problem
 from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..log import MUST_BE, require
+from ..constants import MUST_BE, require
 from ..version import Problem
 
 MOST_ELEMENTS = 2**32 - 1  # that kernels count in 32 bits

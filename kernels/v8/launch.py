@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..log import OPT_IN_SHARED_LIMIT, require, require_shared
+from ..constants import OPT_IN_SHARED_LIMIT, require, require_shared
 from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
+from ..constants import FLOAT, FLOATS, INT, UINT
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one, mma_m16n8k8_tf32
 from ..device.cluster import (
     barrier_expect,
@@ -38,7 +39,6 @@ from ..device.cluster import (
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
-from ..log import FLOAT, FLOATS, INT, UINT
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..log import OPT_IN_SHARED_LIMIT
+from ..constants import OPT_IN_SHARED_LIMIT
 from ..version import Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 

@@ -24,9 +24,9 @@ from typing import Any
 from numba import cuda, float32, int32, uint32
 from numba.cuda import libdevice
 
+from ..constants import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..log import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .portable_shape import BLOCK, Shape, choose

@@ -22,6 +22,7 @@ import numpy as np
 from numba import cuda, float32, int32, uint32
 from numba.cuda.libdevice import exp2f as exp2
 
+from ..constants import FLOAT, FLOATS, INT, INTS, UINT
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.atomic import atomic_add, fence, give_way
 from ..device.cluster import (
@@ -48,7 +49,6 @@ from ..device.wgmma import (
     tile_descriptor,
     tile_index,
 )
-from ..log import FLOAT, FLOATS, INT, INTS, UINT
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch

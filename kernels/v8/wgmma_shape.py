@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ..constants import OPT_IN_SHARED_LIMIT, require
 from ..device.wgmma import ROWS, WARPGROUP
-from ..log import OPT_IN_SHARED_LIMIT, require
 from ..version import Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS

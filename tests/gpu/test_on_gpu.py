@@ -15,8 +15,8 @@ import torch
 from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
-from kernels.check import OWN, allowance, differences, problems
-from kernels.reference import INPUTS, Trial, trial
+from kernels.checking.check import OWN, allowance, differences, problems
+from kernels.checking.reference import INPUTS, Trial, trial
 from kernels.runtime import compile as compiler
 from kernels.runtime import emulator
 from kernels.runtime.gpu import Program, device_target, driver, load_ptx, prepare_launch

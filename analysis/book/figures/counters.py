@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kernels.fast_math import SUFFIX
+from kernels.ablations.fast_math import SUFFIX
 
 from ...models import profiles
 from ...models.counter_agreement import agreement, trusted

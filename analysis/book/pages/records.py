@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
-from kernels.fast_math import SUFFIX
+from kernels.ablations.fast_math import SUFFIX
 
 from ...measure.studies import STUDIES
 from ...records.files import COUNTS, RESOURCES, DataError, gpu_folder, problem_of, read_table

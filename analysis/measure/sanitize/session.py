@@ -40,10 +40,10 @@ import torch
 from cuda.bindings import driver
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
-from kernels.probes import EMPTY
-from kernels.reference import TABLES_OF, make_inputs
+from kernels.checking.reference import TABLES_OF, make_inputs
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, entry_name, require_target
 from kernels.runtime.gpu import C_TYPES, DTYPES, GpuError, device_target, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.probes import EMPTY
 from kernels.version import Hazard, Kernel, Launch
 
 from ...records.files import MEASURED, ROOT, DataError, problem_columns, problem_of, read_records, write_table

@@ -8,19 +8,7 @@ from ..memory.lanes import Mask
 from ..ptx.source import numpy_type
 from ..row import Row
 from . import arithmetic as am
-from .decoding import (
-    BARRIER,
-    BITWISE,
-    BRANCH,
-    CLUSTER_WAIT,
-    CONVERGENT,
-    EXIT,
-    LANES,
-    U32_TYPE,
-    Decoding,
-    Step,
-    opcode,
-)
+from .decoding import BARRIER, BITWISE, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, LANES, U32_TYPE, Decoding, Step, opcode
 from .transfers import address_of
 
 F32, U32 = np.float32, np.uint32

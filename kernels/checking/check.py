@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from . import VERSIONS
+from .. import VERSIONS
+from ..runtime.emulator import Finding, run
+from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
 from .reference import TABLES_OF, Trial, trial
-from .runtime.emulator import Finding, run
-from .version import Kernel, Model, Plan, Problem, Unsupported, Version
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 

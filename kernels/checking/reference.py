@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .log import FREQUENCY_BASE, MUST_BE, require
-from .version import TABLES, Problem
+from ..constants import FREQUENCY_BASE, MUST_BE, require
+from ..version import TABLES, Problem
 
 INPUTS = ("uniform", "sharp")
 ERROR_FACTOR = 4.0

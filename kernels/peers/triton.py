@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from .log import attention_buffers, require
-from .peers import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
+from ..constants import attention_buffers, require
+from ..version import Plan, Problem, Refusal, Unsupported, register
+from .pytorch import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
 from .triton_kernels import attend, triton
-from .version import Plan, Problem, Refusal, Unsupported, register
 
 # For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. More keys or stages do not fit, or spill.
 TILES = {

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .log import BLOCK_K, FREQUENCY_BASE, THREADS
-from .version import Problem
+from ..constants import BLOCK_K, FREQUENCY_BASE, THREADS
+from ..version import Problem
 
 Array = np.ndarray
 

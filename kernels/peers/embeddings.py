@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from .log import require
-from .peers import PEER_TAKES, Attention, Tables, _compiled, _embedded, _sdpa
-from .reference import alibi_bias, positions, require_table, stored_table
-from .version import Buffer, Plan, Problem, register
+from ..checking.reference import alibi_bias, positions, require_table, stored_table
+from ..constants import require
+from ..version import Buffer, Plan, Problem, register
+from .pytorch import PEER_TAKES, Attention, Tables, _compiled, _embedded, _sdpa
 
 
 def _alibi_sdpa(problem: Problem) -> Attention:

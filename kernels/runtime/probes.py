@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from numba import cuda, float32, uint32
 
-from .device.vector import ld4
-from .log import FLOAT, FLOATS, UINT
-from .version import Kernel
+from ..constants import FLOAT, FLOATS, UINT
+from ..device.vector import ld4
+from ..version import Kernel
 
 READ_UNROLL = 8
 SHIFT = 101  # blocks; a prime, so that a part comes back to an SM only after many rounds

@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from .log import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
-from .reference import angles, positions, rotate
-from .version import VERSIONS, Buffer, Plan, Problem, Unsupported, register
+from ..checking.reference import angles, positions, rotate
+from ..constants import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
+from ..version import VERSIONS, Buffer, Plan, Problem, Unsupported, register
 
 # Of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
 BACKENDS = {

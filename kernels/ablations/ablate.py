@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .version import VERSIONS
+from ..version import VERSIONS
 
 INHERITED = ("whole_rows", "scalar_loads", "accurate_sines", "wrong_output")
 Edit = tuple[str, str]  # lines as they stand, in any one indentation, and what replaces them

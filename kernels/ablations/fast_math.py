@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .version import VERSIONS, Launch, Plan, Problem, register
+from ..version import VERSIONS, Launch, Plan, Problem, register
 
 SUFFIX = "_fast_math"
 

@@ -1,0 +1,1 @@
+"""What a user would pick instead: PyTorch, Triton, FlashInfer."""
