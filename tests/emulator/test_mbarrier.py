@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numba import cuda, float32, types, uint32
-from test_emulator_instructions import kernel
+from test_instructions import kernel
 from test_wgmma import descriptor, fragments, image, small, spread, text
 
 from kernels.device.cluster import (

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda, float32, types, uint32
-from test_emulator_instructions import kernel
+from test_instructions import kernel
 
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import Finding, LaunchReport, Memory, execute, parse, run
