@@ -8,9 +8,9 @@ import pytest
 
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
-from analysis.records import files
+from analysis.records import current, files
+from analysis.records.current import today
 from kernels import VERSIONS, Problem
-from kernels.runtime.identity import source_hash
 
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
@@ -59,9 +59,7 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     pair = run.unchecked()[0]
     check(run, pair)
     timing(run, pair, 1, "device_warm")
-    monkeypatch.setattr(
-        measure, "source_hash", lambda version: "changed" if version.id == pair[0] else source_hash(version)
-    )
+    monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
     assert pair in begin().unchecked()
 
 
@@ -73,7 +71,7 @@ def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch
     assert begin().row["complete"] is True
     assert begin(driver="2").row["complete"] is False
     assert begin(new_run=True).row["complete"] is False
-    monkeypatch.setattr(measure, "source_hash", lambda version: "changed")
+    monkeypatch.setattr(current, "today", lambda name: "changed")
     assert begin().row["complete"] is False
 
 

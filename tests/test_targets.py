@@ -18,9 +18,10 @@ from analysis.measure import tune
 from analysis.measure.studies import STUDIES
 from analysis.models import profiles
 from analysis.records import files
+from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
-from analysis.records.measured import CEILINGS, today
+from analysis.records.measured import CEILINGS
 from kernels import Problem
 
 GPU = {

@@ -17,9 +17,10 @@ from kernels import VERSIONS, Problem
 from ..measure.studies import TIMERS
 from ..models import cost_model, profiles
 from ..records import published
-from ..records.files import RESOURCES, STATUSES, gpu_folder, read_table
+from ..records.files import RESOURCES, gpu_folder, read_table
 from ..records.interval import Ratio
 from ..records.measured import Check, Measured, Time, baseline_of
+from ..records.schema import STATUSES
 from ..records.text import NOTHING, spread
 from ..verdicts import claims
 from ..verdicts.rule import UNDECIDED, stands

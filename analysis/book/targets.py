@@ -21,9 +21,11 @@ from kernels.reference import ERROR_FACTOR, table_error
 from ..measure import tune
 from ..measure.studies import STUDIES, studies
 from ..models import profiles
-from ..records.files import SCHEMAS, DataError, gpu_folder, problem_of, read_json, read_table
+from ..records.current import complete_runs, outdated
+from ..records.files import DataError, gpu_folder, problem_of, read_json, read_table
 from ..records.interval import TIE, Ratio, geometric_mean
-from ..records.measured import Check, Measured, Time, today
+from ..records.measured import Check, Measured, Time
+from ..records.schema import SCHEMAS
 from . import figures, tables
 from .notebook import SOURCES, show
 from .tables import Table
@@ -75,7 +77,7 @@ def read(slug: str) -> Evidence:
     """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
     folder = gpu_folder(slug)
     runs = read_table(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
-    complete = set() if runs is None else set(runs[runs["complete"].astype(bool)]["study"])
+    complete = {} if runs is None else complete_runs(runs)
     path = folder / "shapes.csv"
     shapes = pd.DataFrame(columns=[column.name for column in SCHEMAS[SHAPES]])
     if path.exists():
@@ -777,9 +779,9 @@ def words(evidence: Evidence) -> dict[str, str]:
             "longest_wait": f"{100 * max(idle.values()):.0f} %",
         }
     if len(evidence.shapes):
-        outdated = int((evidence.shapes["source_hash"] != today(V8)).sum())
+        changed = int(outdated(evidence.shapes, V8).sum())
         said["tried"] = str(len(evidence.shapes))
-        said["stale"] = f" Of them, **{outdated} are stale**: the code has changed since." if outdated else ""
+        said["stale"] = f" Of them, **{changed} are stale**: the code has changed since." if changed else ""
     return said
 
 

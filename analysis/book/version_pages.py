@@ -26,12 +26,13 @@ from ..measure.counters import STALL, STALLS
 from ..measure.studies import STUDIES, TIMERS
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
+from ..records.current import complete_runs
 from ..records.files import COUNTS, RESOURCES, ROOT, DataError, gpu_folder, problem_of, read_table
 from ..records.measured import Measured
 from ..records.text import spread
 from ..verdicts import claims
 from ..verdicts.rule import stands
-from . import figures, notebook, tables
+from . import figures, sources, tables
 from .tables import NOTHING, Table, badge, code, small
 
 FOLDER = ROOT / "book" / "versions"
@@ -99,8 +100,7 @@ class Records:
     @staticmethod
     def _complete(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Measured]]:
         """The studies with a complete run."""
-        runs = read_table(folder / "runs.csv", "runs")
-        complete = set(runs.loc[runs["complete"].astype(bool), "study"])
+        complete = complete_runs(read_table(folder / "runs.csv", "runs"))
         for study in studies:
             if study in complete:
                 yield study, Measured.read(folder, study)
@@ -233,7 +233,7 @@ def planned(name: str) -> dict[Problem, Plan]:
     for study in STUDIES.values():
         if found := plans(version, (problem for problem in study.problems if problem.family == version.family)):
             return found
-    plan = notebook.example(version)
+    plan = sources.example(version)
     return {plan.problem: plan}
 
 
@@ -577,13 +577,13 @@ def changes(version: Version) -> str:
     return section(
         "What it changes",
         words(version),
-        _listing("diff", notebook.diff_text(version.id)) or "The source is the parent's.",
+        _listing("diff", sources.diff_text(version.id)) or "The source is the parent's.",
     )
 
 
 def source(version: Version) -> str:
     """The kernels and the launches of one call; of a peer, its file."""
-    return section("Source", _listing("python", notebook.kernel_text(version.id)))
+    return section("Source", _listing("python", sources.kernel_text(version.id)))
 
 
 def page(records: Records, version: Version) -> str:

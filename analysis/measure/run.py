@@ -35,12 +35,10 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target
-from kernels.runtime.identity import source_hash
 
+from ..records.current import current, outdated, today
 from ..records.files import (
     MEASURED,
-    SCHEMAS,
-    STATUSES,
     DataError,
     append_rows,
     problem_columns,
@@ -50,6 +48,7 @@ from ..records.files import (
     write_json,
     write_table,
 )
+from ..records.schema import SCHEMAS, STATUSES
 from .machine import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
 from .studies import STUDIES, Study, studies
 from .timing import measure
@@ -80,7 +79,7 @@ def _row(study_name: str, pair: Pair, **values: Any) -> Row:
         "study": study_name,
         "version": name,
         **problem_columns(problem),
-        "source_hash": source_hash(VERSIONS[name]),
+        "source_hash": today(name),
         "measured_at": now(),
         **values,
     }
@@ -333,11 +332,7 @@ class Run:
 
     def rows(self, table: str) -> list[Row]:
         """Rows of this run whose code is today's."""
-        return [
-            row
-            for row in self._mine(table)
-            if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
-        ]
+        return current(self._mine(table))
 
     def pairs(self) -> list[Pair]:
         return [(version.id, problem) for version, problem in self.study.pairs()]
@@ -472,7 +467,7 @@ def stale() -> list[str]:
         for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
             if name not in VERSIONS:
                 lines.append(f"{path.parent.name}, study {chosen}: {name} is gone")
-            elif (rows["source_hash"] != source_hash(VERSIONS[name])).all():
+            elif outdated(rows).all():
                 lines.append(f"{path.parent.name}, study {chosen}: {name} has changed since it was measured")
     return lines
 
