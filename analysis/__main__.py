@@ -10,7 +10,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
-    "sanitize": ("measure.sanitize.session", "run every version under compute-sanitizer's tools"),
+    "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),

@@ -52,8 +52,9 @@ from ..records.files import (
     write_table,
 )
 from .machine import commit, identity, now, warm_up
-from .run import TIMED_INPUTS, compile_each
+from .run import TIMED_INPUTS
 from .timing import Timing, device_warm
+from .workers import compile_each
 
 VERSION = "rope_v8"
 DEVICE = "cuda"
