@@ -1,16 +1,16 @@
-"""`python -m analysis COMMAND`: build the book, measure on a GPU, or count in the emulator."""
+"""`python -m analysis COMMAND`: build the book, measure on a GPU, count in the emulator, or show a version."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-COMMANDS = {  # the module whose `main` it calls, and what it does
+COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
     "build": ("book.build", "execute the notebooks and render the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
-    "sanitize": ("measure.sanitize.session", "run every version under compute-sanitizer's tools"),
+    "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),
@@ -18,7 +18,10 @@ COMMANDS = {  # the module whose `main` it calls, and what it does
     "launches": ("measure.launches", "record digests of what every version launches, which a move must not change"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
+    "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
+    "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
     "browse": ("book.browse", "open the rendered pages in headless Chromium and list what fails"),
+    "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
     "mutations": ("measure.mutations", "break kernels on purpose and see whether the checks notice"),
 }
 
@@ -27,11 +30,12 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m analysis COMMAND [--help]", file=sys.stderr)
         for name, (_, about) in COMMANDS.items():
-            print(f"  {name:9s} {about}", file=sys.stderr)
+            print(f"  {name:10s} {about}", file=sys.stderr)
         return 2
     command, *rest = arguments
+    module, _, function = COMMANDS[command][0].partition(":")
     try:
-        return importlib.import_module(f"analysis.{COMMANDS[command][0]}").main(rest)
+        return getattr(importlib.import_module(f"analysis.{module}"), function or "main")(rest)
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
         return 130

@@ -1,20 +1,16 @@
-"""What a notebook calls: load the evidence, say, show, and the sources of a version."""
+"""What a notebook calls: load the evidence, say, show, and lines of a version's source."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
-import sys
 import textwrap
 from typing import Any
 
 from IPython.display import HTML, Markdown, display
 
-from kernels import VERSIONS, version
-from kernels.checking.check import problems, supports
-from kernels.version import Launch, Plan, Problem, Version
+from kernels import VERSIONS
+from kernels.version import Problem
 
-from ..measure.studies import STUDIES, studies
+from ..measure.studies import studies
 from ..models import cost_model
 from ..records import published
 from ..records.files import DataError
@@ -22,6 +18,7 @@ from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from ..verdicts import claims
 from . import figures, style
+from .sources import kernel_text
 from .style import Plot
 from .table import VERDICT_STYLE, Table
 from .tables import fastest, summary
@@ -225,46 +222,6 @@ def stale_words(evidence: Measured) -> str:
 
 
 # ---------------------------------------------------------------- sources
-
-
-def example(of: Version) -> Plan:
-    """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
-    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
-    return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
-
-
-def _call(plan: Plan) -> str:
-    lines = [f"# one call, at {plan.problem}"]
-    for step in plan.steps:
-        if isinstance(step, Launch):
-            buffers = ", ".join(arg for arg in step.args if isinstance(arg, str))
-            size = f"grid {step.grid} block {step.block} shared {step.shared_bytes} B"
-            built = " fast-math" if step.kernel.fast_math else ""
-            lines.append(f"launch {step.kernel.name}({buffers})  {size}{built}")
-        else:
-            lines.append("sync")
-    return "\n".join(lines)
-
-
-def kernel_text(name: str) -> str:
-    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file."""
-    if version(name).is_peer:
-        return inspect.getsource(sys.modules[version(name).module])
-    plan = example(version(name))
-    functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
-    sources = (textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions)
-    return "\n\n".join([*sources, _call(plan)]) + "\n"
-
-
-def diff_text(name: str) -> str:
-    """What a version changes in its parent, as a unified diff. Raises: DataError when it has none."""
-    parent = version(name).parent
-    if parent is None:
-        raise DataError(f"{name!r} has no parent to compare with")
-    lines = difflib.unified_diff(
-        kernel_text(parent).splitlines(keepends=True), kernel_text(name).splitlines(keepends=True), parent, name, n=2
-    )
-    return "".join(lines)
 
 
 def lines(name: str, first: str, last: str) -> None:

@@ -42,8 +42,8 @@ from ..models.targets import (
     worst,
     worst_verdict,
 )
+from ..records.current import outdated
 from ..records.files import DataError
-from ..records.measured import today
 from . import figures, style
 from .notebook import SOURCES, show
 from .table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
@@ -330,7 +330,7 @@ def words(evidence: Evidence) -> dict[str, str]:
             "longest_wait": f"{100 * max(idle.values()):.0f} %",
         }
     if len(evidence.shapes):
-        outdated = int((evidence.shapes["source_hash"] != today(V8)).sum())
+        changed = int(outdated(evidence.shapes, V8).sum())
         said["tried"] = str(len(evidence.shapes))
-        said["stale"] = f" Of them, **{outdated} are stale**: the code has changed since." if outdated else ""
+        said["stale"] = f" Of them, **{changed} are stale**: the code has changed since." if changed else ""
     return said

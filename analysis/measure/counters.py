@@ -32,8 +32,8 @@ from kernels.checking.check import supports
 from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import GpuError, Program, device_target
 
+from ..records.current import current, today
 from ..records.files import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
-from ..records.measured import today
 from .machine import identity, now
 from .run import compile_all
 from .studies import PUBLISHED, STUDIES, studies
@@ -147,7 +147,7 @@ def _key(row: dict[str, Any]) -> tuple[str, Problem]:
 
 def missing(wanted: Iterable[Task], rows: Iterable[dict[str, Any]]) -> list[Task]:
     """The tasks that no row of today's code answers."""
-    done = {_key(row) for row in rows if row["source_hash"] == today(row["version"])}
+    done = {_key(row) for row in current(rows)}
     return [task for task in wanted if (task.version, task.problem) not in done]
 
 

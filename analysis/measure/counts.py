@@ -22,8 +22,8 @@ from kernels.device import mark
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.runtime.emulator import run
 
+from ..records.current import current, today
 from ..records.files import COUNTS, DataError, problem_columns, problem_of, read_records, write_table
-from ..records.measured import today
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
@@ -76,11 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pairs = own_pairs(options.study)
-        kept = read_records(COUNTS, "counts")
+        kept = current(read_records(COUNTS, "counts"))
     except (DataError, ValueError) as error:
         print(f"counts: {error}", file=sys.stderr)
         return 1
-    kept = [row for row in kept if row["source_hash"] == today(row["version"])]
     done = {(row["version"], problem_of(row)) for row in kept}
     todo = [pair for pair in pairs if pair not in done]
     for what, prepare in (("count", None), ("events", mark.enable)):

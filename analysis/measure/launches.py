@@ -19,6 +19,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.version import PROBLEM_COLUMNS, Kernel, Launch
 
+from ..records.current import today
 from ..records.files import (
     COUNTS,
     LAUNCHES,
@@ -31,7 +32,6 @@ from ..records.files import (
     read_table,
     write_table,
 )
-from ..records.measured import today
 
 REFUSED, CALLED = "unsupported", "call"  # in place of a digest: of a problem that is not taken, and of a peer
 NAME = re.compile(r"\b_(?:Z|cudapy_)[\w$]+")

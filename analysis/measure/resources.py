@@ -16,8 +16,8 @@ from tqdm import tqdm
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import TARGETS, blocks_per_sm, require_instructions, resources
 
+from ..records.current import current, today
 from ..records.files import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
-from ..records.measured import today
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
@@ -61,14 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         pairs = own_pairs(options.study)
-        kept = read_records(RESOURCES, "resources")
+        kept = current(read_records(RESOURCES, "resources"))
     except (DataError, ValueError) as error:
         print(f"resources: {error}", file=sys.stderr)
         return 1
     groups: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
     for row in kept:
-        if row["source_hash"] == today(row["version"]):
-            groups.setdefault((row["version"], problem_of(row)), []).append(row)
+        groups.setdefault((row["version"], problem_of(row)), []).append(row)
     todo = [pair for pair in pairs if pair not in groups]
     with ProcessPoolExecutor(WORKERS) as pool:
         rows = tqdm(pool.map(report, *zip(*todo, strict=True)), total=len(todo), desc="assemble") if todo else ()

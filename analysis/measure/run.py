@@ -14,16 +14,10 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import multiprocessing
-import os
 import random
-import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,12 +29,10 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS, make_inputs, trial
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target
-from kernels.runtime.identity import source_hash
 
+from ..records.current import current, outdated, today
 from ..records.files import (
     MEASURED,
-    SCHEMAS,
-    STATUSES,
     DataError,
     append_rows,
     problem_columns,
@@ -50,25 +42,19 @@ from ..records.files import (
     write_json,
     write_table,
 )
+from ..records.schema import SCHEMAS, STATUSES
 from .machine import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
 from .studies import STUDIES, Study, studies
 from .timing import measure
+from .workers import MeasureError, Worker, compile_each
 
 PROCESSES = 5
-MAX_COMPILERS = 16
 TIMED_INPUTS = "uniform"
 TIMED_STATUSES = ("ok", "wrong")
 
 Pair = tuple[str, Problem]
 Task = tuple[str, Pair]  # a study and what it measures
 Row = dict[str, Any]
-
-
-class MeasureError(RuntimeError):
-    """Measuring could not start or go on; what was measured before is on disk."""
-
-
-EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
 
 
 # ---------------------------------------------------------------- work of one process, on the GPU
@@ -80,7 +66,7 @@ def _row(study_name: str, pair: Pair, **values: Any) -> Row:
         "study": study_name,
         "version": name,
         **problem_columns(problem),
-        "source_hash": source_hash(VERSIONS[name]),
+        "source_hash": today(name),
         "measured_at": now(),
         **values,
     }
@@ -100,7 +86,7 @@ def _check(pair: Pair, kind: str) -> dict[str, Any]:
         verdict = case.judge(Program(plan, case.inputs).output())
     except Unsupported as refusal:
         return {"status": refusal.status, "reason": str(refusal)}
-    except (CompileError, GpuError) as error:
+    except (CompileError, GpuError, torch.OutOfMemoryError) as error:
         return {"status": "error", "reason": str(error).splitlines()[0]}
     except RuntimeError as error:
         if not VERSIONS[name].is_peer:
@@ -163,68 +149,6 @@ def _time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection
     send.send(("throttle", throttle()))
 
 
-def _serve(pipe: Connection) -> None:
-    """Body of a measuring process: wait for the work, do it, send rows."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end, nothing left behind
-    try:
-        work, arguments = pipe.recv()
-        work(*arguments, pipe)
-        pipe.send(("done", None))
-    except EOFError:
-        pass  # the parent had no work for this process
-    except EXPECTED_FAILURES as error:
-        pipe.send(("failed", str(error)))
-    except Exception as error:
-        pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))
-
-
-@contextlib.contextmanager
-def _children_ignore_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal; only the parent decides, and ends its children."""
-    resource_tracker.ensure_running()  # its start would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which children inherit
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Worker:
-    """A fresh process that has loaded its modules and touches the GPU only once it is given work."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _children_ignore_interrupts():
-            self.process.start()
-        theirs.close()
-
-    def do(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
-        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies."""
-        self.pipe.send((work, arguments))
-        while True:
-            try:
-                kind, content = self.pipe.recv()
-            except EOFError:
-                self.process.join()
-                raise MeasureError(f"a measuring process died with exit code {self.process.exitcode}") from None
-            if kind == "failed":
-                raise MeasureError(content)
-            if kind == "done":
-                self.process.join()
-                return
-            yield kind, content
-
-    def close(self) -> None:
-        self.pipe.close()
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(timeout=5)
-            self.process.kill()
-        self.process.join()
-
-
 def _identify(send: Connection) -> None:
     send.send(("identity", {**identity(), "target": device_target(), **environment()}))
 
@@ -245,15 +169,6 @@ def compile_all(pairs: Iterable[Pair], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
     own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
     compile_each(_compile, sorted(own, key=lambda pair: (-pair[1].hdim, str(pair))), target)
-
-
-def compile_each(build: Callable[[Any, str], None], todo: Sequence[Any], target: str) -> None:
-    """Fill the cache of compiled kernels by calls of `build` with what is to do and the target, several at a time."""
-    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(todo)))
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with _children_ignore_interrupts():
-            done = pool.map(build, todo, [target] * len(todo))
-        list(tqdm(done, total=len(todo), desc="compile", unit="plan"))
 
 
 # ---------------------------------------------------------------- the run and its files
@@ -333,11 +248,7 @@ class Run:
 
     def rows(self, table: str) -> list[Row]:
         """Rows of this run whose code is today's."""
-        return [
-            row
-            for row in self._mine(table)
-            if row["version"] in VERSIONS and row["source_hash"] == source_hash(VERSIONS[row["version"]])
-        ]
+        return current(self._mine(table))
 
     def pairs(self) -> list[Pair]:
         return [(version.id, problem) for version, problem in self.study.pairs()]
@@ -395,12 +306,11 @@ def measure_studies(
     started = now()
     with contextlib.ExitStack() as stack:
 
-        def worker() -> Worker:
-            return stack.enter_context(contextlib.closing(Worker()))
+        def worker(work: Callable[..., None]) -> Worker:
+            return stack.enter_context(contextlib.closing(Worker(work)))
 
-        first = worker()
-        checker, timers = worker(), [worker() for _ in range(processes)]
-        gpu = dict(first.do(_identify))["identity"]
+        gpu = dict(worker(_identify).do())["identity"]  # without a GPU this one process is all that begins
+        checker, timers = worker(_check_all), [worker(_time_all) for _ in range(processes)]
         runs = {study.name: Run(study, gpu, new_run, started=started) for study in chosen}
         unchecked: list[Task] = []
         for name, run in runs.items():
@@ -417,7 +327,7 @@ def measure_studies(
         compile_all([pair for run in runs.values() for pair in run.pairs() if pair[0] in keep], gpu["target"])
 
         with tqdm(total=len(unchecked) * len(INPUTS), desc="check", unit="check") as bar:
-            for kind, content in checker.do(_check_all, unchecked):
+            for kind, content in checker.do(unchecked):
                 if kind == "checks":
                     runs[content["study"]].append("checks", content)
                     bar.update()
@@ -434,7 +344,7 @@ def measure_studies(
                 if pair[0] in keep
             ]
             with tqdm(total=len(tasks), desc=f"time, process {process} of {processes}", unit="timing") as bar:
-                for kind, content in timer.do(_time_all, process, tasks) if tasks else ():
+                for kind, content in timer.do(process, tasks) if tasks else ():
                     if kind == "timings":
                         runs[content["study"]].append("timings", content)
                         bar.update()
@@ -472,7 +382,7 @@ def stale() -> list[str]:
         for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
             if name not in VERSIONS:
                 lines.append(f"{path.parent.name}, study {chosen}: {name} is gone")
-            elif (rows["source_hash"] != source_hash(VERSIONS[name])).all():
+            elif outdated(rows).all():
                 lines.append(f"{path.parent.name}, study {chosen}: {name} has changed since it was measured")
     return lines
 

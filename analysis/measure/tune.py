@@ -31,16 +31,16 @@ import torch
 from cuda.bindings import driver
 from tqdm import tqdm
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import Problem, Unsupported
 from kernels.checking.reference import INPUTS, trial
 from kernels.constants import OPT_IN_SHARED_LIMIT
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
-from kernels.runtime.identity import source_hash
 from kernels.v8 import mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
+from ..records.current import current, today
 from ..records.files import (
     MEASURED,
     DataError,
@@ -52,8 +52,9 @@ from ..records.files import (
     write_table,
 )
 from .machine import commit, identity, now, warm_up
-from .run import TIMED_INPUTS, compile_each
+from .run import TIMED_INPUTS
 from .timing import Timing, device_warm
+from .workers import compile_each
 
 VERSION = "rope_v8"
 DEVICE = "cuda"
@@ -404,7 +405,7 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[dict[str
     Raises: GpuError after the row of a candidate that leaves the GPU in no state to go on.
     """
     inputs = {kind: _inputs(problem, kind) for kind in INPUTS}
-    where = {"measured_at": now(), "commit": commit(), "source_hash": source_hash(VERSIONS[VERSION])}
+    where = {"measured_at": now(), "commit": commit(), "source_hash": today(VERSION)}
     outcomes = []
     for candidate in chosen:
         try:
@@ -430,9 +431,7 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[dict[str
 def _kept(path: Path, chosen: Sequence[Candidate]) -> list[dict[str, Any]]:
     """Rows of a file that are of today's code and among what is tried today."""
     wanted = {candidate.key for candidate in chosen}
-    today = source_hash(VERSIONS[VERSION])
-    rows = read_records(path, "shapes")
-    return [row for row in rows if row["source_hash"] == today and key_of(row) in wanted]
+    return [row for row in current(read_records(path, "shapes"), VERSION) if key_of(row) in wanted]
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:

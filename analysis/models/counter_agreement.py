@@ -13,8 +13,8 @@ import pandas as pd
 
 from kernels import VERSIONS
 
+from ..records.current import outdated
 from ..records.files import problem_of
-from ..records.measured import today
 from .profiles import LANES
 from .roofline import SECTOR_BYTES, counts
 
@@ -107,8 +107,7 @@ def counted_launches(counted: pd.DataFrame | None = None) -> pd.DataFrame:
     counted = counted.assign(problem=[problem_of(row) for row in counted.to_dict("records")])
     keys = ["version", "problem", "launch"]
     wide = counted.pivot_table(index=keys, columns="counter", values="value", sort=False).fillna(0.0)
-    hashes = counted.groupby(keys, sort=False)["source_hash"].first()
-    stale = hashes != hashes.index.get_level_values("version").map(today)
+    stale = counted.assign(stale=outdated(counted)).groupby(keys, sort=False)["stale"].first()
     return wide.assign(**{OWN: _own(wide)}, stale=stale)
 
 

@@ -14,8 +14,8 @@ from kernels import VERSIONS
 from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
 
 from ..measure.counters import STALL, STALLS
+from ..records.current import outdated
 from ..records.files import problem_of, read_table
-from ..records.measured import today
 
 LANES = 32  # threads of a warp
 BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute
@@ -89,7 +89,7 @@ def launches(folder: Path) -> pd.DataFrame:
     long = long[long["version"].isin(VERSIONS)]
     wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()
-    wide.insert(len(keys), "stale", wide["source_hash"] != wide["version"].map(today))
+    wide.insert(len(keys), "stale", outdated(wide))
     place = {name: number for number, name in enumerate(VERSIONS)}
     return wide.sort_values(["version", "problem", "launch"], key=lambda c: c.map(place) if c.name == "version" else c)
 

@@ -17,8 +17,9 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 
 from ..records import published
+from ..records.current import outdated
 from ..records.files import COUNTS, gpu_folder, problem_of, read_table
-from ..records.measured import Measured, today
+from ..records.measured import Measured
 from . import profiles
 
 SECTOR_BYTES = 32
@@ -54,7 +55,7 @@ def counted_bytes(counted: pd.DataFrame) -> pd.DataFrame:
     mine = mine.assign(
         problem=[problem_of(row) for row in mine.to_dict("records")],
         level=mine["counter"].isin(REQUESTED).map({True: "l2", False: "dram"}),
-        stale=mine["source_hash"] != mine["version"].map(today),
+        stale=outdated(mine),
     )
     mine = mine[mine["target"] == mine.groupby(["version", "problem"])["target"].transform("first")]
     sums = mine.pivot_table(index=["version", "problem"], columns="level", values="value", aggfunc="sum", sort=False)

@@ -17,9 +17,11 @@ from kernels.checking.reference import ERROR_FACTOR, table_error
 
 from ..measure import tune
 from ..measure.studies import STUDIES
-from ..records.files import SCHEMAS, gpu_folder, problem_of, read_json, read_table
+from ..records.current import complete_runs
+from ..records.files import gpu_folder, problem_of, read_json, read_table
 from ..records.interval import TIE, Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time
+from ..records.schema import SCHEMAS
 from . import profiles
 
 V8 = tune.VERSION
@@ -60,7 +62,7 @@ def read(slug: str) -> Evidence:
     """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
     folder = gpu_folder(slug)
     runs = read_table(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
-    complete = set() if runs is None else set(runs[runs["complete"].astype(bool)]["study"])
+    complete = {} if runs is None else complete_runs(runs)
     path = folder / "shapes.csv"
     shapes = pd.DataFrame(columns=[column.name for column in SCHEMAS[SHAPES]])
     if path.exists():

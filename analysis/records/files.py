@@ -1,7 +1,4 @@
-"""The tables under data/: what every column means, strict loading, and appending that loses nothing.
-
-`SCHEMAS` is the one description; data/README.md is written from it (`python -m analysis.records.files`).
-"""
+"""The files under data/: strict loading, and appending that loses nothing."""
 
 from __future__ import annotations
 
@@ -11,13 +8,14 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from kernels.version import PROBLEM_COLUMNS, Problem
+
+from .schema import SCHEMAS, Column
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
@@ -27,8 +25,6 @@ RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
-
-STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, from the best to the worst
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -41,248 +37,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 
 class DataError(ValueError):
     """A file under data/ is missing, damaged or not what its schema says."""
-
-
-@dataclass(frozen=True)
-class Column:
-    name: str
-    kind: str
-    meaning: str
-    optional: bool = False
-
-
-_PROBLEM_MEANINGS = {
-    "family": "what is computed around attention: attention (nothing), sinusoidal, rope, ...",
-    "batch": "batch size",
-    "heads": "query heads",
-    "kv_heads": "key and value heads",
-    "seq_q": "queries a head",
-    "seq_k": "keys a head",
-    "hdim": "head dim",
-    "rotary_dim": "leading dims that RoPE rotates; 0 without RoPE",
-    "dtype": "dtype of q, k, v and out",
-    "causal": "whether query i sees only keys up to its own position",
-    "q_offset": "position of the first query",
-    "cache": "state of the key cache: none, rotated, raw",
-    "table": "where the embedding comes from: computed, or a table of a dtype",
-}
-_KINDS = {"int": "integer", "str": "text", "bool": "flag"}
-PROBLEM = tuple(Column(f.name, _KINDS[str(f.type)], _PROBLEM_MEANINGS[f.name]) for f in fields(Problem))
-
-_RUN = Column("run", "text", "the measuring run, named by its start in UTC")
-_STUDY = Column("study", "text", "the study (see analysis/measure/studies.py)")
-_VERSION = Column("version", "text", "id of the kernel version or peer")
-_SOURCE_HASH = Column("source_hash", "hash", "hash of the code that made the version's kernels and launches")
-_STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasible, unsupported or error")
-_REASON = Column("reason", "text", "why the status is not ok", optional=True)
-
-SCHEMAS: dict[str, tuple[Column, ...]] = {
-    "runs": (
-        _RUN,
-        _STUDY,
-        Column("node", "text", "name of the machine"),
-        Column("started_at", "text", "start, UTC"),
-        Column("finished_at", "text", "end, UTC; empty while the run is incomplete", optional=True),
-        Column("complete", "flag", "whether every row of the study was measured"),
-        Column("seconds", "number", "wall time of the call that finished the run, s"),
-        Column("driver", "text", "NVIDIA driver"),
-        Column("cuda", "text", "CUDA version of torch"),
-        Column("python", "text", "Python"),
-        Column("numba", "text", "numba"),
-        Column("numba_cuda", "text", "numba-cuda"),
-        Column("torch", "text", "torch"),
-        Column("sm_mhz_max", "integer", "highest SM clock the GPU allows, MHz"),
-        Column("power_limit_w", "integer", "power limit, W"),
-        Column("throttle", "text", "reasons for reduced clocks seen at the end of the processes; none if none"),
-        Column("commit", "text", "commit of this project, with -dirty if other than measured files had changed"),
-    ),
-    "checks": (
-        _RUN,
-        _STUDY,
-        _VERSION,
-        *PROBLEM,
-        Column("inputs", "text", "uniform (in [-1, 1], the source's) or sharp (scores with standard deviation 4)"),
-        _STATUS,
-        _REASON,
-        Column("max_abs_err", "number", "largest absolute difference from float64 over finite outputs", optional=True),
-        Column(
-            "allowed_abs_err", "number", "4 times the error of fp32 math attention on the same inputs", optional=True
-        ),
-        Column("nan_share", "number", "share of outputs that are not finite", optional=True),
-        _SOURCE_HASH,
-        Column("measured_at", "text", "time, UTC"),
-    ),
-    "timings": (
-        _RUN,
-        Column("process", "integer", "process of the run, from 1"),
-        _STUDY,
-        _VERSION,
-        *PROBLEM,
-        _STATUS,
-        _REASON,
-        Column("timer", "text", "device_warm, device_cold or launched; empty where nothing could run", optional=True),
-        Column("n", "integer", "samples", optional=True),
-        Column("p20_us", "number", "20th percentile of the time of one call, us", optional=True),
-        Column("median_us", "number", "median of the time of one call, us", optional=True),
-        Column("p80_us", "number", "80th percentile of the time of one call, us", optional=True),
-        Column("max_abs_err", "number", "largest absolute difference from float64 in this run's checks", optional=True),
-        _SOURCE_HASH,
-        Column("sm_mhz", "integer", "SM clock read after the samples, MHz", optional=True),
-        Column("measured_at", "text", "time, UTC"),
-    ),
-    "published": (
-        Column("id", "text", "N: printed in a document; X: from a log or source behind it"),
-        Column("source_document", "text", "title of the document, or name of the log"),
-        Column("locator", "text", "where in it"),
-        Column("family", "text", "attention, sinusoidal, rope or fp16"),
-        Column("version", "text", "id of the version, or the words of the document where there is none", optional=True),
-        Column("baseline", "text", "what a speedup compares with, named like version", optional=True),
-        Column("batch", "integer", "batch size", optional=True),
-        Column("heads", "integer", "heads", optional=True),
-        Column("seq_q", "integer", "queries", optional=True),
-        Column("seq_k", "integer", "keys", optional=True),
-        Column("hdim", "integer", "head dim", optional=True),
-        Column("rotary_dim", "integer", "rotated dims", optional=True),
-        Column("dtype", "text", "float32 or float16", optional=True),
-        Column("gpu", "text", "GPU it was measured on", optional=True),
-        Column("quantity", "text", "what is stated: time_ms, speedup, percent, tflops, ..."),
-        Column("value", "number", "the stated value"),
-        Column("unit", "text", "its unit; x_faster and x_slower say which way a speedup goes", optional=True),
-        Column("note", "text", "context", optional=True),
-    ),
-    "resources": (
-        _VERSION,
-        *PROBLEM,
-        Column("launch", "integer", "which launch of the call, from 0"),
-        Column("kernel", "text", "name of the kernel"),
-        Column("target", "text", "compute target"),
-        Column("registers", "integer", "registers a thread"),
-        Column("spill_bytes", "integer", "bytes a thread spills, stores and loads together"),
-        Column("stack_bytes", "integer", "bytes of stack a thread"),
-        Column("shared_bytes", "integer", "bytes of shared memory a block"),
-        Column("blocks_per_sm", "integer", "blocks that one SM holds at a time"),
-        _SOURCE_HASH,
-    ),
-    "counters": (
-        _RUN,
-        _STUDY,
-        _VERSION,
-        *PROBLEM,
-        Column("launch", "integer", "which launch of the call, from 0"),
-        Column("kernel", "text", "name of the kernel"),
-        Column("metric", "text", "name that Nsight Compute gives it; `, cold` where caches were flushed before"),
-        Column("value", "number", "what was read in one launch"),
-        Column("unit", "text", "its unit", optional=True),
-        _SOURCE_HASH,
-    ),
-    "sanitizers": (
-        _RUN,
-        Column("tool", "text", "tool of compute-sanitizer: memcheck, racecheck, initcheck, synccheck"),
-        _VERSION,
-        *PROBLEM,
-        Column(
-            "finding",
-            "text",
-            "none, race, uninitialised, out_of_bounds, misaligned, divergent_barrier, divergent_warp; unparsed: a "
-            "report that is not understood; not_checked: the silence says nothing; unsupported: not on this GPU",
-        ),
-        Column("kernel", "text", "kernel it was found in", optional=True),
-        Column("place", "text", "buffer, or array of shared memory; shared: one that is not known", optional=True),
-        Column("expected", "flag", "whether the version declares this hazard; 1 where there is none to declare"),
-        _SOURCE_HASH,
-    ),
-    "counts": (
-        _VERSION,
-        *PROBLEM,
-        Column("launch", "integer", "which launch of the call, from 0"),
-        Column("target", "text", "compute target of the PTX that was executed"),
-        Column("counter", "text", "what is counted, such as global.read.sectors (32 B each)"),
-        Column("value", "number", "the count over all blocks of the launch"),
-        _SOURCE_HASH,
-    ),
-    "verdicts": (
-        Column("claim_id", "text", "the claim, as in claims.yml"),
-        Column("verdict", "text", "of the claim: holds, holds in part, does not hold, cannot be decided"),
-        Column("test", "integer", "which test of the claim, from 1; a row a test"),
-        Column("role", "text", "test; premise or figure: what the claim takes for granted or states along with it"),
-        Column("outcome", "text", "of the test, in the words of a verdict"),
-        Column("says", "text", "what the test compares"),
-        Column("rule", "text", "what the measured value must be: published, at least, at most, between, equals", True),
-        Column("published", "number", "the number of the rule, where it is one", optional=True),
-        Column("measured", "number", "the value: a ratio's geometric mean over the processes, or exact", optional=True),
-        Column("low", "number", "lower end of its 95 % interval; empty where it is exact", optional=True),
-        Column("high", "number", "upper end", optional=True),
-        Column("unit", "text", "unit of these numbers", optional=True),
-        Column("evidence", "text", "tables and runs that it is from; stale: versions whose code has changed", True),
-        Column("reason", "text", "why the test cannot be decided", optional=True),
-    ),
-    "shapes": (
-        Column("measured_at", "text", "time, UTC"),
-        Column("commit", "text", "commit of this project, with -dirty if other than measured files had changed"),
-        *PROBLEM,
-        Column("core", "text", "wgmma (products of warpgroups) or mma (of warps), see kernels/v8"),
-        Column("cluster", "integer", "blocks of a cluster, which share the head dim"),
-        Column("queries", "integer", "queries of a tile"),
-        Column("keys", "integer", "keys of a tile"),
-        Column("width", "integer", "dims of a block's slice"),
-        Column("warps", "integer", "warps of a block; 4 are a warpgroup"),
-        Column("across", "integer", "of them, those that take different keys; of core mma alone", optional=True),
-        Column("blocks_per_sm", "integer", "blocks that are meant to share an SM"),
-        Column("once", "flag", "whether blocks that share keys embed these together first; of core wgmma alone"),
-        Column(
-            "cut",
-            "text",
-            "the change to the kernel, as analysis.measure.tune names it; empty for none",
-            optional=True,
-        ),
-        Column("chosen", "flag", "whether rope_v8 takes this core and shape for the problem"),
-        Column("blocks", "integer", "blocks of the launch", optional=True),
-        Column("shared_bytes", "integer", "bytes of shared memory a block", optional=True),
-        Column("registers", "integer", "registers a thread", optional=True),
-        Column("status", "text", "ok, infeasible, unsupported, error, or wrong: a part is left out, not checked"),
-        _REASON,
-        Column("max_abs_err", "number", "largest absolute difference from float64, of the worse inputs", optional=True),
-        Column("allowed_abs_err", "number", "4 times the error of fp32 math attention on them", optional=True),
-        Column("median_us", "number", "median time of one call (device_warm), middle one of 3 repetitions, us", True),
-        Column("p20_us", "number", "20th percentile of its samples, us", optional=True),
-        Column("p80_us", "number", "80th percentile of its samples, us", optional=True),
-        Column("source_hash", "hash", "hash of the code that made the kernels and launches of rope_v8"),
-    ),
-    "mutations": (
-        Column("mutant", "integer", "number of the mutant, in the order of the draw"),
-        _VERSION,
-        Column("kernel", "text", "the function that was broken: a kernel, or a device function that it calls"),
-        Column(
-            "operator",
-            "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.mutations)",
-        ),
-        Column("line", "integer", "line of the function, whose def is line 1"),
-        Column("original", "text", "first line of the statement; of a barrier also of the next one"),
-        Column("mutated", "text", "what it was replaced with"),
-        Column("outcome", "text", "caught or survived"),
-        Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
-        Column("reason", "text", "why it survived, or the kind of error", optional=True),
-        _SOURCE_HASH,
-    ),
-    "launches": (
-        _VERSION,
-        *PROBLEM,
-        Column(
-            "launches",
-            "text",
-            "digest of the plan's buffers and of name, grid, block, cluster, shared bytes and arguments of its "
-            "launches; unsupported: the problem is refused; call: a peer, which launches nothing itself",
-        ),
-        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)", optional=True),
-        _SOURCE_HASH,
-    ),
-    "hashes": (
-        Column("old", "text", "source_hash as it was recorded"),
-        Column("new", "text", "source_hash of the same code, in a later way of hashing"),
-        _VERSION,
-    ),
-}
 
 
 def _parse(text: str, column: Column) -> Any:
@@ -453,62 +207,3 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
 
 def problem_columns(problem: Problem) -> dict[str, Any]:
     return {name: getattr(problem, name) for name in PROBLEM_COLUMNS}
-
-
-def dictionary() -> str:
-    """The text of data/README.md."""
-    lines = [
-        "# Data dictionary",
-        "",
-        "Written by `python -m analysis.records.files`. Tidy CSV, one observation a row; flags are 0 and 1; an empty",
-        "cell means that the column does not apply. A hash may be an older one, which `hashes.csv` leads to today's.",
-        "Files under `measured/` are written by the commands that measure alone.",
-        "",
-    ]
-    places = {
-        "runs": "measured/<gpu>/runs.csv",
-        "checks": "measured/<gpu>/checks.csv",
-        "timings": "measured/<gpu>/timings.csv",
-        "published": "published.csv",
-        "resources": "resources.csv",
-        "counters": "measured/<gpu>/counters.csv",
-        "sanitizers": "measured/<gpu>/sanitizers.csv",
-        "counts": "counts.csv",
-        "verdicts": "measured/<gpu>/verdicts.csv",
-        "shapes": "measured/<gpu>/shapes.csv",
-        "mutations": "mutations.csv",
-        "launches": "launches.csv",
-        "hashes": "hashes.csv",
-    }
-    for table, columns in SCHEMAS.items():
-        lines += [f"## {places[table]}", "", "| column | kind | meaning |", "|---|---|---|"]
-        lines += [f"| {c.name} | {c.kind}{', may be empty' if c.optional else ''} | {c.meaning} |" for c in columns]
-        lines.append("")
-    lines += [
-        "## measured/&lt;gpu&gt;/gpu.json",
-        "",
-        "What the GPU is (name, compute capability, SMs, memory, L2) and `ceilings`, each measured on it:",
-        "read_gb_s, write_gb_s, copy_gb_s (DRAM; a copy counts bytes read and written), l2_read_gb_s,",
-        "fp32_tflops (fused multiply-adds, each counted as two), tensor_tflops (bfloat16 matrix product),",
-        "empty_kernel_us (in a CUDA graph), empty_launch_us (bare driver launches back to back).",
-        "",
-        "## claims.yml",
-        "",
-        "What the documents claim and the tests that decide it; its head describes it. `make claims` writes",
-        "`verdicts.csv` from it and from the tables above.",
-        "",
-        "## questions.yml",
-        "",
-        "What the chapters on fusion, contradictions and causes ask, what is measured for it, and which written answer",
-        "follows; its head describes it.",
-        "",
-        "## printed.yml",
-        "",
-        "What stands beside a row of published.csv where its columns do not say so: an expression, or why nothing",
-        "can; its head describes it.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    (DATA / "README.md").write_text(dictionary(), encoding="utf-8")

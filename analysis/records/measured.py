@@ -15,11 +15,12 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem
 from kernels.ablations.fast_math import SUFFIX
-from kernels.runtime.identity import source_hash
 from kernels.version import PROBLEM_COLUMNS
 
-from .files import STATUSES, DataError, gpu_folder, problem_of, read_json, read_table
+from .current import complete_runs, outdated
+from .files import DataError, gpu_folder, problem_of, read_json, read_table
 from .interval import Ratio, geometric_mean
+from .schema import STATUSES
 
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
@@ -47,12 +48,6 @@ class Check(NamedTuple):
 def _problem(*values: Any) -> Problem:
     """A problem from the values of its columns; each is made once."""
     return problem_of(dict(zip(PROBLEM_COLUMNS, values)))
-
-
-@functools.cache
-def today(version: str) -> str:
-    """The hash of a version's code as it stands, or an empty text if there is no such version."""
-    return source_hash(VERSIONS[version]) if version in VERSIONS else ""
 
 
 def baseline_of(version: str) -> str:
@@ -95,16 +90,12 @@ class Measured:
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
         tables = {name: _table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
-        runs = tables["runs"]
-        runs = runs[(runs["study"] == study) & runs["complete"].astype(bool)]
-        if before is not None:
-            runs = runs[runs["run"] < before]
-        if runs.empty:
+        runs = complete_runs(tables["runs"], before)
+        if study not in runs:
             raise DataError(
                 f"{folder / 'runs.csv'}: no run of study {study!r} is complete; `make measure` brings one to its end"
             )
-        run = runs.sort_values("run").iloc[-1].to_dict()
-        evidence = cls(folder.name, gpu, run, tables["checks"], tables["timings"])
+        evidence = cls(folder.name, gpu, runs[study], tables["checks"], tables["timings"])
         evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
         return evidence
 
@@ -115,12 +106,12 @@ class Measured:
         frame["problem"] = [_problem(*values) for values in columns.itertuples(index=False, name=None)]
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
-        frame["stale"] = frame["source_hash"] != frame["version"].map(today)
+        frame["stale"] = outdated(frame)
         pair = ["version", "problem"]
-        outdated = frame.groupby(pair, sort=False)["stale"].transform("all")
+        changed = frame.groupby(pair, sort=False)["stale"].transform("all")
         newest = frame.sort_values("measured_at", kind="stable").groupby(pair, sort=False)["source_hash"]
-        self._stale |= set(frame.loc[outdated, pair].itertuples(index=False, name=None))
-        return frame[(frame["source_hash"] == newest.transform("last")).where(outdated, ~frame["stale"])]
+        self._stale |= set(frame.loc[changed, pair].itertuples(index=False, name=None))
+        return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
 
     @property
     def processes(self) -> int:

@@ -18,8 +18,9 @@ from kernels.version import PROBLEM_COLUMNS, Sync
 from ..measure.counters import STALL, STALLS
 from ..measure.studies import STUDIES
 from ..records import published
+from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
-from ..records.measured import Check, Measured, today
+from ..records.measured import Check, Measured
 from .rule import NotMeasured, Undecided
 
 COUNTER = re.compile(
@@ -212,7 +213,7 @@ class Facts:
 
     @functools.cached_property
     def _complete(self) -> set[str]:
-        return set(self._runs.loc[self._runs["complete"].astype(bool), "study"])
+        return set(complete_runs(self._runs))
 
     def _study(self, name: str) -> Measured:
         """Raises: Undecided where no run of the study is complete."""
@@ -281,7 +282,7 @@ class Facts:
         if version not in groups:
             raise NotMeasured(f"{table} of {version} are not recorded")
         rows = groups[version][_choose(set(groups[version]), (version,), hdim, chosen)]
-        self._note(table, version, bool((rows["source_hash"] != today(version)).any()))
+        self._note(table, version, bool(outdated(rows).any()))
         return rows
 
     @functools.cached_property

@@ -114,7 +114,8 @@ def prepare_launch(
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
         require_block_shared(shared_bytes, limit)
         name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _check(driver.cuFuncSetAttribute(function, name, shared_bytes))
+        if _check(driver.cuFuncGetAttribute(name, function)) < shared_bytes:  # what launches prepared before need stays
+            _check(driver.cuFuncSetAttribute(function, name, shared_bytes))
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
     config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]

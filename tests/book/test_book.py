@@ -16,7 +16,6 @@ from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
 from analysis.verdicts import claims
-from kernels import VERSIONS
 
 NOTEBOOKS = sorted(build.NOTEBOOKS.glob("*.ipynb"))
 GPU = "nvidia-h200"
@@ -104,20 +103,6 @@ def test_measuring_live_without_a_gpu_is_one_message(
     assert build.main(["--source", "live"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("build: ") and "GPU" in said and "Traceback" not in said
-
-
-@pytest.mark.parametrize("name", [v.id for v in VERSIONS.values() if not v.is_peer])
-def test_every_version_has_a_source_listing(name: str) -> None:
-    text = notebook.kernel_text(name)
-    assert text.startswith("def ") and "# one call, at" in text and "\nlaunch attention" in text
-
-
-def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer() -> None:
-    shown = notebook.diff_text("rope_v7")
-    assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in shown
-    assert "\n-sync" in shown
-    with pytest.raises(DataError, match="'rope_separate' has no parent"):
-        notebook.diff_text("rope_separate")
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ class Machine:
         self.largest_cluster = 8
         self.asked: list[str] = []
         self.configured: list[tuple[str, int]] = []
+        self.attributes: dict[tuple[object, Any], int] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(driver, name)
@@ -43,7 +44,11 @@ class Machine:
 
     def cuFuncSetAttribute(self, function: object, attribute: Any, value: int) -> tuple[driver.CUresult]:
         self.configured.append((attribute.name, value))
+        self.attributes[function, attribute] = value
         return (OK,)
+
+    def cuFuncGetAttribute(self, attribute: Any, function: object) -> tuple[driver.CUresult, int]:
+        return OK, self.attributes.get((function, attribute), 49_152)
 
     def cuOccupancyMaxActiveClusters(self, function: object, config: Any) -> tuple[driver.CUresult, int]:
         self.asked.append(f"{config.attrs[0].value.clusterDim.x} of {config.gridDimX}, {config.sharedMemBytes} B")
@@ -86,6 +91,13 @@ def test_a_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> 
     with pytest.raises(Unsupported, match="a block needs 100,000 B of shared memory, this GPU has 65,536 B") as caught:
         prepare_launch(1, (1,), (32,), (), (), shared_bytes=100_000)
     assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("shared_memory", 100_000, 65_536)
+
+
+def test_a_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same_function(machine: Machine) -> None:
+    for function, shared_bytes in ((1, 60_000), (1, 200_000), (1, 100_000), (2, 100_000)):
+        prepare_launch(function, (1,), (32,), (), (), shared_bytes=shared_bytes)
+    name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    assert machine.attributes == {(1, name): 200_000, (2, name): 100_000}
 
 
 @pytest.mark.parametrize("answer", [(OK, 0), (driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE, 0)])

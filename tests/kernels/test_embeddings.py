@@ -38,7 +38,7 @@ ROTARY = (
     *("rope_v8", "rope_v8_mma", "rope_v8_portable"),
     *(pytest.param(name, marks=DEEP) for name in ("rope_separate_v8", "rope_hybrid_v8")),
 )
-for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers_embeddings"):
+for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers.embeddings"):
     importlib.import_module(f"kernels.{name}")  # registers; parents first
 
 STORED = ("float32", "float16", "float8")

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from analysis.measure import launches
+from analysis.records.current import today
 from analysis.records.files import HASHES, LAUNCHES, problem_of, read_table
-from analysis.records.measured import today
 from kernels import VERSIONS
 from kernels.runtime.compile import compile_ptx
 from kernels.version import PROBLEM_COLUMNS

@@ -14,8 +14,9 @@ from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
 from analysis.models import counter_agreement, profiles, roofline
 from analysis.records import published
+from analysis.records.current import today
 from analysis.records.files import append_rows, gpu_folder, problem_columns, read_table, write_table
-from analysis.records.measured import Measured, today
+from analysis.records.measured import Measured
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.records import files
-from analysis.records.files import DATA, SCHEMAS, DataError, append_rows, read_json, read_table
+from analysis.records import dictionary, files
+from analysis.records.files import DATA, DataError, append_rows, read_json, read_table
+from analysis.records.schema import SCHEMAS
 
 HEADER = "run,study,node,started_at,finished_at,complete,seconds,driver,cuda,python,numba,numba_cuda,torch"
 HEADER += ",sm_mhz_max,power_limit_w,throttle,commit\n"
@@ -104,4 +105,4 @@ def test_every_committed_table_loads(path: Path, table: str) -> None:
 
 
 def test_the_data_dictionary_is_todays() -> None:
-    assert (DATA / "README.md").read_text(encoding="utf-8") == files.dictionary()
+    assert (DATA / "README.md").read_text(encoding="utf-8") == dictionary.dictionary()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
-from analysis.records import files
-from kernels import VERSIONS, Problem
-from kernels.runtime.identity import source_hash
+from analysis.records import current, files
+from analysis.records.current import today
+from kernels import VERSIONS, Plan, Problem, Version
 
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
@@ -59,9 +60,7 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     pair = run.unchecked()[0]
     check(run, pair)
     timing(run, pair, 1, "device_warm")
-    monkeypatch.setattr(
-        measure, "source_hash", lambda version: "changed" if version.id == pair[0] else source_hash(version)
-    )
+    monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
     assert pair in begin().unchecked()
 
 
@@ -73,7 +72,7 @@ def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch
     assert begin().row["complete"] is True
     assert begin(driver="2").row["complete"] is False
     assert begin(new_run=True).row["complete"] is False
-    monkeypatch.setattr(measure, "source_hash", lambda version: "changed")
+    monkeypatch.setattr(current, "today", lambda name: "changed")
     assert begin().row["complete"] is False
 
 
@@ -100,6 +99,16 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run.note_untimed()
     [row] = run.rows("timings")
     assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
+
+
+@pytest.mark.parametrize("name", ["torch_hungry", "hungry"])  # a peer, and an own version
+def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(problem: Problem) -> Plan:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
+
+    monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
+    said = measure._check((name, Problem("attention")), "uniform")
+    assert said == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
 
 
 def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +27,11 @@ def test_every_version_is_recorded_as_it_is_today(file, table: str) -> None:
     assert not stale, f"python -m analysis {table} brings these up to date: {stale}"
 
 
-def with_marks(function, *arguments):
-    """What `function` returns in a process whose kernels are compiled with marks."""
+@pytest.fixture(scope="module")
+def with_marks():
+    """Calls a function in a process whose kernels are compiled with marks."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def count(name: str, problem: Problem) -> list[dict]:
-    return counts.count(name, problem) + with_marks(counts.count, name, problem)
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
 def events(name: str, problem: Problem, blocks: int | None) -> list[dict[str, int]]:
@@ -41,7 +40,7 @@ def events(name: str, problem: Problem, blocks: int | None) -> list[dict[str, in
 
 
 @pytest.mark.parametrize("name", ["rope_v3", "rope_v6b", "rope_v7", "sinusoidal_v3", "sinusoidal_v5"])
-def test_events_of_one_block_times_the_blocks_are_those_of_all(name: str) -> None:
+def test_events_of_one_block_times_the_blocks_are_those_of_all(with_marks, name: str) -> None:
     family = VERSIONS[name].family
     rotary_dim = 0 if family == "sinusoidal" else 32 if name == "rope_v3" else 16
     problem = Problem(family, 1, 2, seq_q=8, hdim=32, rotary_dim=rotary_dim)
@@ -50,18 +49,22 @@ def test_events_of_one_block_times_the_blocks_are_those_of_all(name: str) -> Non
     assert any(launch for launch in one)
 
 
-@pytest.mark.parametrize(
-    ("make", "file", "table"),
-    [(count, COUNTS, "counts"), (resources.report, RESOURCES, "resources")],
-)
-def test_recorded_rows_come_out_again(make, file, table: str) -> None:
+def recorded_again(file: Path, table: str, key: tuple[str, str], again: list[dict[str, Any]]) -> None:
+    """The recorded rows of `rope_v7` on `SMALL` are these, all of them."""
     frame = read_table(file, table)
-    mine = frame[frame["version"] == "rope_v7"]
+    frame = frame[frame["version"] == "rope_v7"]
     for name, value in problem_columns(SMALL).items():
-        mine = mine[mine[name] == value]
-    again = make("rope_v7", SMALL)
-    assert len(again) == len(mine) > 0
-    key = ["launch", "counter"] if table == "counts" else ["launch", "target"]
-    recorded = {tuple(row[k] for k in key): row for row in mine.to_dict("records")}
+        frame = frame[frame[name] == value]
+    recorded = {tuple(row[k] for k in key): row for row in frame.to_dict("records")}
+    assert len(again) == len(recorded) == len(frame) > 0
     for row in again:
         assert row == {name: recorded[tuple(row[k] for k in key)][name] for name in row}
+
+
+def test_recorded_counts_come_out_again(with_marks) -> None:
+    again = counts.count("rope_v7", SMALL) + with_marks(counts.count, "rope_v7", SMALL)
+    recorded_again(COUNTS, "counts", ("launch", "counter"), again)
+
+
+def test_recorded_resources_come_out_again() -> None:
+    recorded_again(RESOURCES, "resources", ("launch", "target"), resources.report("rope_v7", SMALL))

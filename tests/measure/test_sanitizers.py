@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.measure.sanitize import session as sanitizers
+from analysis.measure.sanitize import cases, command, program, tools
+from analysis.measure.sanitize.cases import MODES, TOOLS, Case, SanitizeError, Session
 from analysis.measure.sanitize.logs import PLANTED, Log, Report, kernel_name, marker, read_log
-from analysis.measure.sanitize.session import MODES, TOOLS, Case, Evidence, SanitizeError, Session, undeclared, unseen
+from analysis.measure.sanitize.rows import Evidence, read_logs, undeclared, unseen, write
 from analysis.records.files import MEASURED, read_records, read_table
 from kernels import VERSIONS, Problem
 from kernels.checking.check import OWN
@@ -25,6 +26,7 @@ from kernels.checking.check import problems as odd_problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import assembled, compile_ptx, entry_name
 from kernels.runtime.emulator import Memory, execute, parse, run
+from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
 
 SEPARATE = Problem("rope", 1, 2, seq_q=32, hdim=64, rotary_dim=32)
@@ -358,7 +360,7 @@ def test_the_small_problems_show_every_hazard_that_a_version_declares(version) -
     def declared(problems: list[Problem]) -> set[tuple[str, str, str]]:
         return {(h.kind, h.kernel, h.place) for problem in problems for h in version(problem).hazards}
 
-    mine = sanitizers.problems(version)
+    mine = cases.problems(version)
     assert 1 <= len(mine) <= 4
     assert all(problem.seq_q <= 128 and problem.hdim <= 128 for problem in mine)
     assert declared(odd_problems(version)) <= declared(mine)
@@ -367,7 +369,7 @@ def test_the_small_problems_show_every_hazard_that_a_version_declares(version) -
 def test_every_launch_has_a_name_of_its_own_and_still_assembles() -> None:
     names = set()
     for number, launch in enumerate(VERSIONS["rope_separate"](SEPARATE).launches):
-        ptx = sanitizers.named_ptx(12, number, launch.kernel, "sm_90")
+        ptx = program.named_ptx(12, number, launch.kernel, "sm_90")
         names.add(entry_name(ptx))
         assert entry_name(compile_ptx(launch.kernel, "sm_90")) not in ptx
         assert kernel_name(12, number, launch.kernel.name).encode() in assembled(ptx, "sm_90")
@@ -376,7 +378,7 @@ def test_every_launch_has_a_name_of_its_own_and_still_assembles() -> None:
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "sm_120"])
 def test_the_planted_kernel_has_what_each_tool_must_find(target: str) -> None:
-    ptx = sanitizers.planted_ptx(target)
+    ptx = program.planted_ptx(target)
     assert assembled(ptx, target)
     kinds = set()
     for size in (1, 2):
@@ -396,15 +398,13 @@ HELP = """  --tool arg (=memcheck)
 
 
 def test_only_options_that_this_compute_sanitizer_knows_are_given() -> None:
-    words = sanitizers.options(MODES["initcheck"], HELP)
+    words = tools.options(MODES["initcheck"], HELP)
     assert words[:2] == ["--tool", "initcheck"] and "--initcheck-address-space" not in words
-    words = sanitizers.options(MODES["initcheck"], HELP + "  --initcheck-address-space arg (=global)\n")
+    words = tools.options(MODES["initcheck"], HELP + "  --initcheck-address-space arg (=global)\n")
     assert words[-2:] == ["--initcheck-address-space", "all"]
-    ports = {
-        sanitizers.options(mode, HELP)[sanitizers.options(mode, HELP).index("--port") + 1] for mode in MODES.values()
-    }
+    ports = {tools.options(mode, HELP)[tools.options(mode, HELP).index("--port") + 1] for mode in MODES.values()}
     assert len(ports) == len(MODES)
-    assert "--padding" not in sanitizers.options(MODES["memcheck"], HELP)
+    assert "--padding" not in tools.options(MODES["memcheck"], HELP)
 
 
 FAKE_TOOL = """
@@ -422,10 +422,10 @@ print("========= ERROR SUMMARY: 0 errors")
 """
 
 
-def watch(folder: Path, script: str, seconds: float = 60.0) -> sanitizers.Watch:
+def watch(folder: Path, script: str, seconds: float = 60.0) -> tools.Watch:
     (folder / "tool.py").write_text(script)
     command = [sys.executable, str(folder / "tool.py")]
-    started = sanitizers.Watch(MODES["synccheck"], command, folder, 4, seconds)
+    started = tools.Watch(MODES["synccheck"], command, folder, 4, seconds)
     while not started.finished():
         pass
     return started
@@ -433,14 +433,14 @@ def watch(folder: Path, script: str, seconds: float = 60.0) -> sanitizers.Watch:
 
 def test_a_process_that_dies_is_followed_by_one_that_goes_on_behind_its_case(tmp_path, capsys) -> None:
     assert watch(tmp_path, FAKE_TOOL).starts == 2
-    log = sanitizers.read_logs(tmp_path)["synccheck"]
+    log = read_logs(tmp_path)["synccheck"]
     assert log.heard == {2, 3}
     assert "synccheck: done after" in capsys.readouterr().out
 
 
 def test_a_tool_that_never_begins_is_not_started_again_and_one_that_hangs_is_ended(tmp_path, capsys) -> None:
     assert watch(tmp_path, "print('========= Error: unrecognised option')").starts == 1
-    assert sanitizers.read_logs(tmp_path)["synccheck"].unparsed == {"Error: unrecognised option": 1}
+    assert read_logs(tmp_path)["synccheck"].unparsed == {"Error: unrecognised option": 1}
     assert watch(tmp_path, "import time; time.sleep(60)", seconds=0.3).starts == 1
     assert "ended with exit code -15" in capsys.readouterr().out
 
@@ -467,17 +467,17 @@ def test_the_watched_process_runs_every_case_and_marks_it(session, tmp_path, mon
         assert len(values) == len(types)
         return lambda: launched.append((entry_name(function), grid, shared_bytes))
 
-    monkeypatch.setattr(sanitizers, "_say", lambda **content: said.append(content))
-    monkeypatch.setattr(sanitizers, "_allocated", Allocated)
-    monkeypatch.setattr(sanitizers, "_ask", lambda *arguments: None)
-    monkeypatch.setattr(sanitizers, "require_gpu", lambda: torch.device("cpu"))
-    monkeypatch.setattr(sanitizers, "device_target", lambda: "sm_90")
-    monkeypatch.setattr(sanitizers, "load_ptx", lambda ptx: ptx)
-    monkeypatch.setattr(sanitizers, "prepare_launch", prepare)
+    monkeypatch.setattr(program, "_say", lambda **content: said.append(content))
+    monkeypatch.setattr(program, "_allocated", Allocated)
+    monkeypatch.setattr(program, "_ask", lambda *arguments: None)
+    monkeypatch.setattr(program, "require_gpu", lambda: torch.device("cpu"))
+    monkeypatch.setattr(program, "device_target", lambda: "sm_90")
+    monkeypatch.setattr(program, "load_ptx", lambda ptx: ptx)
+    monkeypatch.setattr(program, "prepare_launch", prepare)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     session.save(tmp_path)
 
-    assert sanitizers.watched("memcheck", str(tmp_path), str(PLANTED)) == 0
+    assert program.watched("memcheck", str(tmp_path), str(PLANTED)) == 0
     assert [content["done"] for content in said if "done" in content] == [PLANTED, 0, 1, 2, 3]
     assert said[-1] == {"finished": True}
     assert [name for name, _, _ in launched[:4]] == [
@@ -486,21 +486,21 @@ def test_the_watched_process_runs_every_case_and_marks_it(session, tmp_path, mon
     assert allocations[1]["cos"] == 32 * 32 * 4
 
     launched.clear()
-    assert sanitizers.watched("racecheck_bytes", str(tmp_path), "0") == 0
+    assert program.watched("racecheck_bytes", str(tmp_path), "0") == 0
     assert {size for _, grid, _ in launched for size in grid} == {1}
     assert allocations[5]["cos"] == (32 + 32) * 32 * 4
 
     def fail(*arguments):
-        raise sanitizers.GpuError("the CUDA driver answered CUDA_ERROR_ILLEGAL_ADDRESS\nand more")
+        raise GpuError("the CUDA driver answered CUDA_ERROR_ILLEGAL_ADDRESS\nand more")
 
-    monkeypatch.setattr(sanitizers, "prepare_launch", fail)
-    assert sanitizers.watched("memcheck", str(tmp_path), "2") == 1
+    monkeypatch.setattr(program, "prepare_launch", fail)
+    assert program.watched("memcheck", str(tmp_path), "2") == 1
     assert said[-1] == {"case": 2, "failed": "the CUDA driver answered CUDA_ERROR_ILLEGAL_ADDRESS"}
 
     session.cases = [Case("rope_v8", Problem("rope", heads=4, hdim=512, rotary_dim=128), "")]
     session.save(tmp_path)
-    monkeypatch.setattr(sanitizers, "device_target", lambda: "sm_89")
-    assert sanitizers.watched("memcheck", str(tmp_path), "0") == 0
+    monkeypatch.setattr(program, "device_target", lambda: "sm_89")
+    assert program.watched("memcheck", str(tmp_path), "0") == 0
     refused = "clusters of 8 blocks need compute capability 9.0, this GPU has sm_89"
     assert {"case": 0, "refused": refused} in said
 
@@ -512,9 +512,9 @@ def keep(session: Session, folder: Path) -> None:
 
 
 def test_kept_logs_give_the_table_again_in_one_order(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sanitizers, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
     keep(session, tmp_path)
-    assert sanitizers.main(["--parse", str(tmp_path)]) == 0
+    assert command.main(["--parse", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "memcheck: 3 none, 2 out_of_bounds" in out and "NOT DECLARED" not in out
     path = tmp_path / "measured" / "test-gpu" / "sanitizers.csv"
@@ -525,39 +525,39 @@ def test_kept_logs_give_the_table_again_in_one_order(session, tmp_path, monkeypa
 
     shuffled = rows(session)
     random.Random(0).shuffle(shuffled)
-    sanitizers.write(session, shuffled, path.parent)
+    write(session, shuffled, path.parent)
     assert path.read_bytes() == before
-    sanitizers.write(session, [row for row in shuffled if row["version"] == "rope_separate"], path.parent)
+    write(session, [row for row in shuffled if row["version"] == "rope_separate"], path.parent)
     assert path.read_bytes() == before, "rows of other versions are kept"
     assert len(read_table(path.parent / "runs.csv", "runs")) == 1
 
 
 def test_rows_of_code_that_has_changed_since_are_left_out(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sanitizers, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
     session.cases[1] = session.cases[1]._replace(source_hash="changed")
     keep(session, tmp_path)
-    assert sanitizers.main(["--parse", str(tmp_path)]) == 0
+    assert command.main(["--parse", str(tmp_path)]) == 0
     assert "attention_online_fixed has changed since" in capsys.readouterr().out
     frame = read_table(tmp_path / "measured" / "test-gpu" / "sanitizers.csv", "sanitizers")
     assert "attention_online_fixed" not in set(frame["version"])
 
 
 def test_what_is_not_understood_is_shown(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sanitizers, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
     monkeypatch.setitem(SAMPLES, "synccheck", stream({1: "========= Something new in c0001_l0_attention\n"}))
     keep(session, tmp_path)
-    assert sanitizers.main(["--parse", str(tmp_path)]) == 1
+    assert command.main(["--parse", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "synccheck: not understood, 1 times: Something new in c0001_l0_attention" in out
     assert "NOT DECLARED: synccheck: attention_online_fixed" in out
 
 
 def test_a_run_that_checked_nothing_leaves_the_table_alone(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sanitizers, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
     keep(session, tmp_path)
     for name in MODES:
         (tmp_path / f"{name}.log.gz").write_bytes(gzip.compress(b"========= Error: Device not supported\n"))
-    assert sanitizers.main(["--parse", str(tmp_path)]) == 1
+    assert command.main(["--parse", str(tmp_path)]) == 1
     printed = capsys.readouterr()
     assert "sanitize: no tool has checked anything" in printed.err
     assert "initcheck: not understood, 1 times: Error: Device not supported" in printed.out
@@ -566,7 +566,7 @@ def test_a_run_that_checked_nothing_leaves_the_table_alone(session, tmp_path, mo
 
 def test_messages_of_the_command(tmp_path, monkeypatch, capsys) -> None:
     def message(*arguments: str) -> str:
-        assert sanitizers.main(list(arguments)) == 1
+        assert command.main(list(arguments)) == 1
         return capsys.readouterr().err
 
     assert message("--list", "--versions", "rope_v99") == "sanitize: no version of the log is called 'rope_v99'\n"
@@ -574,12 +574,12 @@ def test_messages_of_the_command(tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "session.json").write_text(json.dumps({"run": "r"}))
     assert "session.json does not describe a run" in message("--parse", str(tmp_path))
     with pytest.raises(SanitizeError, match="holds no log of any tool"):
-        sanitizers.read_logs(tmp_path)
+        read_logs(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
-    monkeypatch.setattr(sanitizers.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(tools.shutil, "which", lambda name, path=None: None)
     assert message("--logs", str(tmp_path)).startswith(
         "sanitize: compute-sanitizer is neither on the PATH nor in /nowhere/bin or /usr/local/cuda/bin; "
     )
-    assert sanitizers.main(["--list", "--versions", "rope_separate"]) == 0
+    assert command.main(["--list", "--versions", "rope_separate"]) == 0
     assert "3 cases of 1 versions" in capsys.readouterr().out

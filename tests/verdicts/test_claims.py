@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from analysis.records.current import today
 from analysis.records.files import (
     MEASURED,
     DataError,
@@ -18,7 +19,7 @@ from analysis.records.files import (
     write_table,
 )
 from analysis.records.interval import Ratio
-from analysis.records.measured import CEILINGS, today
+from analysis.records.measured import CEILINGS
 from analysis.verdicts import claims, facts, rule
 from analysis.verdicts.claims import Test, judge, load, verdicts
 from analysis.verdicts.facts import Facts

@@ -20,8 +20,9 @@ from analysis.measure.studies import FUSIONS, STUDIES
 from analysis.models import cost_model
 from analysis.models.cost_model import FULL, HYBRID, NAIVE, SEPARATE, Card, Model, Point
 from analysis.records import files
+from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
-from analysis.records.measured import CEILINGS, Measured, today
+from analysis.records.measured import CEILINGS, Measured
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import supports
 from kernels.version import Launch

@@ -9,9 +9,10 @@ import pytest
 
 from analysis.book import style, tables
 from analysis.records import measured, published, text
+from analysis.records.current import today
 from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
-from analysis.records.measured import CEILINGS, Measured, today
+from analysis.records.measured import CEILINGS, Measured
 from analysis.verdicts.rule import stands
 from kernels import Problem
 

@@ -21,9 +21,10 @@ from analysis.models import profiles, steps
 from analysis.models import targets as held_to
 from analysis.models.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.records import files
+from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
-from analysis.records.measured import CEILINGS, today
+from analysis.records.measured import CEILINGS
 from kernels import Problem
 
 GPU = {

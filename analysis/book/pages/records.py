@@ -12,11 +12,12 @@ from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.ablations.fast_math import SUFFIX
 
 from ...measure.studies import STUDIES
+from ...records.current import complete_runs
 from ...records.files import COUNTS, RESOURCES, DataError, gpu_folder, problem_of, read_table
 from ...records.measured import Measured
 from ...records.published import main_problems
 from ...verdicts import claims
-from .. import notebook
+from .. import sources
 
 
 class Records:
@@ -41,7 +42,7 @@ class Records:
     def _complete(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Measured]]:
         """The studies with a complete run."""
         runs = read_table(folder / "runs.csv", "runs")
-        complete = set(runs.loc[runs["complete"].astype(bool), "study"])
+        complete = complete_runs(runs)
         for study in studies:
             if study in complete:
                 yield study, Measured.read(folder, study)
@@ -110,7 +111,7 @@ def planned(name: str) -> dict[Problem, Plan]:
     for study in STUDIES.values():
         if found := plans(version, (problem for problem in study.problems if problem.family == version.family)):
             return found
-    plan = notebook.example(version)
+    plan = sources.example(version)
     return {plan.problem: plan}
 
 

@@ -19,7 +19,7 @@ from kernels import VERSIONS, Version
 from ...measure.studies import TIMERS
 from ...records.files import ROOT, DataError
 from ...records.measured import Measured
-from .. import notebook, style, tables
+from .. import sources, style, tables
 from ..table import Table
 from ..templates import render
 from . import counted, measured
@@ -71,8 +71,8 @@ def page(records: Records, version: Version) -> str:
         counts=counted.counts(records, version),
         counters=counted.counters(records, version),
         words=_words(version),
-        diff=notebook.diff_text(version.id).rstrip() if version.parent else "",
-        source=notebook.kernel_text(version.id).rstrip(),
+        diff=sources.diff_text(version.id).rstrip() if version.parent else "",
+        source=sources.kernel_text(version.id).rstrip(),
         documents=measured.documents(version),
     )
 

@@ -8,8 +8,8 @@ from statistics import median
 import pandas as pd
 
 from ...measure.studies import TIMERS
-from ...records.files import STATUSES
 from ...records.measured import Measured
+from ...records.schema import STATUSES
 from ..table import Table, name, share
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}

@@ -1,0 +1,73 @@
+"""The text of data/README.md, which `python -m analysis dictionary` writes from the schemas."""
+
+from __future__ import annotations
+
+import argparse
+
+from .files import DATA
+from .schema import SCHEMAS
+
+PLACES = {
+    "runs": "measured/<gpu>/runs.csv",
+    "checks": "measured/<gpu>/checks.csv",
+    "timings": "measured/<gpu>/timings.csv",
+    "published": "published.csv",
+    "resources": "resources.csv",
+    "counters": "measured/<gpu>/counters.csv",
+    "sanitizers": "measured/<gpu>/sanitizers.csv",
+    "counts": "counts.csv",
+    "verdicts": "measured/<gpu>/verdicts.csv",
+    "shapes": "measured/<gpu>/shapes.csv",
+    "mutations": "mutations.csv",
+    "launches": "launches.csv",
+    "hashes": "hashes.csv",
+}
+
+
+def dictionary() -> str:
+    """The text of data/README.md."""
+    lines = [
+        "# Data dictionary",
+        "",
+        "Written by `python -m analysis dictionary`. Tidy CSV, one observation a row; flags are 0 and 1; an empty cell",
+        "means that the column does not apply. A hash may be an older one, which `hashes.csv` leads to today's. Files",
+        "under `measured/` are written by the commands that measure alone.",
+        "",
+    ]
+    for table, columns in SCHEMAS.items():
+        lines += [f"## {PLACES[table]}", "", "| column | kind | meaning |", "|---|---|---|"]
+        lines += [f"| {c.name} | {c.kind}{', may be empty' if c.optional else ''} | {c.meaning} |" for c in columns]
+        lines.append("")
+    lines += [
+        "## measured/&lt;gpu&gt;/gpu.json",
+        "",
+        "What the GPU is (name, compute capability, SMs, memory, L2) and `ceilings`, each measured on it:",
+        "read_gb_s, write_gb_s, copy_gb_s (DRAM; a copy counts bytes read and written), l2_read_gb_s,",
+        "fp32_tflops (fused multiply-adds, each counted as two), tensor_tflops (bfloat16 matrix product),",
+        "empty_kernel_us (in a CUDA graph), empty_launch_us (bare driver launches back to back).",
+        "",
+        "## claims.yml",
+        "",
+        "What the documents claim and the tests that decide it; its head describes it. `make claims` writes",
+        "`verdicts.csv` from it and from the tables above.",
+        "",
+        "## questions.yml",
+        "",
+        "What the chapters on fusion, contradictions and causes ask, what is measured for it, and which written answer",
+        "follows; its head describes it.",
+        "",
+        "## printed.yml",
+        "",
+        "What stands beside a row of published.csv where its columns do not say so: an expression, or why nothing",
+        "can; its head describes it.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis dictionary", description=(__doc__ or "").splitlines()[0])
+    parser.parse_args(arguments)
+    path = DATA / "README.md"
+    path.write_text(dictionary(), encoding="utf-8")
+    print(f"[dictionary] {path}")
+    return 0
