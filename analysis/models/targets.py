@@ -330,10 +330,10 @@ def embeddings(evidence: Evidence) -> pd.DataFrame:
                 stored = problem.table != "computed"
                 found = geometric_mean(ratios.to_numpy())
                 name = {"attention": "none", "rope": "RoPE", "alibi": "ALiBi"}.get(problem.family, problem.family)
-                label = f"{name}, {problem.table}" if problem.family in ("sinusoidal", "learned") else name
+                embedding = f"{name}, {problem.table}" if problem.family in ("sinusoidal", "learned") else name
                 error = table_error(problem) if stored else 0.0
                 where = str(plain).removeprefix("attention ")
-                rows.append((where, label, version, problem.table, taken.us, *found, error))
+                rows.append((where, embedding, version, problem.table, taken.us, *found, error))
     columns = ["problem", "embedding", "version", "table", "median_us", "over_none", "low", "high", "table_error"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -114,6 +114,8 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("quantity", "text", "what is stated: time_ms, speedup, percent, tflops, ..."),
         Column("value", "number", "the stated value"),
         Column("unit", "text", "its unit; x_faster and x_slower say which way a speedup goes", optional=True),
+        Column("sense", "text", "of a percentage that says which of two is ahead: faster or slower", optional=True),
+        Column("limit", "text", "low or high: that end of a range; least or most: a bound", optional=True),
         Column("note", "text", "context", optional=True),
     ),
     "resources": (

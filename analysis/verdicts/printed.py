@@ -10,7 +10,6 @@ the last digit that is printed, or keeps within the bound, else it **differs**.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -36,9 +35,6 @@ WORDS = ("unit", "note", "counted")
 CONFIRMED, DIFFERS = "confirmed", "differs"
 BYTES = {"B": (1,), "KB": (1000, 1024), "MB": (1e6, 2**20)}  # the documents mean now the one, now the other
 OF_A_CARD = ("time_ms", "tflops", "bandwidth_gb_s")
-PERCENT = re.compile(r"what: (faster|slower|speedup|regression|improvement)")
-BOUND = re.compile(r"\((upper|lower) bound")
-END = re.compile(r"\b(lower|upper) end\b|\((low|high)\)")
 SOURCES = {  # how the names in Facts.used begin, and what the book calls them
     "timings": "measured",
     "checks": "checked",
@@ -191,25 +187,22 @@ def _speeds(row: Mapping[str, Any], facts: Facts, timer: str = "device_warm") ->
 
 def _is_speed(row: Mapping[str, Any]) -> bool:
     """Whether a row says how much faster or slower one version is than another."""
-    return row["quantity"] == "speedup" or (row["quantity"] == "percent" and bool(PERCENT.search(row["note"] or "")))
+    return row["quantity"] == "speedup" or bool(row["sense"])
 
 
 def _sense(row: Mapping[str, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """From how many times as fast to the row's own sense, and back."""
-    word = (PERCENT.search(row["note"] or "") or ["", ""])[1]
     if row["quantity"] == "speedup":
         return (lambda x: 1 / x,) * 2 if row["unit"] == "x_slower" else (lambda x: x,) * 2
-    if word in ("slower", "regression"):
+    if row["sense"] == "slower":
         return lambda x: 100 * (1 / x - 1), lambda y: 1 / (1 + y / 100)
     return lambda x: 100 * (x - 1), lambda y: 1 + y / 100
 
 
 def _end(row: Mapping[str, Any], values: Sequence[Ratio]) -> tuple[Ratio, ...]:
     """All values, or the least or largest where a row states one end of a range."""
-    named = END.search(row["note"] or "")
-    if named is None or len(values) < 2:
-        return tuple(values)
-    return (min(values) if "low" in named[0] else max(values),)
+    pick = {"low": min, "high": max}.get(row["limit"])
+    return (pick(values),) if pick and values else tuple(values)
 
 
 def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Any]) -> tuple[tuple[Ratio, ...], str]:
@@ -224,8 +217,7 @@ def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Any]) -> tuple[tuple[
 
 def _outcome(row: Mapping[str, Any], entry: Entry, values: Sequence[Ratio]) -> str:
     """Whether exact values are what is stated, or within the bound that is."""
-    bound = BOUND.search(row["note"] or "")
-    rule = entry.rule or {"upper": "most", "lower": "least"}.get(bound[1] if bound else "", "")
+    rule = entry.rule or (row["limit"] if row["limit"] in ("least", "most") else "")
     for scale in BYTES.get(row["unit"], (1,)) if row["quantity"] == "bytes" else (1,):
         found = [value.value / scale for value in values]
         if rule and all(one <= row["value"] if rule == "most" else one >= row["value"] for one in found):

@@ -2,16 +2,19 @@
 
 import re
 import shutil
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 import nbformat
 import pandas as pd
 import papermill
 import pytest
+from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
 from analysis.book import build, check, notebook, style, tables
+from analysis.book.table import Format, Table
+from analysis.book.templates import render
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
@@ -171,6 +174,25 @@ def test_what_the_theme_gets_wrong_is_mended(site: Path) -> None:
     assert "thebe" not in text.lower() and "<p>kept</p>" in text
     assert 'title="Search"' in text and 'aria-label="Search' not in text and "Light" not in text
     assert "<summary aria-label='Every version: pages'>" in text and "role=" not in text
+
+
+def test_a_table_shows_the_named_columns_and_a_dash_where_a_number_is_missing() -> None:
+    frame = pd.DataFrame({"version": ["a<b", "c"], "us": [12.345, None], "run": [1, 2]})
+    columns: dict[str, tuple[str, Format]] = {"version": ("version", escape), "us": ("time, µs", "{:.1f}")}
+    table = Table.from_frame(frame, columns, slice(1, None), "Of <b>one</b> run.")
+    assert table.rows == [("a&lt;b", "12.3"), ("c", tables.NOTHING)]
+    html = table._repr_html_()
+    assert "<td class='number'>12.3</td>" in html and 'scope="row' in html and "Of <b>one</b> run." in html
+    assert "run</th>" not in html and table.plain().caption == "Of one run."
+
+
+def test_a_page_lacks_no_value_and_shows_no_empty_section() -> None:
+    with pytest.raises(UndefinedError, match="'overview' is undefined"):
+        render("family.md", title="RoPE", tables={})
+    empty, full = Table(("version",), ()), Table(("version",), [("rope_v1a",)])
+    page = render("family.md", title="RoPE", overview=full, tables={"Speed": empty, "Checks": full})
+    assert page.startswith("# RoPE: every version\n\n<div") and page.endswith("</div>\n")
+    assert "## Checks\n\n<div" in page and "## Speed" not in page
 
 
 def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
