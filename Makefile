@@ -6,6 +6,7 @@ STUDY   ?= all#                 what `make measure` measures: all, or studies se
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
+STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
 LOGS    ?=#                     LOGS=folder: `make sanitize` keeps the tools' logs there
 AXE     ?=#                     AXE=axe.min.js: `make browse` also asks axe-core, in that file, for accessibility faults
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
@@ -19,7 +20,7 @@ run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
-	$(run) -m analysis build --gpu $(GPU)
+	$(run) -m analysis build --gpu $(GPU) $(if $(STRICT),--strict)
 
 test: .venv/.stamp
 	$(run) -m pytest -n 2

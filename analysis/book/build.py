@@ -23,12 +23,15 @@ import nbformat
 import papermill
 import yaml
 
-from ..records.files import DATA, ROOT, DataError, gpu_folder
+from ..records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder
+from ..records.measured import Measured
 from ..records.published import load as load_published
-from . import pages, templates
+from . import figures, pages, templates
 from .check import faults, mend
-from .notebook import load, readme
-from .style import DEFAULT_GPU, folder
+from .findings import Finding, broken, recorded
+from .front import five, readme
+from .notebook import load, try_load
+from .style import folder
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 CHAPTERS = ROOT / "book" / "chapters"
@@ -167,8 +170,36 @@ def publish_figures(gpu: str) -> None:
     shutil.copytree(folder(gpu), HTML / "book" / "figures", dirs_exist_ok=True)
 
 
-def build(gpu: str, source: str = "recorded") -> Path:
-    """Build the book for one GPU and return its page. Raises: BuildError, DataError."""
+def findings_of(chapter: str) -> list[Finding]:
+    """What the findings of an executed chapter recorded."""
+    return list(recorded(nbformat.read(CHAPTERS / f"{chapter}.ipynb", as_version=4).cells))
+
+
+def tell_findings(gpu: str, strict: bool) -> None:
+    """Say which findings do not hold on a GPU. Raises: BuildError where that is strict."""
+    chapters = [Path(page).name for page in contents() if page.startswith("book/chapters/")]
+    findings = [each for chapter in chapters for each in findings_of(chapter)]
+    wrong = broken(findings)
+    said = [f"findings: {len(findings) - len(wrong)} of {len(findings)} hold on {gpu}", *wrong]
+    if wrong and strict:
+        raise BuildError("\n".join(said))
+    say("\n".join(said))
+
+
+def readme_of(evidence: Measured) -> str:
+    """The README with what the front page found, or as it is where a finding of the front page does not hold."""
+    text, findings = README.read_text(encoding="utf-8"), findings_of("index")
+    if broken(findings):
+        return text
+    plot = figures.rope_ladder_2048(evidence, try_load(evidence.slug, "beyond"))
+    return readme(text, findings, plot, five(evidence))
+
+
+def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
+    """Build the book for one GPU and return its page; `strict` fails on a finding that does not hold.
+
+    Raises: BuildError, DataError.
+    """
     # A damaged file is one message here, not the same failure in every notebook.
     try:
         evidence = load(gpu, source)
@@ -177,8 +208,9 @@ def build(gpu: str, source: str = "recorded") -> Path:
     gpu = evidence.slug
     load_published()
     execute_all(gpu)
-    if gpu == DEFAULT_GPU:
-        README.write_text(readme(README.read_text(encoding="utf-8"), evidence), encoding="utf-8")
+    tell_findings(gpu, strict)
+    if gpu == REFERENCE:
+        README.write_text(readme_of(evidence), encoding="utf-8")
     render()
     publish_figures(gpu)
     mend(HTML)
@@ -190,11 +222,12 @@ def build(gpu: str, source: str = "recorded") -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis build", description=__doc__.splitlines()[0])
-    parser.add_argument("--gpu", default="nvidia-h200", help="a folder of data/measured/")
+    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     parser.add_argument("--source", default="recorded", choices=("recorded", "live"), help="live: measure first")
+    parser.add_argument("--strict", action="store_true", help="fail on a finding that does not hold")
     options = parser.parse_args(arguments)
     try:
-        say(str(build(options.gpu, options.source)))
+        say(str(build(options.gpu, options.source, options.strict)))
     except (BuildError, DataError) as error:
         print(f"build: {error}", file=sys.stderr)
         return 1

@@ -21,13 +21,15 @@ from unittest import mock
 import nbformat
 from IPython.display import Markdown, display
 
-from ..records.files import ROOT, DataError
+from kernels import Problem
+
+from ..records.files import REFERENCE, ROOT, DataError
 from ..records.interval import TIE, Ratio
 from ..records.measured import Measured
 from ..records.text import span
+from .tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
-REFERENCE = "nvidia-h200"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
 
 
@@ -63,12 +65,23 @@ class Speedups:
         return f"{span(ratio.value for ratio in self.by_hdim.values())}×" if self.by_hdim else "not measured"
 
 
-def speedups(evidence: Measured, version: str, baseline: str, timer: str = "device_warm") -> Speedups:
-    """How much faster than a baseline a version is, at each head dim of the documents that both take."""
-    ratios = {
-        hdim: evidence.ratio(baseline, version, problem, timer) for hdim, problem in evidence.shapes(version).items()
-    }
+def speedups(
+    evidence: Measured | None, version: str, baseline: str, timer: str = "device_warm", at: Problem | None = None
+) -> Speedups:
+    """How much faster than a baseline a version is: at one problem, or at each head dim of the documents' shapes."""
+    if evidence is None:
+        return Speedups()
+    problems = {at.hdim: at} if at else evidence.shapes(version)
+    ratios = {hdim: evidence.ratio(baseline, version, problem, timer) for hdim, problem in problems.items()}
     return Speedups({hdim: ratio for hdim, ratio in ratios.items() if ratio})
+
+
+def peers(evidence: Measured | None, version: str, problem: Problem) -> Speedups:
+    """How much faster than the fastest peer with a right result a version is at a problem."""
+    if evidence is None:
+        return Speedups()
+    peer = fastest(evidence, evidence.versions(problem.family, peers=True), problem)
+    return speedups(evidence, version, peer, at=problem) if peer else Speedups()
 
 
 def every(*conditions: bool | None) -> bool | None:

@@ -8,21 +8,18 @@ from typing import Any
 from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS
-from kernels.version import Problem
 
 from ..measure.studies import studies
-from ..models import cost_model
 from ..records import published
 from ..records.files import DataError
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from ..verdicts import claims
-from . import figures, style
+from . import style
 from .sources import kernel_text
 from .style import Plot
 from .table import VERDICT_STYLE, Table
-from .tables import fastest, summary
-from .templates import render
+from .tables import fastest
 
 SOURCES = ("recorded", "live")
 
@@ -41,6 +38,14 @@ def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
 
         gpu = measure_studies(studies(study))
     return Measured.load(gpu, study)
+
+
+def try_load(gpu: str, study: str) -> Measured | None:
+    """The recorded evidence of a study, or None where no run of it is complete."""
+    try:
+        return Measured.load(gpu, study)
+    except DataError:
+        return None
 
 
 def say(text: str, **values: Any) -> None:
@@ -165,53 +170,6 @@ def verdict_counts(evidence: Measured) -> dict[str, str]:
     words = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
     parts = [f"{given.count(name)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
     return {"total": str(len(given)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
-
-
-def findings(evidence: Measured) -> str:
-    """What was found, in Markdown: the front page and the README say the same."""
-    return f"""- **RoPE.** Against separate kernels, on the device, full fusion {compared(evidence, "rope_v1c")} and the
-  hybrid {compared(evidence, "rope_v7", partial=True)}. With launches and host syncs timed, as the authors timed it,
-  the hybrid {compared(evidence, "rope_v7", "launched", partial=True)}; published
-  {published_speedup(evidence, "rope_v7")}.
-- **Sinusoidal.** Full fusion {against(evidence, "sinusoidal_v5")} the write-up's separate kernels, which load one
-  float at a time (published: {published_speedup(evidence, "sinusoidal_v5")}), and
-  {against(evidence, "sinusoidal_v5", over="sinusoidal_separate_float4")} separate kernels that load four. The
-  hybrid {against(evidence, "sinusoidal_hybrid_v1")} those; how its loads are scheduled decides that, see the page
-  on method.
-- **Attention.** The online kernel {against(evidence, "attention_online")} the baseline, and
-  {nan_share(evidence, "attention_online")} of its outputs are not a number. Corrected, it
-  {compared(evidence, "attention_online_fixed")}.
-{beyond(evidence.slug)}"""
-
-
-def beyond(slug: str) -> str:
-    """What V8 and the map found, in Markdown; where they are not measured, what would measure them."""
-    try:
-        v8, judged = Measured.load(slug, "beyond"), cost_model.load(slug)
-    except DataError:
-        return "- **Beyond the documents.** Not measured on this GPU: `make measure STUDY=beyond,map`."
-    largest = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
-    taken, said = v8.time("rope_v8", largest), cost_model.words(judged)
-    peers = [found for name in v8.versions("rope", peers=True) if (found := v8.ratio(name, "rope_v8", largest))]
-    over_hybrid = v8.ratio("rope_v7", "rope_v8", largest)
-    if not (taken and peers and over_hybrid):
-        return "- **Beyond the documents.** `rope_v8` has no right result on this GPU: see the chapter on it."
-    over_peer = min(peer.value for peer in peers)
-    return f"""- **Beyond the documents.** RoPE can be fused fully without rotating K for every query: `rope_v8`, one
-  launch of thread-block clusters that share the head dim, takes {taken.us:.1f} µs at head dim {largest.hdim}, where
-  the log's hybrid takes {over_hybrid.value:.1f} and the fastest of PyTorch's ways {over_peer:.1f} times as long. On
-  that core fusing is fastest or ties on {said["fused_one_tile"]} problems with up to {cost_model.CORE_KEYS} keys,
-  and on {said["fused_more"]} with more: `python -m analysis advise` says what to do with yours."""
-
-
-def readme(text: str, evidence: Measured) -> str:
-    """`text` of the README with what was found between its two marks. Raises: DataError without the marks."""
-    start, end = "<!-- found -->", "<!-- /found -->"
-    if start not in text or end not in text:
-        raise DataError(f"README.md lacks {start} or {end}, between which the findings belong")
-    shown = (figures.rope_fusion(evidence), figures.sinusoidal_fusion(evidence), figures.attention_online(evidence))
-    made = render("readme.md", findings=findings(evidence), table=summary(evidence).plain(), figures=shown)
-    return f"{text[: text.index(start)]}{start}\n\n{made}\n{text[text.index(end) :]}"
 
 
 def stale_words(evidence: Measured) -> str:

@@ -23,10 +23,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from kernels import VERSIONS, Problem
 
 from ..records import published
-from ..records.files import ROOT
+from ..records.files import REFERENCE, ROOT
 from ..records.measured import Measured
 
-DEFAULT_GPU = "nvidia-h200"
 FOLDER = ROOT / "book" / "figures"
 OTHER = ROOT / "_build" / "figures"
 PUBLISHED_AT = "../../book/figures"  # from a chapter of the book, and from a notebook
@@ -165,7 +164,7 @@ def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
 
 def folder(slug: str) -> Path:
     """Where figures go: into the repository for the GPU that the book shows by default, else into the build."""
-    return FOLDER if slug == DEFAULT_GPU else OTHER / slug
+    return FOLDER if slug == REFERENCE else OTHER / slug
 
 
 def save(plot: Plot, where: Path) -> None:

@@ -20,6 +20,7 @@ from .schema import SCHEMAS, Column
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
 MEASURED = DATA / "measured"
+REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"

@@ -211,11 +211,3 @@ def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
     assert len(links) == 4 and "Source: measured on a card." in html and "Figure rope-savings, measured on a" in html
     for link in links:
         assert (build.CHAPTERS / link).resolve().is_file()
-
-
-def test_the_readme_says_what_the_recorded_data_says() -> None:
-    text = build.README.read_text(encoding="utf-8")
-    assert notebook.readme(text, Measured.load(style.DEFAULT_GPU)) == text
-    assert not re.search(r"\d (agrees|same direction|opposite|tie|not a tie|cannot be told)", text)  # a line a verdict
-    with pytest.raises(DataError, match="lacks <!-- found -->"):
-        notebook.readme("no marks", Measured.load(style.DEFAULT_GPU))

@@ -17,7 +17,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from analysis.book import build, notebook, style, tables
+from analysis.book import build, style, tables
 from analysis.records import files
 from analysis.records.files import read_table, write_table
 from analysis.records.measured import Measured
@@ -49,7 +49,6 @@ class Book(NamedTuple):
     tests: list[tuple[dict[str, Any], bool]]  # of the claims, and whether each asked for the number
     verdicts: dict[str, str]
     numbers: dict[str, printed.Beside]
-    readme: list[str]
 
 
 def same(what: Any) -> Any:
@@ -181,9 +180,7 @@ def read_book(folder: Path, patch: pytest.MonkeyPatch) -> Book:
     numbers = {one.row["id"]: one for one in printed.stand_all(facts)}
     patch.setattr(printed, "beside", watch.beside(numbers))
     cells = [cell for path in sorted(build.NOTEBOOKS.glob("*.ipynb")) for cell in run_cells(path, watch)]
-    found = notebook.load(GPU)
-    readme = notebook.readme(build.README.read_text(encoding="utf-8"), found).splitlines()
-    return Book(cells, tests, verdicts, numbers, readme)
+    return Book(cells, tests, verdicts, numbers)
 
 
 @pytest.fixture(scope="module")
@@ -263,9 +260,3 @@ def test_rows_of_tables_and_figures_change_only_if_they_name_the_version(books: 
                     seen += 1
                     assert any(name in " ".join(row) for name in named), f"{cell.notebook}: {row}"
     assert seen > 10
-
-
-def test_the_readme_follows(books: tuple[Book, Book]) -> None:
-    before, after = books
-    changed = [line for line, other in zip(before.readme, after.readme, strict=True) if line != other]
-    assert any(line.startswith(f"| {VERSION}") for line in changed) and len(changed) < 8

@@ -10,7 +10,7 @@ import pytest
 from analysis.book import style, tables
 from analysis.records import measured, published, text
 from analysis.records.current import today
-from analysis.records.files import MEASURED, DataError, append_rows, problem_columns
+from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
 from analysis.records.measured import CEILINGS, Measured
 from analysis.verdicts.rule import stands
@@ -167,9 +167,9 @@ def test_titles_follow_the_data() -> None:
 
 
 def test_another_gpu_leaves_the_committed_figures_alone() -> None:
-    assert style.folder(style.DEFAULT_GPU) == style.FOLDER
+    assert style.folder(REFERENCE) == style.FOLDER
     assert style.FOLDER not in style.folder("another-gpu").parents
-    assert (MEASURED / style.DEFAULT_GPU).is_dir()
+    assert (MEASURED / REFERENCE).is_dir()
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

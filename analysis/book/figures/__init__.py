@@ -5,6 +5,7 @@ Titles are computed from what is drawn.
 
 from .counters import emulator_agreement, warp_waits
 from .embedding_work import fusion
+from .front import rope_ladder_2048
 from .l2_cliff import cliff
 from .ladders import ladder
 from .online import attention_online
@@ -28,6 +29,7 @@ __all__ = [
     "roofline_plot",
     "roofline_published",
     "rope_fusion",
+    "rope_ladder_2048",
     "rope_savings",
     "sinusoidal_fusion",
     "v8_cuts",

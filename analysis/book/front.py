@@ -1,0 +1,79 @@
+"""What the front page and the README share: five comparisons, and the README's part that is made from data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..measure.studies import SOURCE_TIMER
+from ..records import published
+from ..records.files import DataError
+from ..records.measured import Measured
+from ..records.text import ratios
+from ..verdicts.rule import stands
+from .findings import Finding, broken
+from .style import Plot
+from .table import Table
+from .templates import render
+
+SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
+FIVE = (  # in words, version, baseline
+    ("sinusoidal, full fusion (V5), over separate kernels that load one float", "sinusoidal_v5", SCALAR),
+    ("the same, over separate kernels that load four", "sinusoidal_v5", FLOAT4),
+    ("sinusoidal, hybrid (V1), over separate kernels that load four", "sinusoidal_hybrid_v1", FLOAT4),
+    ("RoPE, full fusion (V1c), over separate kernels", "rope_v1c", "rope_separate"),
+    ("RoPE, hybrid (V7), over separate kernels", "rope_v7", "rope_separate"),
+)
+START, END = "<!-- found -->", "<!-- /found -->"
+
+
+def five(evidence: Measured) -> Table:
+    """Speedups of five comparisons at the published head dims: published, as the authors timed it, on the device."""
+    rows = []
+    for words, version, baseline in FIVE:
+        shapes = evidence.shapes(version).values()
+        claims = {problem: published.speedup(version, baseline, problem) for problem in shapes}
+        stated = {problem: claim.value for problem, claim in claims.items() if claim}
+        measured = {
+            timer: {problem: evidence.ratio(baseline, version, problem, timer) for problem in stated}
+            for timer in (SOURCE_TIMER, "device_warm")
+        }
+        outcomes: dict[str, list[str]] = {}
+        for problem, value in stated.items():
+            word = stands(value, measured["device_warm"][problem]) or "not measured"
+            outcomes.setdefault(word, []).append(str(problem.hdim))
+        rows.append(
+            {
+                "compared": words,
+                "published": stated.values(),
+                **{timer: [ratio.value for ratio in found.values() if ratio] for timer, found in measured.items()},
+                "outcome": "; ".join(f"{word} at {', '.join(dims)}" for word, dims in outcomes.items()),
+            }
+        )
+    return Table.from_frame(
+        rows,
+        {
+            "compared": ("compared", str),
+            "published": ("published", ratios),
+            SOURCE_TIMER: ("as timed", ratios),
+            "device_warm": ("on the device", ratios),
+            "outcome": ("published against the device", str),
+        },
+        slice(1, 4),
+        "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
+        f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and on the device "
+        f"(kernels alone): {evidence.gpu['name']}.",
+    )
+
+
+def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table) -> str:
+    """`text` of the README with what was found between its two marks.
+
+    Raises: DataError without the marks, or where a finding does not hold.
+    """
+    if START not in text or END not in text:
+        raise DataError(f"README.md lacks {START} or {END}, between which the findings belong")
+    findings = list(findings)
+    if wrong := broken(findings):
+        raise DataError("\n".join(["the README would say what does not hold", *wrong]))
+    made = render("readme.md", findings=findings, table=table.plain(), plot=plot)
+    return f"{text[: text.index(START)]}{START}\n\n{made}\n{text[text.index(END) :]}"

@@ -1,0 +1,96 @@
+"""Findings: sentences with the conditions that make them true, on the front page and in the README."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis.book import build, findings, front, style
+from analysis.book.findings import Finding, Speedups, broken, evaluate, every
+from analysis.records.files import REFERENCE, DataError
+from analysis.records.interval import Ratio
+from analysis.records.measured import Measured
+
+NOTEBOOKS = sorted(findings.NOTEBOOKS.glob("*.ipynb"))
+FRONT = findings.NOTEBOOKS / "index.ipynb"
+FASTER, SLOWER, TIE = Ratio(1.5, 1.4, 1.6), Ratio(0.8, 0.75, 0.85), Ratio(1.01, 0.99, 1.02)
+
+
+@pytest.fixture(scope="module")
+def front_page() -> list[Finding]:
+    return evaluate(FRONT, REFERENCE)
+
+
+def test_every_finding_holds_on_the_reference_record() -> None:
+    found = [each for path in NOTEBOOKS for each in evaluate(path, REFERENCE)]
+    assert len(found) >= 3 and not broken(found)
+    assert len({each.id for each in found}) == len(found)
+
+
+def test_findings_cease_to_hold_where_the_compared_values_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ratio = Measured.ratio
+    monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
+    found = [each for path in NOTEBOOKS for each in evaluate(path, REFERENCE)]
+    assert [each.id for each in found if each.holds is not False] == []
+    assert all(each.text.startswith("**Differs from the reference**") for each in found)
+
+
+def test_no_condition_is_a_constant() -> None:
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            for node in ast.walk(ast.parse(cell.source)) if cell.cell_type == "code" else ():
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "finding":
+                    (holds,) = (keyword.value for keyword in node.keywords if keyword.arg == "holds")
+                    assert any(isinstance(each, ast.Attribute) for each in ast.walk(holds)), ast.unparse(node)
+
+
+def test_what_is_not_measured_is_said_with_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measured, "ratio", lambda *asked: None)
+    for each in evaluate(FRONT, REFERENCE):
+        assert each.holds is None and each.text.startswith(f"**Not measured here** ({each.id}): card NVIDIA H200;")
+
+
+def test_conditions_ask_the_interval_at_every_head_dim() -> None:
+    assert Speedups({512: FASTER}).faster and not Speedups({512: FASTER, 2048: TIE}).faster
+    assert Speedups({512: SLOWER}).slower and not Speedups({512: SLOWER, 2048: TIE}).slower
+    assert Speedups({512: SLOWER, 2048: TIE}).not_faster and not Speedups({512: TIE, 2048: FASTER}).not_faster
+    assert Speedups().faster is None and f"{Speedups()}" == "not measured"
+    assert f"{Speedups({512: FASTER, 2048: SLOWER})}" == "0.80–1.50×"
+    assert every(True, True) is True and every(True, None) is None and every(None, False) is False
+
+
+def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def output(name: str, holds: bool | None) -> nbformat.NotebookNode:
+        data, kept = {"text/markdown": f"sentence of {name}"}, {findings.RECORDED: {"id": name, "holds": holds}}
+        return nbformat.v4.new_output("display_data", data=data, metadata=kept)
+
+    cells = [
+        nbformat.v4.new_code_cell("", outputs=[output(f"f{i}", holds)]) for i, holds in enumerate((True, False, None))
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "index.ipynb")
+    monkeypatch.setattr(build, "CHAPTERS", tmp_path)
+    monkeypatch.setattr(build, "contents", lambda: ["book/chapters/index"])
+    with pytest.raises(build.BuildError) as error:
+        build.tell_findings(REFERENCE, strict=True)
+    assert str(error.value).splitlines()[0] == f"findings: 1 of 3 hold on {REFERENCE}"
+    assert "f1 does not hold" in str(error.value) and "f2 is not measured" in str(error.value)
+    build.tell_findings(REFERENCE, strict=False)
+
+
+def test_the_readme_says_what_the_front_page_found(front_page: list[Finding]) -> None:
+    text = build.README.read_text(encoding="utf-8")
+    table = front.five(Measured.load(REFERENCE))
+    plot = style.Plot("rope-ladder-2048", Figure(), "", "ALT", pd.DataFrame(), "")
+    made = front.readme(text, front_page, plot, table)
+    committed = [line for line in text.splitlines() if not line.startswith("![")]
+    assert [line for line in made.splitlines() if not line.startswith("![")] == committed
+    assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text
+    with pytest.raises(DataError, match="lacks <!-- found -->"):
+        front.readme("no marks", front_page, plot, table)
+    with pytest.raises(DataError, match="x does not hold"):
+        front.readme(text, [Finding("x", False, "")], plot, table)
