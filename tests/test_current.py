@@ -39,5 +39,5 @@ def test_no_hash_is_that_of_a_version_that_is_gone() -> None:
 def test_of_every_study_the_latest_complete_run_is_read(before: str | None, latest: dict[str, str]) -> None:
     runs = [("r3", "log", True), ("r1", "log", True), ("r4", "log", False), ("r2", "log", True)]
     runs += [("r1", "beyond", True), ("r2", "map", False)]
-    found = complete_runs(pd.DataFrame(runs, columns=["run", "study", "complete"]), before)
-    assert {study: row["run"] for study, row in found.items()} == latest
+    read = complete_runs(pd.DataFrame(runs, columns=["run", "study", "complete"]), before)
+    assert {study: row["run"] for study, row in read.items()} == latest
