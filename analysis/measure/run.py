@@ -12,30 +12,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
-from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import INPUTS, make_inputs, trial
+from kernels import VERSIONS, Unsupported
+from kernels.checking.reference import INPUTS
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
-from kernels.runtime.gpu import GpuError, Program, device_target
 
-from ..records.current import current, outdated, today
+from ..records.current import current, outdated
 from ..records.files import (
     MEASURED,
     DataError,
     append_rows,
-    problem_columns,
     problem_of,
     read_records,
     read_table,
@@ -43,114 +37,13 @@ from ..records.files import (
     write_table,
 )
 from ..records.schema import SCHEMAS, STATUSES
-from .machine import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
+from .machine import now
+from .on_gpu import Pair, Row, Task, check_all, identify, outcome, row_of, time_all
 from .studies import STUDIES, Study, studies
-from .timing import measure
 from .workers import MeasureError, Worker, compile_each
 
 PROCESSES = 5
-TIMED_INPUTS = "uniform"
 TIMED_STATUSES = ("ok", "wrong")
-
-Pair = tuple[str, Problem]
-Task = tuple[str, Pair]  # a study and what it measures
-Row = dict[str, Any]
-
-
-# ---------------------------------------------------------------- work of one process, on the GPU
-
-
-def _row(study_name: str, pair: Pair, **values: Any) -> Row:
-    name, problem = pair
-    return {
-        "study": study_name,
-        "version": name,
-        **problem_columns(problem),
-        "source_hash": today(name),
-        "measured_at": now(),
-        **values,
-    }
-
-
-def _outcome(check: Row) -> Row:
-    """The columns that a timing row takes over from the check that decides."""
-    return {column: check[column] for column in ("status", "reason", "max_abs_err")}
-
-
-def _check(pair: Pair, kind: str) -> dict[str, Any]:
-    """Columns of a check: run the version once on inputs of that kind and compare with float64."""
-    name, problem = pair
-    try:
-        plan = VERSIONS[name](problem)
-        case = trial(problem, kind, "cuda")
-        verdict = case.judge(Program(plan, case.inputs).output())
-    except Unsupported as refusal:
-        return {"status": refusal.status, "reason": str(refusal)}
-    except (CompileError, GpuError, torch.OutOfMemoryError) as error:
-        return {"status": "error", "reason": str(error).splitlines()[0]}
-    except RuntimeError as error:
-        if not VERSIONS[name].is_peer:
-            raise
-        torch.cuda.synchronize()
-        return {"status": "unsupported", "reason": str(error).splitlines()[0]}
-    status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
-    races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
-    if status == "wrong" and plan.expected == "ok" and races:
-        reason = f"a race shows: {'; '.join(races)}"
-    elif status != plan.expected and not plan.unspecified:
-        status = "error"
-        reason = (
-            f"declared {plan.expected}, found {verdict.status}: max_abs_err {verdict.max_abs_err:.3g}, "
-            f"allowed {verdict.allowed_abs_err:.3g}, NaN share {verdict.nan_share:.3g}"
-        )
-    return {
-        "status": status,
-        "reason": reason,
-        "max_abs_err": verdict.max_abs_err,
-        "allowed_abs_err": verdict.allowed_abs_err,
-        "nan_share": verdict.nan_share,
-    }
-
-
-def _check_all(tasks: list[Task], send: Connection) -> None:
-    studies: dict[Pair, list[str]] = {}
-    for name, pair in tasks:
-        studies.setdefault(pair, []).append(name)
-    for pair in sorted(studies, key=lambda pair: dataclasses.astuple(pair[1])):  # one truth after the other
-        for kind in INPUTS:
-            found = _check(pair, kind)
-            for name in studies[pair]:
-                send.send(("checks", _row(name, pair, inputs=kind, **found)))
-    warm_up()
-    send.send(("gpu", {**identity(), "ceilings": ceilings()}))
-
-
-@functools.cache
-def _inputs(plain: Problem) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(x).cuda() for name, x in make_inputs(plain, TIMED_INPUTS).items()}
-
-
-def _timed_inputs(problem: Problem) -> dict[str, torch.Tensor]:
-    """The inputs that a problem is timed on; those of one shape are the same in every family."""
-    shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
-    return _inputs(Problem("attention", **{name: getattr(problem, name) for name in shape}))
-
-
-def _time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection) -> None:
-    """Time the tasks in an order of this process's own."""
-    random.Random(process).shuffle(tasks)
-    warm_up()
-    for (study_name, pair), timer, check in tasks:
-        name, problem = pair
-        timing = measure(VERSIONS[name](problem), _timed_inputs(problem), timer, VERSIONS[name].iterations)
-        outcome = _outcome(check)
-        row = _row(study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **outcome, **vars(timing))
-        send.send(("timings", row))
-    send.send(("throttle", throttle()))
-
-
-def _identify(send: Connection) -> None:
-    send.send(("identity", {**identity(), "target": device_target(), **environment()}))
 
 
 # ---------------------------------------------------------------- compiling ahead
@@ -193,9 +86,9 @@ class Run:
         self.folder = folder or MEASURED / gpu["slug"]
         self.started = time.monotonic()
         self.runs = self._read("runs")
-        self.row: Row = (not new_run and self._latest()) or self._new_row()
+        self.row: Row = (not new_run and self._latest()) or self._newrow_of()
         if self.row["complete"] and self.unchecked():
-            self.row = self._new_row()  # what is compared is timed side by side, in one run
+            self.row = self._newrow_of()  # what is compared is timed side by side, in one run
 
     def _read(self, table: str) -> list[Row]:
         path = self.folder / f"{table}.csv"
@@ -209,7 +102,7 @@ class Run:
         same = all(mine[-1][key] == self.gpu[key] for key in ("driver", "numba_cuda", "torch", "python"))
         return mine[-1] if same else None
 
-    def _new_row(self) -> Row:
+    def _newrow_of(self) -> Row:
         machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
         return {
             "run": self.started_at.replace("-", "").replace(":", ""),
@@ -288,7 +181,7 @@ class Run:
         seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
         for pair, check in self.verdicts().items():
             if check["status"] not in TIMED_STATUSES and pair not in seen:
-                self.append("timings", _row(self.study.name, pair, process=0, **_outcome(check)))
+                self.append("timings", row_of(self.study.name, pair, process=0, **outcome(check)))
 
 
 def measure_studies(
@@ -309,8 +202,8 @@ def measure_studies(
         def worker(work: Callable[..., None]) -> Worker:
             return stack.enter_context(contextlib.closing(Worker(work)))
 
-        gpu = dict(worker(_identify).do())["identity"]  # without a GPU this one process is all that begins
-        checker, timers = worker(_check_all), [worker(_time_all) for _ in range(processes)]
+        gpu = dict(worker(identify).do())["identity"]  # without a GPU this one process is all that begins
+        checker, timers = worker(check_all), [worker(time_all) for _ in range(processes)]
         runs = {study.name: Run(study, gpu, new_run, started=started) for study in chosen}
         unchecked: list[Task] = []
         for name, run in runs.items():

@@ -52,7 +52,7 @@ from ..records.files import (
     write_table,
 )
 from .machine import commit, identity, now, warm_up
-from .run import TIMED_INPUTS
+from .on_gpu import TIMED_INPUTS
 from .timing import Timing, device_warm
 from .workers import compile_each
 

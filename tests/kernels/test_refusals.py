@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.records.files import RESOURCES, read_table
 from kernels import VERSIONS, Problem, Unsupported, version
@@ -71,11 +72,11 @@ def test_the_status_of_a_check_is_that_of_the_kind_and_not_of_the_words(monkeypa
 
     planned = Version("refusing", "attention", "", "", "", None, None, 1, plan)
     monkeypatch.setitem(VERSIONS, "refusing", planned)
-    monkeypatch.setattr(measure, "today", lambda name: "")
-    said = measure._check(("refusing", Problem("attention")), "uniform")
+    monkeypatch.setattr(on_gpu, "today", lambda name: "")
+    said = on_gpu.check(("refusing", Problem("attention")), "uniform")
     assert said == {"status": "unsupported", "reason": "a {library}: there is no {shared memory}"}
     small = Problem("attention", 1, 4, seq_q=64, hdim=512)
-    assert measure._check(("attention_tensor_core_v1", small), "uniform")["status"] == "infeasible"
+    assert on_gpu.check(("attention_tensor_core_v1", small), "uniform")["status"] == "infeasible"
 
 
 # ---------------------------------------------------------------- instructions

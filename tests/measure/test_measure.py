@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
 from analysis.records import current, files
@@ -27,15 +28,15 @@ def begin(tmp_path):
     return lambda new_run=False, **gpu: measure.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
 
 
-def check(run: measure.Run, pair: measure.Pair, status: str = "ok", **values) -> None:
+def check(run: measure.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
     for kind in measure.INPUTS:
-        row = measure._row("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
+        row = on_gpu.row_of("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
         run.append("checks", row)
 
 
-def timing(run: measure.Run, pair: measure.Pair, process: int, timer: str, **values) -> None:
+def timing(run: measure.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
-    run.append("timings", measure._row("log", pair, process=process, timer=timer, **numbers, **values))
+    run.append("timings", on_gpu.row_of("log", pair, process=process, timer=timer, **numbers, **values))
 
 
 def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(begin) -> None:
@@ -80,7 +81,7 @@ def test_the_worst_of_the_inputs_decides(begin) -> None:
     run = begin()
     run.save(complete=False)
     pair = run.unchecked()[0]
-    row = measure._row("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
+    row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
     run.append("checks", row)
     run.append("checks", {**row, "inputs": "sharp", "status": "wrong", "reason": "why", "max_abs_err": 1e-6})
     verdict = run.verdicts()[pair]
@@ -93,7 +94,7 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     pair = run.unchecked()[0]
     for kind in measure.INPUTS:
         run.append(
-            "checks", measure._row("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
+            "checks", on_gpu.row_of("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
         )
     run.note_untimed()
     run.note_untimed()
@@ -107,8 +108,8 @@ def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pyt
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
 
     monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
-    said = measure._check((name, Problem("attention")), "uniform")
-    assert said == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
+    row = on_gpu.check((name, Problem("attention")), "uniform")
+    assert row == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
 
 
 def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> None:

@@ -1,0 +1,43 @@
+"""Which rows are of the code as it stands, and which run of a study is read."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from analysis.records.current import complete_runs, current, is_current, outdated, today
+
+ROWS = [
+    {"version": "rope_v4", "source_hash": today("rope_v4")},
+    {"version": "rope_v4", "source_hash": today("rope_v7")},
+    {"version": "rope_v0_gone", "source_hash": today("rope_v7")},
+    {"version": "rope_v7", "source_hash": today("rope_v7")},
+]
+
+
+def test_rows_of_changed_code_and_of_versions_that_are_gone_are_outdated() -> None:
+    assert current(ROWS) == [ROWS[0], ROWS[3]]
+    frame = pd.DataFrame(ROWS, index=[7, 5, 3, 1])
+    assert outdated(frame).to_dict() == {7: False, 5: True, 3: True, 1: False}
+    assert outdated(frame.head(0)).tolist() == []
+
+
+def test_the_rows_of_a_table_of_one_version_are_compared_with_that_version() -> None:
+    rows = [{"source_hash": row["source_hash"]} for row in ROWS]
+    assert current(rows, "rope_v7") == rows[1:]
+    assert outdated(pd.DataFrame(rows), "rope_v7").tolist() == [True, False, False, False]
+
+
+def test_no_hash_is_that_of_a_version_that_is_gone() -> None:
+    assert today("rope_v0_gone") == "" and not is_current("rope_v0_gone", today("rope_v4"))
+
+
+@pytest.mark.parametrize(
+    ("before", "latest"),
+    [(None, {"log": "r3", "beyond": "r1"}), ("r3", {"log": "r2", "beyond": "r1"}), ("r1", {})],
+)
+def test_of_every_study_the_latest_complete_run_is_read(before: str | None, latest: dict[str, str]) -> None:
+    runs = [("r3", "log", True), ("r1", "log", True), ("r4", "log", False), ("r2", "log", True)]
+    runs += [("r1", "beyond", True), ("r2", "map", False)]
+    read = complete_runs(pd.DataFrame(runs, columns=["run", "study", "complete"]), before)
+    assert {study: row["run"] for study, row in read.items()} == latest
