@@ -164,6 +164,9 @@ def test_titles_follow_the_data() -> None:
     assert text.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
     assert text.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
     assert "no measured ratio" in text.effect([])
+    assert text.beside([1.2, 1.5]) == "is 1.20–1.50× as fast as"
+    assert text.beside([0.5, 1.8]) == "runs at 0.50–1.80× the speed of"
+    assert text.beside([0.99, 1.01]) == "ties with"
 
 
 def test_another_gpu_leaves_the_committed_figures_alone() -> None:
