@@ -12,9 +12,10 @@ from analysis.records import measured, published, text
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
-from analysis.records.measured import CEILINGS, Measured
+from analysis.records.measured import CEILINGS, Check, Measured
 from analysis.verdicts.rule import stands
 from kernels import Problem
+from kernels.checking.reference import INPUTS
 
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 TWO = ("rope_separate", "rope_v7")
@@ -94,6 +95,19 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
     assert not found.stale_versions()
     assert found.time("rope_v7", PROBLEM) == (11.0, 11.0, 11.0)
     assert ">stale<" not in tables.times(found, "rope")._repr_html_()
+
+
+def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
+    """The error that counts is the larger share of what its input allows, not the larger number."""
+    add_run(folder, "1", {"rope_separate": [10.0]})
+    ok = {"status": "ok", "reason": None, "max_abs_err": 3e-7, "allowed_abs_err": 9e-7, "nan_share": 0.0}
+    wrong = {"status": "wrong", "reason": "one warp", "max_abs_err": 2e-7, "allowed_abs_err": 1e-7, "nan_share": 0.25}
+    for version, found in (("rope_v3", (ok, wrong)), ("rope_v7", (wrong, ok))):
+        common = {"run": "1", "study": "log", "version": version, "source_hash": today(version), "measured_at": "1"}
+        rows = [{**common, **problem_columns(PROBLEM), "inputs": i, **row} for i, row in zip(INPUTS, found)]
+        append_rows(folder / "checks.csv", "checks", rows)
+    measured = Measured.read(folder)
+    assert measured.check("rope_v3", PROBLEM) == measured.check("rope_v7", PROBLEM) == Check(**wrong)
 
 
 def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> None:
