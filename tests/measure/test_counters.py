@@ -406,11 +406,17 @@ def test_bytes_are_the_counters_and_else_the_emulators(evidence: Measured, tmp_p
     assert html.count(">emulator<") == 1 and "48.00<br><small>8.00</small>" in html
 
 
-def test_a_changed_kernel_makes_a_stale_point(evidence: Measured) -> None:
+def test_a_changed_kernel_makes_a_stale_point(evidence: Measured, tmp_path: Path) -> None:
     old = counted("attention_online", SMALL, {"global.read.sectors": 10, "global.unique_sectors.read": 10})
     nothing = profiles.launches(Path("/nowhere"))
     assert not roofline.points(evidence, old, nothing)["stale"].any()
     assert roofline.points(evidence, old.assign(source_hash="0" * 16), nothing)["stale"].all()
+    moved = ("l2_to_l1_bytes", "l1_store_sectors", "dram_read_bytes_cold", "dram_write_bytes_cold")
+    put_counters(tmp_path, "attention_online", SMALL, dict.fromkeys(moved, 1.0))
+    assert not roofline.points(evidence, old, profiles.launches(tmp_path))["stale"].any()
+    rows = read_table(tmp_path / "counters.csv", "counters").to_dict("records")
+    write_table(tmp_path / "counters.csv", "counters", [{**row, "source_hash": "0" * 16} for row in rows])
+    assert roofline.points(evidence, old, profiles.launches(tmp_path))["stale"].all()
 
 
 def test_the_datasheet_is_what_the_write_up_prints() -> None:
