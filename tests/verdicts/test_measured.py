@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import style, tables
+from analysis.book import notebook, style, tables
+from analysis.book.figures.speedups import speedup_rows
 from analysis.records import measured, published, text
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
@@ -162,6 +163,15 @@ def test_tables_never_hide_what_was_published(folder: Path) -> None:
     assert "0.047" in tables.times(found, "rope")._repr_html_()
     html = tables.speedups(found, "rope")._repr_html_()
     assert "1.45×" in html and "2.05×" in html
+
+
+def test_prose_and_figures_give_speedups_over_the_baseline(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 20.0], [10.0, 10.0]))))
+    found = Measured.read(folder)
+    rows = speedup_rows(found, "rope_v7", [PROBLEM], "rope_separate")
+    assert {row["series"]: row["speedup"] for row in rows} == pytest.approx({"published": 1.45, "device_warm": 2.0})
+    assert notebook.measured_speedup(found, "rope_v7") == "2.00×"
+    assert notebook.against(found, "rope_v7") == "is 2.00× as fast as"
 
 
 def test_what_could_not_run_says_why() -> None:
