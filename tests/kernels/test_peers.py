@@ -215,6 +215,7 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
         problem(),
         problem(heads=4, kv_heads=2, seq_k=70, rotary_dim=32),
         problem(causal=False, seq_q=64, seq_k=64),
+        problem(seq_k=64),
         problem(seq_q=70, seq_k=40, q_offset=0, rotary_dim=6),
         problem(heads=4, kv_heads=2, causal=False, seq_q=1, seq_k=33),
         problem(seq_q=65, seq_k=65),

@@ -5,6 +5,8 @@ That a wrong version computes what its model does, test_versions sees: `faults` 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -57,6 +59,16 @@ def test_values_one_allowance_off_and_nan_in_another_place_are_noticed() -> None
     off[finite] = np.nan
     (fault,) = differences(chosen, problem, case, off)
     assert isinstance(fault, Fault) and fault.by == "value" and "NaN in" in fault.text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_one_output_that_is_no_number_fails_the_check(value: float) -> None:
+    case = trial(Problem("attention", seq_q=40, hdim=64), "sharp")
+    out = case.truth.float()
+    assert case.judge(out).status == "ok"
+    out[0, 0, 0, 0] = value
+    assert case.judge(out).status == "wrong"
+    assert case.judge(torch.full_like(out, value)).status == "wrong"
 
 
 def test_weights_of_a_right_softmax_sum_to_one() -> None:

@@ -30,7 +30,8 @@ GPU = "nvidia-h200"
 
 
 class Ncu:
-    """Answers as ncu does: every metric of a kernel is `value`, the kernels are those of the plans.
+    """Answers as ncu does: every metric of a kernel is `value`, or `flushed` where it flushes caches before a pass; the
+    kernels are those of the plans.
 
     `dies` ends the program when it launches that version, `refuses` has its launch refused, `hides` leaves its last
     kernel out, `tires` refuses it once caches are flushed. `lacks` are metrics that the GPU does not have, `forbidden`
@@ -38,7 +39,7 @@ class Ncu:
     """
 
     def __init__(self) -> None:
-        self.value = "1,000"
+        self.value, self.flushed = "1,000", "4,000"
         self.calls: list[list[str]] = []
         self.dies = self.refuses = self.hides = self.tires = ""
         self.lacks: set[str] = set()
@@ -64,7 +65,8 @@ class Ncu:
             outcomes.append(kernels)
             names += kernels[: -1 if version == self.hides else None]
         (folder / "outcomes.json").write_text(json.dumps(outcomes))
-        log.write_text("==ERROR== ERR_NVGPUCTRPERM\n" if self.forbidden else page(asked, names, self.value))
+        value = self.flushed if command[command.index("--cache-control") + 1] == "all" else self.value
+        log.write_text("==ERROR== ERR_NVGPUCTRPERM\n" if self.forbidden else page(asked, names, value))
         return SimpleNamespace(returncode=0, stdout="", stderr="")
 
 
@@ -117,6 +119,13 @@ def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> 
     assert command("attention_online", "--all") == 0
     assert {value for version, _, value in recorded(tmp_path) if version == "attention_online"} == {3.0}
     assert {row for row in recorded(tmp_path) if row[0] == "attention_online_fixed"}
+
+
+def test_cold_bytes_are_those_read_behind_a_flush(ncu: Ncu, tmp_path: Path) -> None:
+    assert command("attention_online") == 0
+    profiled = profiles.launches(tmp_path / "test-gpu")
+    for name in ("dram_read_bytes", "dram_write_bytes"):
+        assert set(profiled[name]) == {1000.0} and set(profiled[f"{name}_cold"]) == {4000.0}
 
 
 @pytest.mark.parametrize("fault", ["dies", "refuses", "hides", "tires"])
@@ -397,11 +406,17 @@ def test_bytes_are_the_counters_and_else_the_emulators(evidence: Measured, tmp_p
     assert html.count(">emulator<") == 1 and "48.00<br><small>8.00</small>" in html
 
 
-def test_a_changed_kernel_makes_a_stale_point(evidence: Measured) -> None:
+def test_a_changed_kernel_makes_a_stale_point(evidence: Measured, tmp_path: Path) -> None:
     old = counted("attention_online", SMALL, {"global.read.sectors": 10, "global.unique_sectors.read": 10})
     nothing = profiles.launches(Path("/nowhere"))
     assert not roofline.points(evidence, old, nothing)["stale"].any()
     assert roofline.points(evidence, old.assign(source_hash="0" * 16), nothing)["stale"].all()
+    moved = ("l2_to_l1_bytes", "l1_store_sectors", "dram_read_bytes_cold", "dram_write_bytes_cold")
+    put_counters(tmp_path, "attention_online", SMALL, dict.fromkeys(moved, 1.0))
+    assert not roofline.points(evidence, old, profiles.launches(tmp_path))["stale"].any()
+    rows = read_table(tmp_path / "counters.csv", "counters").to_dict("records")
+    write_table(tmp_path / "counters.csv", "counters", [{**row, "source_hash": "0" * 16} for row in rows])
+    assert roofline.points(evidence, old, profiles.launches(tmp_path))["stale"].all()
 
 
 def test_the_datasheet_is_what_the_write_up_prints() -> None:

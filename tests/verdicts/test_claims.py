@@ -258,6 +258,9 @@ def test_stale_evidence_is_shown_so(folder: Path) -> None:
         write_table(folder / f"{table}.csv", table, changed)
     assert outcome(folder, 'us("rope_v7", 512)')["evidence"] == "timings of log, run r; stale: rope_v7"
     assert outcome(folder, 'us("rope_separate", 512)')["evidence"] == "timings of log, run r"
+    row = {"version": "rope_separate", **problem_columns(PARTIAL), "source_hash": "0" * 16, "target": "sm_90"}
+    append_rows(folder / "counts.csv", "counts", [{**row, "launch": 0, "counter": "warp_inst", "value": 1}])
+    assert outcome(folder, 'count("rope_separate", "warp_inst", 512)')["evidence"] == "counts; stale: rope_separate"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import style, tables
+from analysis.book import notebook, style, tables
+from analysis.book.figures.speedups import speedup_rows
 from analysis.records import measured, published, text
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
-from analysis.records.measured import CEILINGS, Measured
+from analysis.records.measured import CEILINGS, Check, Measured
 from analysis.verdicts.rule import stands
 from kernels import Problem
+from kernels.checking.reference import INPUTS
 
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 TWO = ("rope_separate", "rope_v7")
@@ -96,6 +98,19 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
     assert ">stale<" not in tables.times(found, "rope")._repr_html_()
 
 
+def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
+    """The error that counts is the larger share of what its input allows, not the larger number."""
+    add_run(folder, "1", {"rope_separate": [10.0]})
+    ok = {"status": "ok", "reason": None, "max_abs_err": 3e-7, "allowed_abs_err": 9e-7, "nan_share": 0.0}
+    wrong = {"status": "wrong", "reason": "one warp", "max_abs_err": 2e-7, "allowed_abs_err": 1e-7, "nan_share": 0.25}
+    for version, found in (("rope_v3", (ok, wrong)), ("rope_v7", (wrong, ok))):
+        common = {"run": "1", "study": "log", "version": version, "source_hash": today(version), "measured_at": "1"}
+        rows = [{**common, **problem_columns(PROBLEM), "inputs": i, **row} for i, row in zip(INPUTS, found)]
+        append_rows(folder / "checks.csv", "checks", rows)
+    measured = Measured.read(folder)
+    assert measured.check("rope_v3", PROBLEM) == measured.check("rope_v7", PROBLEM) == Check(**wrong)
+
+
 def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
     with pytest.raises(DataError, match=r"runs\.csv: no run of study 'log' is complete"):
@@ -150,6 +165,15 @@ def test_tables_never_hide_what_was_published(folder: Path) -> None:
     assert "1.45×" in html and "2.05×" in html
 
 
+def test_prose_and_figures_give_speedups_over_the_baseline(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 20.0], [10.0, 10.0]))))
+    found = Measured.read(folder)
+    rows = speedup_rows(found, "rope_v7", [PROBLEM], "rope_separate")
+    assert {row["series"]: row["speedup"] for row in rows} == pytest.approx({"published": 1.45, "device_warm": 2.0})
+    assert notebook.measured_speedup(found, "rope_v7") == "2.00×"
+    assert notebook.against(found, "rope_v7") == "is 2.00× as fast as"
+
+
 def test_what_could_not_run_says_why() -> None:
     found = Measured.load("nvidia-h200")
     refused = found.checks[found.checks["status"] == "infeasible"]
@@ -164,6 +188,9 @@ def test_titles_follow_the_data() -> None:
     assert text.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
     assert text.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
     assert "no measured ratio" in text.effect([])
+    assert text.beside([1.2, 1.5]) == "is 1.20–1.50× as fast as"
+    assert text.beside([0.5, 1.8]) == "runs at 0.50–1.80× the speed of"
+    assert text.beside([0.99, 1.01]) == "ties with"
 
 
 def test_another_gpu_leaves_the_committed_figures_alone() -> None:

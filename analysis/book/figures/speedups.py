@@ -13,7 +13,7 @@ from kernels import Problem
 from ...measure.studies import TIMERS
 from ...records import published
 from ...records.measured import Measured
-from ...records.text import effect
+from ...records.text import beside, effect
 from ..style import (
     SERIES,
     Plot,
@@ -68,17 +68,17 @@ def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], s
         panels.append((version, baseline, shapes, pd.DataFrame(speedup_rows(evidence, version, shapes, baseline))))
     frame = pd.concat([drawn for *_, drawn in panels])
 
-    def words(timer: str, drawn: pd.DataFrame) -> str:
-        return effect(drawn[drawn["series"] == timer]["speedup"])
+    def speedups(drawn: pd.DataFrame, timer: str) -> pd.Series:
+        return drawn.loc[drawn["series"] == timer, "speedup"]
 
     several = len({version for version, *_ in panels}) < len(panels)
-    said = [
-        f"{short(version)} {words('device_warm', drawn)}{f' as {_plain(baseline)}' if several else ''}"
-        for version, baseline, _, drawn in panels
-    ]
+    compared = []
+    for version, baseline, _, drawn in panels:
+        device = speedups(drawn, "device_warm")
+        compared.append(f"{short(version)} {f'{beside(device)} {_plain(baseline)}' if several else effect(device)}")
     last, *_, launched = panels[-1]
-    title = f"{subject}, on the device: {', '.join(said)}. With launches and syncs {short(last)} "
-    title += words(SOURCE_TIMER, launched)
+    title = f"{subject}, on the device: {', '.join(compared)}. With launches and syncs {short(last)} "
+    title += effect(speedups(launched, SOURCE_TIMER))
     with canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
         for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
             draw_speedups(axis, drawn, shapes)
