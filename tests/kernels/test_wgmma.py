@@ -516,5 +516,3 @@ def test_a_card_without_clusters_or_wgmma_refuses_before_it_compiles() -> None:
         with pytest.raises(Unsupported, match=f"uses instructions of sm_90a alone, this GPU has {target}"):
             compile.require_target(alone, target)
     compile.require_target(alone, "sm_90")
-    (portable,) = version("rope_v8_portable")(many).launches
-    compile.require_target(portable, "sm_75")
