@@ -388,7 +388,7 @@ def device_functions(function: Any) -> dict[str, Any]:
     """The project's device functions that `function` calls, by name."""
     return {
         name: called
-        for name in names_in(definition(place_of(function)))
+        for name in sorted(names_in(definition(place_of(function))))
         if (called := function.__globals__.get(name)) is not None
         and getattr(getattr(called, "py_func", None), "__module__", "").startswith("kernels.")
     }

@@ -3,6 +3,7 @@
 import csv
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
@@ -34,9 +35,11 @@ def records() -> version_pages.Records:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """All pages, as the build writes them."""
-    written = version_pages.write(GPU, tmp_path_factory.mktemp("pages") / "versions")
+def pages(records: version_pages.Records, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All pages, as the build writes them from all studies."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["analysis.book.pages.write"], "Records", lambda slug: records)
+        written = version_pages.write(GPU, tmp_path_factory.mktemp("pages") / "versions")
     return {path.stem: path.read_text(encoding="utf-8") for path in written}
 
 
@@ -118,9 +121,10 @@ def test_a_version_that_does_not_fit_says_both_numbers(pages: dict[str, str]) ->
     assert said in pages["attention_tensor_core_v1"]
 
 
-def test_shapes_of_one_head_dim_follow_in_one_order(pages: dict[str, str]) -> None:
+def test_shapes_of_one_head_dim_follow_in_one_order() -> None:
     """They come from a set, whose order changes from one process to the next."""
-    checked = pages["torch_sdpa_fp16"].partition("\n## Checked\n")[2].partition("\n## ")[0]
+    text = version_pages.page(version_pages.Records(GPU, ("fp16",)), VERSIONS["torch_sdpa_fp16"])
+    checked = text.partition("\n## Checked\n")[2].partition("\n## ")[0]
     listed = re.findall(r">(\d+) <small>B \d+ H \d+ S (\d+)( causal)?<", checked)
     order = [(int(hdim), int(seq), causal != "") for hdim, seq, causal in listed]
     assert len(order) == 12 and order == sorted(order)

@@ -33,11 +33,6 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Buffer, Kernel, Launch, Plan
 
-DEEP = pytest.mark.deep
-ROTARY = (
-    *("rope_v8", "rope_v8_mma", "rope_v8_portable"),
-    *(pytest.param(name, marks=DEEP) for name in ("rope_separate_v8", "rope_hybrid_v8")),
-)
 for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers.embeddings"):
     importlib.import_module(f"kernels.{name}")  # registers; parents first
 
@@ -47,19 +42,16 @@ EMBEDDINGS = [
     *(("learned_v1", table) for table in STORED),
     *(("sinusoidal_v6", table) for table in ("computed", *STORED)),
 ]
-# Heads that are no power of two, and queries beyond the keys; grouped heads, few queries, masked. The kernels are
-# compiled for every shape: the second is one of the quick cases, where every embedding has one table.
-SHAPES: list[Any] = [
-    pytest.param({"heads": 6, "seq_q": 17, "seq_k": 65, "hdim": 36, "q_offset": 60}, id="beyond", marks=DEEP),
-    pytest.param(BEYOND_SHAPES[2], id="grouped"),
-]
+# Heads that are no power of two, and queries beyond the keys.
+SHAPE = {"heads": 6, "seq_q": 17, "seq_k": 65, "hdim": 36, "q_offset": 60}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "table"), EMBEDDINGS)
-def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, table: str, shape: dict) -> None:
+def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, table: str) -> None:
+    """On a quick case of its version, every embedding has one table."""
     chosen = version(name)
-    assert not faults(chosen, Problem(chosen.family, table=table, **shape), "sharp")
+    assert not faults(chosen, Problem(chosen.family, table=table, **SHAPE), "sharp")
 
 
 def test_alibi_of_heads_that_are_no_power_of_two() -> None:
@@ -67,9 +59,10 @@ def test_alibi_of_heads_that_are_no_power_of_two() -> None:
     assert not faults(version("alibi_v1"), problem, "sharp")
 
 
-@pytest.mark.parametrize("seq_k", [pytest.param(20, marks=DEEP), 40])  # on the core of warps, and of warpgroups
-@pytest.mark.parametrize("rotary_dim", [pytest.param(30, marks=DEEP), 66])
-@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.deep
+@pytest.mark.parametrize("seq_k", [20, 40])  # on the core of warps, and of warpgroups
+@pytest.mark.parametrize("rotary_dim", [30, 66])
+@pytest.mark.parametrize("name", ["rope_separate_v8", "rope_hybrid_v8"])  # the cores' own tests have such dims too
 def test_rotary_dims_need_not_come_in_fours(name: str, rotary_dim: int, seq_k: int) -> None:
     problem = Problem("rope", heads=2, seq_q=9, seq_k=seq_k, hdim=68, rotary_dim=rotary_dim, q_offset=seq_k)
     assert not faults(version(name), problem, "sharp")

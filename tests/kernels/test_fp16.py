@@ -140,7 +140,12 @@ def test_half_precision_peers_refuse_another_dtype(suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["torch_matmul_softmax", "torch_sinusoidal_sdpa", "torch_sinusoidal_compiled_sdpa_math"]
+    "name",
+    [
+        "torch_matmul_softmax",
+        "torch_sinusoidal_sdpa",
+        pytest.param("torch_sinusoidal_compiled_sdpa_math", marks=pytest.mark.deep),
+    ],
 )
 def test_fp32_peers_do_the_whole_job(name: str) -> None:
     case = trial(Problem(version(name).family, 2, 2, seq_q=9, hdim=32), "sharp")

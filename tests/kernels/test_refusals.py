@@ -10,7 +10,7 @@ from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.records.files import RESOURCES, read_table
 from kernels import VERSIONS, Problem, Unsupported, version
-from kernels.checking.check import OWN, problems, supports
+from kernels.checking.check import OWN, quick_cases, supports
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, Plan, SharedLayout, Version
@@ -119,7 +119,7 @@ def assembled_for() -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
 def test_what_a_version_is_refused_for_is_what_the_assembler_refuses(version: Version, assembled_for) -> None:
-    launches = version(problems(version)[0]).launches
+    launches = version(quick_cases(version)[0].problem).launches
     since = max(least_capability(compile_ptx(launch.kernel))[0] for launch in launches)
     assert min(cc for cc in map(capability, TARGETS) if cc >= since) == assembled_for[version.id]
 

@@ -30,7 +30,7 @@ def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(cho
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
 def test_every_version_is_tried_on_several_problems(chosen: Version) -> None:
     assert len(problems(chosen)) >= (2 if chosen.family == "fp16" else 3)
-    assert len(quick_cases(chosen)) >= (1 if chosen.ablation or chosen.variant_of else 2)
+    assert len(quick_cases(chosen)) >= (1 if chosen.ablation or chosen.variant_of or chosen.beyond else 2)
 
 
 def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -289,11 +288,13 @@ def test_a_base_offset_is_refused() -> None:
 # --- the intrinsics ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def compiled_anew(request, monkeypatch, tmp_path) -> None:
+@pytest.fixture
+def compiled_anew(monkeypatch, tmp_path) -> None:
     """The cache's key covers code of the package, not that of kernels in this file."""
-    if not request.node.name.startswith("test_attention"):
-        monkeypatch.setattr(compile, "CACHE", tmp_path)
+    monkeypatch.setattr(compile, "CACHE", tmp_path)
+
+
+OF_THIS_FILE = pytest.mark.usefixtures("compiled_anew")
 
 
 def multiplier(n: int, divides: bool = False) -> Kernel:
@@ -338,6 +339,7 @@ def product_plan(n: int) -> Plan:
     return Plan(Problem("attention"), buffers, (launch,))
 
 
+@OF_THIS_FILE
 @pytest.mark.parametrize("n", [8, 32, 64])
 def test_batch_multiplies_floats(n: int) -> None:
     plan, rng = product_plan(n), np.random.default_rng(5)
@@ -352,11 +354,13 @@ def serialised(kernel: Kernel) -> bool:
     return "serialized" in assemble(compile_ptx(kernel), "sm_90")[1]
 
 
+@OF_THIS_FILE
 def test_products_of_a_batch_run_into_each_other_unless_the_kernel_calls() -> None:
     assert not serialised(multiplier(32))
     assert serialised(multiplier(32, divides=True))
 
 
+@OF_THIS_FILE
 def test_a_kernel_of_one_architecture_is_compiled_for_no_other() -> None:
     (launch,) = product_plan(32).launches
     ptx = compile_ptx(launch.kernel, "sm_90")
@@ -392,7 +396,7 @@ CASES = [
 ]
 
 
-QUICK = (CASES[1], CASES[2], CASES[-2])  # a causal pair of blocks, grouped heads that no tile divides, keys once
+QUICK = CASES[1:3]  # a causal pair of blocks, grouped heads that no tile divides; keys once have a test of their own
 PARAMS = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.deep) for case in CASES]
 
 
@@ -411,7 +415,7 @@ TOGETHER = CASES[-2]
 
 def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
     problem, shape = TOGETHER
-    once, alone = (plan_of(wgmma, problem, replace(shape, once=flag)) for flag in (True, False))
+    once = plan_of(wgmma, problem, shape)
     case = trial(problem, "uniform")
     twice = run(Plan(problem, once.buffers, once.launches * 2), case.inputs, schedule="in step")
     assert case.judge(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
@@ -419,8 +423,7 @@ def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
     first, second = (report.counts for report in twice.launches)
     written = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim * 4 // 32
     assert first["global.write.sectors.k_embedded"] == second["global.write.sectors.k_embedded"] == written
-    each = run(alone, case.inputs).launches[0].counts
-    assert first["global.read.sectors.k"] == written and each["global.read.sectors.k"] == 6 * written
+    assert first["global.read.sectors.k"] == written
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -459,7 +462,7 @@ def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(dims
 
 
 def test_attention_needs_both_its_proxy_fences() -> None:
-    problem, shape = CASES[0]
+    problem, shape = CASES[2]
     plan, case = plan_of(wgmma, problem, shape), trial(problem, "uniform")
     fence = "fence.proxy.async.shared::cta;"
 
@@ -513,5 +516,3 @@ def test_a_card_without_clusters_or_wgmma_refuses_before_it_compiles() -> None:
         with pytest.raises(Unsupported, match=f"uses instructions of sm_90a alone, this GPU has {target}"):
             compile.require_target(alone, target)
     compile.require_target(alone, "sm_90")
-    (portable,) = version("rope_v8_portable")(few).launches
-    compile.require_target(portable, "sm_75")

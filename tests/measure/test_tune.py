@@ -44,7 +44,6 @@ def test_ideas_stay_right() -> None:
     case = trial(SMALL, "sharp")
     report = run(plan, case.inputs)
     assert case.judge(torch.from_numpy(report.out)).status == "ok" and not report.findings
-    assert compile_ptx(plan.launches[0].kernel) != compile_ptx(changed_plan().launches[0].kernel)
 
 
 def test_a_change_whose_lines_are_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
