@@ -15,6 +15,7 @@ from kernels import VERSIONS, Problem
 from kernels.ablations.fast_math import SUFFIX
 from kernels.checking.reference import attention, make_inputs
 
+from ..measure.studies import partial_rope
 from .facts import Facts
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
@@ -69,7 +70,7 @@ def forgotten_rope(facts: Facts, hdim: int, inputs: str) -> float:
 
 @functools.cache
 def _forgotten_rope(hdim: int, inputs: str) -> float:
-    rope = Problem("rope", 1, 4, seq_q=64, hdim=hdim, rotary_dim=min(128, hdim // 2))
+    rope = partial_rope(1, 4, 64, hdim)
     plain = Problem("attention", 1, 4, seq_q=64, hdim=hdim)
     given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
     return float((attention(rope, **given) - attention(plain, **given)).abs().max())
