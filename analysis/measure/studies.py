@@ -187,7 +187,7 @@ def _too_long(version: Version, problem: Problem) -> bool:
 
 
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
-COMPILED = tuple(f"torch_rope_compiled_sdpa{backend}" for backend in ("", "_efficient", "_math"))
+COMPILED = ("torch_rope_compiled_sdpa", "torch_rope_compiled_sdpa_efficient", "torch_rope_compiled_sdpa_math")
 
 
 def _beyond() -> Iterator[Problem]:
@@ -251,7 +251,7 @@ EMBEDDING_PEERS = (
 
 def _stores_a_table(version: Version, problem: Problem) -> bool:
     """PyTorch's sinusoidal peer makes its own table in float32."""
-    return version.id.startswith("torch_sinusoidal") and problem.table != "computed"
+    return version.is_peer and version.family == "sinusoidal" and problem.table != "computed"
 
 
 def _named(names: Iterable[str]) -> Callable[[], list[Version]]:

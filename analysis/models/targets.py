@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from kernels import Problem
+from kernels import VERSIONS, Problem
 from kernels.checking.reference import ERROR_FACTOR, table_error
 
 from ..measure import candidates
@@ -28,7 +28,6 @@ V8 = candidates.VERSION
 FAMILY = ("rope_hybrid_v8", "rope_separate_v8", "rope_v8_mma", "rope_v8_portable")
 V7 = "rope_v7"
 COUNTED = (V8, "rope_hybrid_v8", "rope_v8_portable", V7)  # whose hardware counters are shown
-COMPILED = "torch_rope_compiled_sdpa"
 MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
 NEEDED = (*MEASURED_IN, "embeddings")
 SHAPES, COUNTERS = "shapes", "counters"
@@ -248,7 +247,7 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
         error = relative_error(measured.check(V8, problem))
         return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
     found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))
-    wanted = {"compiled": lambda name: name.startswith(COMPILED), "v7": lambda name: name == V7}
+    wanted = {"compiled": lambda name: VERSIONS[name].compiled_embedding, "v7": lambda name: name == V7}
     found = [rival for rival in found if wanted.get(target.quantity, lambda name: True)(rival.version)]
     return Result(target, problem, found[0].ratio, found[0].version) if found else Result(target, problem, None)
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kernels import VERSIONS, Problem
-from kernels.ablations.fast_math import SUFFIX
 from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
@@ -141,10 +140,10 @@ class Measured:
         return dict(sorted(chosen.items()))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
-        """Measured versions of a family, in log order and twins behind their originals: own ones, or the peers."""
+        """Measured versions of a family, in log order, fast-math builds behind their originals: own ones, or peers."""
         seen, order = set(self.checks["version"]), list(VERSIONS)
         mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
-        return sorted(mine, key=lambda name: (order.index(name.removesuffix(SUFFIX)), name))
+        return sorted(mine, key=lambda name: (order.index(VERSIONS[name].built_from), name))
 
     def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
         """Median microseconds by process."""

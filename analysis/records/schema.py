@@ -118,7 +118,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("limit", "text", "low or high: that end of a range; least or most: a bound", optional=True),
         Column("what", "text", "what the number is of, where the quantity does not say", optional=True),
         Column("note", "text", "context", optional=True),
-        Column("origin", "text", "what is from elsewhere than the document, and how it is printed there", optional=True),
+        Column("origin", "text", "what is not in the document, and how the value is printed there", optional=True),
     ),
     "resources": (
         _VERSION,

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from kernels import VERSIONS, Problem
-from kernels.ablations.fast_math import SUFFIX
 from kernels.checking.reference import attention, make_inputs
 
 from ..measure.studies import partial_rope
@@ -28,7 +27,7 @@ def rotary(version: str) -> dict[str, Any]:
     """What picks the problem of a version as it was published."""
     if VERSIONS[version].family != "rope":
         return {}
-    return {"rotary": "partial" if version.removesuffix(SUFFIX) in PARTIAL else "full"}
+    return {"rotary": "partial" if VERSIONS[version].built_from in PARTIAL else "full"}
 
 
 def embedded(facts: Facts, version: str, hdim: int) -> float:

@@ -42,6 +42,7 @@ def test_words_do_not_change_a_hash() -> None:
     assert not changed("kernels.rope.v7_hybrid", "RoPE V7, hybrid", "Another title")
     assert not changed("kernels.rope.v7_hybrid", 'title="Hybrid', 'title="The hybrid')
     assert not changed("kernels.rope.v7_hybrid", "    row_max = NEG", "    # a comment\n    row_max = NEG")
+    assert not changed("kernels.peers.pytorch", "PyTorch SDPA, math", "SDPA")
     assert not changed("kernels.v8.embedding", "What happens to rows", "What is done to rows")
 
 
@@ -52,7 +53,7 @@ def test_what_only_refuses_a_problem_does_not_change_a_hash() -> None:
     assert not changed(
         "kernels.rope.v7_hybrid", "    require_log_problem(", "    require_shared(1)\n    require_log_problem("
     )
-    assert not changed("kernels.peers.pytorch", 'Unsupported(f"FlashInfer cannot', 'Unsupported(f"It cannot')
+    assert not changed("kernels.peers.pytorch", "{needed} cannot be imported", "{needed} is missing")
 
 
 def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
