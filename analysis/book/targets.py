@@ -44,6 +44,7 @@ from ..models.targets import (
 )
 from ..records.current import outdated
 from ..records.files import DataError
+from ..records.text import factor
 from . import figures, style
 from .notebook import SOURCES, show
 from .table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
@@ -136,7 +137,7 @@ def problem_table(evidence: Evidence) -> Table:
             "peer": ("fastest peer, µs", "{}"),
             "over_peer": ("peer over V8", ratio),
             "over_v7": ("V7 over V8", ratio),
-            "error": ("error", "{:.2f}×"),
+            "error": ("error", factor),
         },
         slice(1, None),
         f"device_warm on the {evidence.gpu['name']}. The fastest peer whose result is right. Error: the "
@@ -174,7 +175,7 @@ def step_table(evidence: Evidence) -> Table:
     rows = []
     for step in steps.STEPS:
         gains = step.compare(evidence.shapes)
-        found = lines(*(f"{gain:.2f}× {small(label(problem))}" for problem, gain in gains.items()))
+        found = lines(*(f"{factor(gain)} {small(label(problem))}" for problem, gain in gains.items()))
         rows.append({**vars(step), "gains": found or NOTHING, "outcome": steps.held(gains.values())})
     return Table.from_frame(
         rows,

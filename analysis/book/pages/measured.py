@@ -30,6 +30,7 @@ def shape(problem: Problem) -> str:
     parts += [f"/{problem.seq_k}"] if problem.seq_k != problem.seq_q else []
     parts += [f" R {problem.rotary_dim}"] if problem.rotary_dim else []
     parts += [" causal"] if problem.causal else []
+    parts += [f" {problem.table} table"] if problem.table != "computed" else []
     return f"{problem.hdim} {small(''.join(parts))}"
 
 
