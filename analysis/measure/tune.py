@@ -26,7 +26,7 @@ from cuda.bindings import driver
 from tqdm import tqdm
 
 from kernels import Problem, Unsupported
-from kernels.checking.reference import INPUTS, trial
+from kernels.checking.reference import INPUTS, reference_of
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.version import Plan
@@ -68,7 +68,7 @@ def compile_all(chosen: Sequence[Candidate], target: str) -> None:
 
 
 def _inputs(problem: Problem, kind: str) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(x).to(DEVICE) for name, x in trial(problem, kind, DEVICE).inputs.items()}
+    return {name: torch.from_numpy(x).to(DEVICE) for name, x in reference_of(problem, kind, DEVICE).inputs.items()}
 
 
 def _registers(plan: Plan) -> int:
@@ -94,7 +94,7 @@ def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -
         verdicts = []
         for kind in INPUTS:
             programs[kind] = Program(plan, inputs[kind])
-            verdicts.append(trial(candidate.problem, kind, DEVICE).judge(programs[kind].output()))
+            verdicts.append(reference_of(candidate.problem, kind, DEVICE).compare(programs[kind].output()))
     except Unsupported as refusal:
         return {**found, "status": refusal.status, "reason": str(refusal)}, None
     except (CompileError, GpuError) as error:

@@ -23,7 +23,7 @@ CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
 
 @pytest.mark.parametrize("problem, shape", CASES, ids=str)
 def test_attention(problem: Problem, shape: Shape) -> None:
-    """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
+    """As near to the reference as float32 attention, with nothing found, whatever the order of the warps."""
     for verdict, findings in tried(plan_of(mma, problem, shape)):
         assert verdict.status == "ok", verdict
         assert not findings, [str(finding) for finding in findings]

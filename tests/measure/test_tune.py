@@ -12,7 +12,7 @@ from analysis.measure import candidates, tune
 from analysis.measure.timing import Timing
 from analysis.records.files import read_table
 from kernels import VERSIONS, Problem
-from kernels.checking.reference import make_inputs, trial
+from kernels.checking.reference import make_inputs, reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import compile_ptx
@@ -41,9 +41,9 @@ def test_cuts_leave_the_work_out_and_nothing_else() -> None:
 def test_ideas_stay_right() -> None:
     """All of them in one kernel, two tiles of keys and of queries, under a mask."""
     plan = changed_plan(*(change.name for change in candidates.IDEAS))
-    case = trial(SMALL, "sharp")
+    case = reference_of(SMALL, "sharp")
     report = run(plan, case.inputs)
-    assert case.judge(torch.from_numpy(report.out)).status == "ok" and not report.findings
+    assert case.compare(torch.from_numpy(report.out)).status == "ok" and not report.findings
     assert compile_ptx(plan.launches[0].kernel) != compile_ptx(changed_plan().launches[0].kernel)
 
 
@@ -92,7 +92,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
                 "uniform" if torch.equal(inputs["q"], torch.from_numpy(make_inputs(PAIR, "uniform")["q"])) else "sharp"
             )
             wrong = name != "kernels.v8.wgmma" and kind == "sharp"
-            self.out = trial(PAIR, kind).truth + (1.0 if wrong else 0.0)
+            self.out = reference_of(PAIR, kind).expected + (1.0 if wrong else 0.0)
 
         def output(self) -> torch.Tensor:
             return self.out
