@@ -17,7 +17,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "hashes": ("measure.hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.launches", "record digests of what every version launches, which a move must not change"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
-    "advise": ("models.cost_model", "say whether to fuse RoPE into attention, by a model of what was measured"),
+    "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
     "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
     "browse": ("book.browse", "open the rendered pages in headless Chromium and list what fails"),

@@ -18,7 +18,6 @@ FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16", "deco
 DTYPES = ("float32", "float16", "bfloat16")
 CACHES = ("none", "rotated", "raw")
 TABLES = ("computed", "float32", "float16", "float8")
-PEER_PREFIXES = ("torch_", "flashinfer_", "triton_", "flex_")
 
 Status = Literal["ok", "wrong"]
 HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
@@ -323,6 +322,9 @@ class Version:
     ablation: bool = False
     beyond: bool = False
     variant_of: str | None = None
+    fast_math: bool = False
+    is_peer: bool = False
+    compiled_embedding: bool = False
     whole_rows: bool = False
     scalar_loads: bool = False
     accurate_sines: bool = False
@@ -333,8 +335,9 @@ class Version:
         return self.plan.__module__
 
     @property
-    def is_peer(self) -> bool:
-        return self.id.startswith(PEER_PREFIXES)
+    def built_from(self) -> str:
+        """The version that this is the fast-math build of, or itself."""
+        return self.variant_of if self.fast_math and self.variant_of else self.id
 
     def __call__(self, problem: Problem) -> Plan:
         """Plan `problem`. Raises: Unsupported, with what was asked and what is allowed."""
@@ -356,6 +359,9 @@ def register(
     ablation: bool = False,
     beyond: bool = False,
     variant_of: str | None = None,
+    fast_math: bool = False,
+    peer: bool = False,
+    compiled_embedding: bool = False,
     whole_rows: bool = False,
     scalar_loads: bool = False,
     accurate_sines: bool = False,
@@ -366,7 +372,11 @@ def register(
     `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
     `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
     its parent with one thing changed. What goes `beyond` the documents is measured in studies of its own.
-    `variant_of` is the version whose kernels it has, in another build, with more memory or for another embedding.
+    `variant_of` is the version whose kernels it has, in another build, with more memory or for another embedding;
+    `fast_math` where that build is with fast-math.
+
+    A `peer` is what a user would pick instead, another's library; of those `compiled_embedding` says that PyTorch
+    compiles the embedding, apart from its attention.
 
     What checks ask of its kernels: a block that holds `whole_rows` of scores, with no tiles of keys; `scalar_loads`
     where q, k and v come from global memory one value at a time, not 16 bytes; `accurate_sines` where the compiler's
@@ -387,7 +397,7 @@ def register(
                 )
         VERSIONS[name] = Version(
             name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond,
-            variant_of, whole_rows, scalar_loads, accurate_sines, wrong_output,
+            variant_of, fast_math, peer, compiled_embedding, whole_rows, scalar_loads, accurate_sines, wrong_output,
         )  # fmt: skip
         return plan
 

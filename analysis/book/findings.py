@@ -26,7 +26,7 @@ from kernels import Problem
 from ..records.files import REFERENCE, ROOT, DataError
 from ..records.interval import TIE, Ratio
 from ..records.measured import Measured
-from ..records.text import span
+from ..records.text import ratios
 from .tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
@@ -62,7 +62,7 @@ class Speedups:
         return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim})
 
     def __format__(self, spec: str) -> str:
-        return f"{span(ratio.value for ratio in self.by_hdim.values())}×" if self.by_hdim else "not measured"
+        return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else "not measured"
 
 
 def speedups(

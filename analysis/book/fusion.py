@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from kernels import VERSIONS
-from kernels.ablations.fast_math import SUFFIX
 
 from ..records.measured import Measured
 from ..records.text import number
@@ -29,7 +28,7 @@ def work(evidence: Measured, facts: Facts) -> pd.DataFrame:
     rows = []
     for family, separate in SEPARATE.items():
         for version in evidence.versions(family):
-            if not version.endswith(SUFFIX):
+            if not VERSIONS[version].fast_math:
                 try:
                     rows.append(_row(facts, version, separate, evidence))
                 except Undecided:  # not counted, or too large for the log's shared memory
@@ -46,7 +45,7 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
     def over(other: str) -> float:
         return float((facts.us(other, HDIM, **chosen) / facts.us(separate, HDIM, **chosen)).mean())
 
-    twin = version + SUFFIX
+    fast = next((v.id for v in VERSIONS.values() if v.fast_math and v.variant_of == version), None)
     problem = evidence.shapes(version)[HDIM]
     check = evidence.check(version, problem)
     return {
@@ -60,7 +59,7 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
         "asked_mb": SECTOR_BYTES * counted("global.read.sectors", "global.write.sectors") / 1e6,
         "us": float(facts.us(version, HDIM, **chosen).median()),
         "over_separate": over(version),
-        "over_separate_fast_math": over(twin) if twin in VERSIONS else None,
+        "over_separate_fast_math": over(fast) if fast else None,
         "status": check.status if check else "",
     }
 
@@ -69,8 +68,8 @@ def work_table(frame: pd.DataFrame) -> Table:
     """The rows of `work`: versions by name alone, counts in millions."""
 
     def time(row: Any) -> str:
-        twin = row.over_separate_fast_math
-        return number(row.over_separate, "×") + (f"<br>{small(number(twin, '×'))}" if pd.notna(twin) else "")
+        fast = row.over_separate_fast_math
+        return number(row.over_separate, "×") + (f"<br>{small(number(fast, '×'))}" if pd.notna(fast) else "")
 
     rows = [
         (

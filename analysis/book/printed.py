@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,7 +11,6 @@ from ..verdicts import claims
 from ..verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
 from .table import NOTHING, Table, lines, link, mark, small, to
 
-BOILERPLATE = re.compile(r"what: |(gpu|shape|hdim|rotary_dim) from|not printed in a document|published as ")
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
 STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", "opposite": "wrong", "not a tie": "wrong"}
 
@@ -86,11 +84,8 @@ def _what(row: Mapping[str, Any]) -> str:
     shape = [f"{label} {int(row[name])}" for name, label in (("hdim", "hdim"), ("rotary_dim", "R")) if row[name]]
     if row["heads"] and row["seq_q"]:
         shape.append(f"{int(row['heads'])} × {int(row['seq_q'])}")
-    said = re.search(r"what: ([^;]*)", row["note"] or "")
-    notes = [part.strip() for part in (row["note"] or "").split(";")]
-    kept = [part for part in notes if part and not BOILERPLATE.match(part)]
     line = row["locator"].partition("; ")[2] if row["source_document"] in published.DOCUMENTS else row["locator"]
-    parts = [", ".join(shape), said[1] if said else "", *kept, line]
+    parts = [", ".join(shape), row["what"], row["note"], line]
     about = small(escape("; ".join(part for part in parts if part)))
     return f"<span id='{row['id']}'>{row['id']}</span> {link(row['version'] or '')}{over}<br>{about}"
 

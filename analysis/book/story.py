@@ -17,7 +17,7 @@ from ..records import published
 from ..records.files import COUNTS, DataError, problem_of, read_table
 from ..records.interval import Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time, baseline_of
-from ..records.text import beside, number
+from ..records.text import beside, factor, number
 from ..verdicts import claims
 from ..verdicts.rule import stands
 from .notebook import rightness
@@ -97,7 +97,7 @@ def printed(evidence: Measured, document: str, *places: str, over: str = "") -> 
     card = published.card(VERSIONS[found[0].name].family)
     spread = f"Speedups{f' over {whole(bases[0])},' if len(bases) == 1 else ''} with the 95 % interval, times"
     compared: dict[str, tuple[str, Format]] = {
-        "stated": ("published", "{:.2f}×"),
+        "stated": ("published", factor),
         "device": ("device", str),
         "launched": ("launched", ratio),
     }

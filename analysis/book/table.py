@@ -16,7 +16,7 @@ from kernels import VERSIONS, Problem
 from ..records.interval import Ratio
 from ..records.measured import Check, Measured, Time
 from ..records.published import Published
-from ..records.text import NOTHING
+from ..records.text import NOTHING, factor
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 VERDICT_STYLE = {
@@ -155,7 +155,7 @@ def ratio(value: Ratio | None) -> str:
     if value is None:
         return NOTHING
     interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
-    return f"{value.value:.2f}×{interval}"
+    return f"{factor(value.value)}{interval}"
 
 
 def microseconds(value: Time | None) -> str:

@@ -13,8 +13,8 @@ from IPython.display import Markdown, display
 
 from kernels import Problem
 
-from ..measure import tune
-from ..measure.studies import studies
+from ..measure import candidates
+from ..measure.studies import MAIN, studies
 from ..models import profiles, steps, targets
 from ..models.targets import (
     BEYOND,
@@ -44,6 +44,7 @@ from ..models.targets import (
 )
 from ..records.current import outdated
 from ..records.files import DataError
+from ..records.text import factor
 from . import figures, style
 from .notebook import SOURCES, show
 from .table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
@@ -66,9 +67,10 @@ def load(gpu: str, source: str = "recorded") -> Evidence:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     if source == "live":
         from ..measure.run import measure_studies
+        from ..measure.tune import tune
 
         gpu = measure_studies(studies(",".join(NEEDED)))
-        tune.tune()
+        tune()
     return read(gpu)
 
 
@@ -135,7 +137,7 @@ def problem_table(evidence: Evidence) -> Table:
             "peer": ("fastest peer, µs", "{}"),
             "over_peer": ("peer over V8", ratio),
             "over_v7": ("V7 over V8", ratio),
-            "error": ("error", "{:.2f}×"),
+            "error": ("error", factor),
         },
         slice(1, None),
         f"device_warm on the {evidence.gpu['name']}. The fastest peer whose result is right. Error: the "
@@ -143,7 +145,7 @@ def problem_table(evidence: Evidence) -> Table:
     )
 
 
-def floor_table(evidence: Evidence, problem: Problem = tune.MAIN) -> Table:
+def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
     """What a call at the main shape cannot do without, and what it takes."""
     least = floor(problem, evidence.gpu)
     rows = [
@@ -173,7 +175,7 @@ def step_table(evidence: Evidence) -> Table:
     rows = []
     for step in steps.STEPS:
         gains = step.compare(evidence.shapes)
-        found = lines(*(f"{gain:.2f}× {small(label(problem))}" for problem, gain in gains.items()))
+        found = lines(*(f"{factor(gain)} {small(label(problem))}" for problem, gain in gains.items()))
         rows.append({**vars(step), "gains": found or NOTHING, "outcome": steps.held(gains.values())})
     return Table.from_frame(
         rows,
@@ -255,7 +257,7 @@ def compared(evidence: Evidence) -> str:
 
 
 PARTS = {
-    "idea": Part((), lambda e: figures.v8_idea(*tune.choice(tune.MAIN), tune.MAIN)),
+    "idea": Part((), lambda e: figures.v8_idea(*candidates.choice(MAIN), MAIN)),
     "floor": Part((), floor_table),
     "steps": Part((SHAPES,), step_table),
     "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.gpu["name"], tuned(e))),
@@ -294,8 +296,8 @@ def tell(text: str, evidence: Evidence, *needs: str) -> None:
 
 def words(evidence: Evidence) -> dict[str, str]:
     """The numbers of the chapter's prose: what is not measured has no entry."""
-    least = floor(tune.MAIN, evidence.gpu)
-    shape = tune.choice(tune.MAIN)[1]
+    least = floor(MAIN, evidence.gpu)
+    shape = candidates.choice(MAIN)[1]
     said = {
         "gpu": evidence.gpu["name"],
         "floor": f"{least.us:.1f} µs",
@@ -303,14 +305,14 @@ def words(evidence: Evidence) -> dict[str, str]:
         "cluster": str(shape.cluster),
         "queries": str(shape.queries),
         "width": str(shape.width),
-        "tiles": str(-(-tune.MAIN.seq_q // shape.queries)),
+        "tiles": str(-(-MAIN.seq_q // shape.queries)),
     }
-    measured = measured_at(evidence, tune.MAIN)
+    measured = measured_at(evidence, MAIN)
     if measured:
-        taken = measured.time(V8, tune.MAIN)
+        taken = measured.time(V8, MAIN)
         found = results(evidence)
         verdicts = [worst_verdict([each for each in found if each.target == target]) for target in TARGETS]
-        peer = next(iter(rivals(evidence, tune.MAIN, peers=True)), None)
+        peer = next(iter(rivals(evidence, MAIN, peers=True)), None)
         said |= {
             "main": f"{taken.us:.1f} µs" if taken else "no number",
             "over_floor": f"{taken.us / least.us:.1f}×" if taken else "no number",
@@ -320,7 +322,7 @@ def words(evidence: Evidence) -> dict[str, str]:
             "targets": str(len(TARGETS)),
         }
     counted = evidence.profiled
-    counted = counted[(counted["problem"] == tune.MAIN) & (counted["version"] == V8)].to_dict("records")
+    counted = counted[(counted["problem"] == MAIN) & (counted["version"] == V8)].to_dict("records")
     for row in counted:
         idle = {name: share for name, share in profiles.waits(row).items() if name != profiles.ISSUES}
         said |= {

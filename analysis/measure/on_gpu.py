@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import INPUTS, make_inputs, trial
+from kernels.checking.reference import INPUTS, make_inputs, reference_of
 from kernels.runtime.compile import CompileError
 from kernels.runtime.gpu import GpuError, Program, device_target
 
@@ -49,8 +49,8 @@ def check(pair: Pair, kind: str) -> dict[str, Any]:
     name, problem = pair
     try:
         plan = VERSIONS[name](problem)
-        case = trial(problem, kind, "cuda")
-        verdict = case.judge(Program(plan, case.inputs).output())
+        case = reference_of(problem, kind, "cuda")
+        verdict = case.compare(Program(plan, case.inputs).output())
     except Unsupported as refusal:
         return {"status": refusal.status, "reason": str(refusal)}
     except (CompileError, GpuError, torch.OutOfMemoryError) as error:
@@ -83,7 +83,7 @@ def check_all(tasks: list[Task], send: Connection) -> None:
     studies: dict[Pair, list[str]] = {}
     for name, pair in tasks:
         studies.setdefault(pair, []).append(name)
-    for pair in sorted(studies, key=lambda pair: dataclasses.astuple(pair[1])):  # one truth after the other
+    for pair in sorted(studies, key=lambda pair: dataclasses.astuple(pair[1])):  # one reference after the other
         for kind in INPUTS:
             found = check(pair, kind)
             for name in studies[pair]:

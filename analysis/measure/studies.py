@@ -43,10 +43,19 @@ def _ablations() -> list[Version]:
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
 
 
+def partial_rope(batch: int, heads: int, seq: int, hdim: int, causal: bool = False) -> Problem:
+    """RoPE with the rotary dim of the documents' partial rotation: 128, or half of a smaller head dim."""
+    return Problem("rope", batch, heads, seq_q=seq, hdim=hdim, rotary_dim=min(128, hdim // 2), causal=causal)
+
+
+MAIN = partial_rope(1, 4, 64, 2048)  # the documents' shape that V8 is made for
+
+
 def _shape(family: str, hdim: int, batch: int, heads: int, seq: int) -> Iterator[Problem]:
     """A problem of a family; with RoPE also the one that rotates every dim, as the log's V1 to V6a do."""
-    for rotary_dim in (min(128, hdim // 2), hdim) if family == "rope" else (0,):
-        yield Problem(family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
+    if family == "rope":
+        yield partial_rope(batch, heads, seq, hdim)
+    yield Problem(family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0)
 
 
 def _log() -> Iterator[Problem]:
@@ -178,7 +187,7 @@ def _too_long(version: Version, problem: Problem) -> bool:
 
 
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
-COMPILED = tuple(f"torch_rope_compiled_sdpa{backend}" for backend in ("", "_efficient", "_math"))
+COMPILED = ("torch_rope_compiled_sdpa", "torch_rope_compiled_sdpa_efficient", "torch_rope_compiled_sdpa_math")
 
 
 def _beyond() -> Iterator[Problem]:
@@ -186,19 +195,19 @@ def _beyond() -> Iterator[Problem]:
     for hdim, shape in {128: (1, 4, 64), **LOG_SHAPES}.items():
         yield from _shape("rope", hdim, *shape)
     for hdim in (256, 1024, 4096, 8192, 16384):
-        yield Problem("rope", 1, 4, seq_q=64, hdim=hdim, rotary_dim=128)
+        yield partial_rope(1, 4, 64, hdim)
     for hdim in (128, 512, 2048):
-        yield Problem("rope", 8, 16, seq_q=64, hdim=hdim, rotary_dim=min(128, hdim // 2))
+        yield partial_rope(8, 16, 64, hdim)
     yield Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=2048)
     for causal in (False, True):
         for seq in (256, 1024, 2048, 4096):
-            yield Problem("rope", 1, 8, seq_q=seq, hdim=128, rotary_dim=64, causal=causal)
+            yield partial_rope(1, 8, seq, 128, causal)
 
 
 def _peers() -> Iterator[Problem]:
-    yield Problem("rope", 1, 4, seq_q=64, hdim=128, rotary_dim=64)
-    yield Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
-    yield Problem("rope", 1, 8, seq_q=2048, hdim=128, rotary_dim=64, causal=True)
+    yield partial_rope(1, 4, 64, 128)
+    yield partial_rope(1, 4, 64, 512)
+    yield partial_rope(1, 8, 2048, 128, causal=True)
 
 
 def _peers_of_v8() -> list[Version]:
@@ -242,7 +251,7 @@ EMBEDDING_PEERS = (
 
 def _stores_a_table(version: Version, problem: Problem) -> bool:
     """PyTorch's sinusoidal peer makes its own table in float32."""
-    return version.id.startswith("torch_sinusoidal") and problem.table != "computed"
+    return version.is_peer and version.family == "sinusoidal" and problem.table != "computed"
 
 
 def _named(names: Iterable[str]) -> Callable[[], list[Version]]:

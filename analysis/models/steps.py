@@ -10,7 +10,8 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..measure import tune
+from ..measure import candidates
+from ..measure.studies import MAIN
 from ..records.interval import TIE
 from .targets import UNMEASURED, label
 
@@ -62,7 +63,7 @@ def _changed(name: str, back: bool) -> Callable[[pd.DataFrame], dict[Problem, fl
 
     def compare(shapes: pd.DataFrame) -> dict[Problem, float]:
         found = {}
-        for problem in tune.CHANGES[name].problems:
+        for problem in candidates.CHANGES[name].problems:
             as_it_is, changed = _base(shapes, problem), time_of(shapes, problem, name)
             if as_it_is and changed:
                 found[problem] = changed / as_it_is if back else as_it_is / changed
@@ -81,27 +82,29 @@ def _base(shapes: pd.DataFrame, problem: Problem) -> float | None:
     return _best(shapes, problem, **same)
 
 
-FILLED_512 = next(p for p in tune.PROBLEMS if p.batch > 1 and p.hdim == 512)
+FILLED_512 = next(p for p in candidates.PROBLEMS if p.batch > 1 and p.hdim == 512)
 STEPS = (
     Step(
         "the head dim split over a cluster of 8, not 4",
         "faster: more SMs work on few heads",
-        _between((tune.SMALL, tune.PROBLEMS[3]), {"core": "wgmma", "cluster": 4}, {"core": "wgmma", "cluster": 8}),
+        _between(
+            (candidates.SMALL, candidates.PROBLEMS[3]), {"core": "wgmma", "cluster": 4}, {"core": "wgmma", "cluster": 8}
+        ),
     ),
     Step(
         "a cluster of 16, not 8",
         "faster: fewer bytes are copied to each block",
-        _between((tune.MAIN,), {"core": "wgmma", "cluster": 8}, {"core": "wgmma", "cluster": 16}),
+        _between((MAIN,), {"core": "wgmma", "cluster": 8}, {"core": "wgmma", "cluster": 16}),
     ),
     Step(
         "products of warpgroups, not of warps",
         "faster: nearly twice the rate of the tensor cores",
-        _between((tune.MAIN, FILLED_512, tune.PREFILL), {"core": "mma"}, {"core": "wgmma"}),
+        _between((MAIN, FILLED_512, candidates.PREFILL), {"core": "mma"}, {"core": "wgmma"}),
     ),
     Step(
         "four warpgroups a block, not two",
         "faster: more warps hide latencies",
-        _between((tune.MAIN, tune.PREFILL), {"core": "wgmma", "warps": 8}, {"core": "wgmma", "warps": 16}),
+        _between((MAIN, candidates.PREFILL), {"core": "wgmma", "warps": 8}, {"core": "wgmma", "warps": 16}),
     ),
     Step(
         "two blocks an SM, V where K was",
@@ -146,7 +149,7 @@ STEPS = (
     Step(
         "keys of many tiles embedded by all blocks together, once",
         "faster for long sequences: no key is embedded again, for one wait",
-        _between(tune.LONG, {"core": "wgmma", "once": False}, {"core": "wgmma", "once": True}),
+        _between(candidates.LONG, {"core": "wgmma", "once": False}, {"core": "wgmma", "once": True}),
     ),
     Step(
         "under a mask the last queries first",
@@ -177,7 +180,7 @@ def regret(shapes: pd.DataFrame) -> pd.DataFrame:
     best = mine.groupby("problem")["median_us"].transform("min")
     columns = ["core", "cluster", "queries", "width", "warps", "blocks_per_sm", "once", "chosen", "median_us"]
     frame = mine[["problem", *columns]].assign(over_best=mine["median_us"] / best)
-    order = {problem: place for place, problem in enumerate(tune.PROBLEMS)}
+    order = {problem: place for place, problem in enumerate(candidates.PROBLEMS)}
     frame = frame[frame["problem"].isin(order)].sort_values("problem", key=lambda p: p.map(order), kind="stable")
     return frame.assign(problem=frame["problem"].map(label))
 
@@ -185,9 +188,9 @@ def regret(shapes: pd.DataFrame) -> pd.DataFrame:
 def cuts(shapes: pd.DataFrame) -> pd.DataFrame:
     """The kernel as it is and with each part left out, at every problem of the cuts."""
     rows = []
-    for problem in tune.CUT_AT:
+    for problem in candidates.CUT_AT:
         whole = _base(shapes, problem)
-        parts = {"the kernel": whole, **{cut.about: time_of(shapes, problem, cut.name) for cut in tune.CUTS}}
+        parts = {"the kernel": whole, **{cut.about: time_of(shapes, problem, cut.name) for cut in candidates.CUTS}}
         for part, us in parts.items():
             if us and whole:
                 rows.append((label(problem), part, us, us / whole))

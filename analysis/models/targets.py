@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from kernels import Problem
+from kernels import VERSIONS, Problem
 from kernels.checking.reference import ERROR_FACTOR, table_error
 
-from ..measure import tune
-from ..measure.studies import STUDIES
+from ..measure import candidates
+from ..measure.studies import MAIN, STUDIES
 from ..records.current import complete_runs
 from ..records.files import gpu_folder, problem_of, read_json, read_table
 from ..records.interval import TIE, Ratio, geometric_mean
@@ -24,11 +24,10 @@ from ..records.measured import Check, Measured, Time
 from ..records.schema import SCHEMAS
 from . import profiles
 
-V8 = tune.VERSION
+V8 = candidates.VERSION
 FAMILY = ("rope_hybrid_v8", "rope_separate_v8", "rope_v8_mma", "rope_v8_portable")
 V7 = "rope_v7"
 COUNTED = (V8, "rope_hybrid_v8", "rope_v8_portable", V7)  # whose hardware counters are shown
-COMPILED = "torch_rope_compiled_sdpa"
 MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
 NEEDED = (*MEASURED_IN, "embeddings")
 SHAPES, COUNTERS = "shapes", "counters"
@@ -156,11 +155,11 @@ BEYOND = STUDIES["beyond"].problems
 FEW_HEADS = tuple(p for p in BEYOND if p.batch == 1 and p.seq_q <= 64)
 FILLED_2048 = tuple(p for p in BEYOND if p.batch > 1 and p.hdim == 2048)
 PREFILL_2048 = tuple(p for p in BEYOND if p.seq_q == 2048)
-COUNTED_AT = (tune.MAIN, FILLED_2048[0], PREFILL_2048[0])
+COUNTED_AT = (MAIN, FILLED_2048[0], PREFILL_2048[0])
 TARGETS = (
-    Target("the main shape, time", "us", "at most", 8.0, (tune.MAIN,)),
-    Target("the main shape, over the fastest peer", "peer", "at least", 8.0, (tune.MAIN,)),
-    Target("the main shape, over `rope_v7`", "v7", "at least", 12.0, (tune.MAIN,)),
+    Target("the main shape, time", "us", "at most", 8.0, (MAIN,)),
+    Target("the main shape, over the fastest peer", "peer", "at least", 8.0, (MAIN,)),
+    Target("the main shape, over `rope_v7`", "v7", "at least", 12.0, (MAIN,)),
     Target(
         "the documents' shapes and around, head dim 512 and above, over the fastest peer",
         "peer",
@@ -248,7 +247,7 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
         error = relative_error(measured.check(V8, problem))
         return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
     found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))
-    wanted = {"compiled": lambda name: name.startswith(COMPILED), "v7": lambda name: name == V7}
+    wanted = {"compiled": lambda name: VERSIONS[name].compiled_embedding, "v7": lambda name: name == V7}
     found = [rival for rival in found if wanted.get(target.quantity, lambda name: True)(rival.version)]
     return Result(target, problem, found[0].ratio, found[0].version) if found else Result(target, problem, None)
 

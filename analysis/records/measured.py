@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kernels import VERSIONS, Problem
-from kernels.ablations.fast_math import SUFFIX
 from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
 from .files import DataError, gpu_folder, problem_of, read_json, read_table
 from .interval import Ratio, geometric_mean
+from .published import main_problems
 from .schema import STATUSES
 
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
@@ -133,18 +133,16 @@ class Measured:
 
     def shapes(self, version: str) -> dict[int, Problem]:
         """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
-        chosen: dict[int, Problem] = {}
-        for problem in reversed(self.problems(VERSIONS[version].family)):
-            check = self.check(version, problem)
-            if check and check.status != "unsupported":
-                chosen[problem.hdim] = problem
+        checks = {problem: self.check(version, problem) for problem in self.problems(VERSIONS[version].family)}
+        taken = [problem for problem, check in checks.items() if check and check.status != "unsupported"]
+        chosen = {problem.hdim: problem for problem in reversed(main_problems(taken))}
         return dict(sorted(chosen.items()))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
-        """Measured versions of a family, in log order and twins behind their originals: own ones, or the peers."""
+        """Measured versions of a family, in log order, fast-math builds behind their originals: own ones, or peers."""
         seen, order = set(self.checks["version"]), list(VERSIONS)
         mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
-        return sorted(mine, key=lambda name: (order.index(name.removesuffix(SUFFIX)), name))
+        return sorted(mine, key=lambda name: (order.index(VERSIONS[name].built_from), name))
 
     def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
         """Median microseconds by process."""

@@ -116,7 +116,9 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("unit", "text", "its unit; x_faster and x_slower say which way a speedup goes", optional=True),
         Column("sense", "text", "of a percentage that says which of two is ahead: faster or slower", optional=True),
         Column("limit", "text", "low or high: that end of a range; least or most: a bound", optional=True),
+        Column("what", "text", "what the number is of, where the quantity does not say", optional=True),
         Column("note", "text", "context", optional=True),
+        Column("origin", "text", "what is not in the document, and how the value is printed there", optional=True),
     ),
     "resources": (
         _VERSION,

@@ -38,6 +38,11 @@ def span(values: Iterable[float], unit: str = "", digits: int | None = None) -> 
     return f"{bare} to {high}" if "−" in bare else f"{bare}–{high}"
 
 
+def factor(ratio: float | None) -> str:
+    """A speedup, or how many times as long: `"1.94×"`; a dash for None."""
+    return NOTHING if ratio is None else number(ratio, "×", 2)
+
+
 def ratios(values: Iterable[float]) -> str:
     """A range of speedups: `"0.98–1.02×"`."""
     return span(values, "×", 2)

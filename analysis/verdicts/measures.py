@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from kernels import VERSIONS, Problem
-from kernels.ablations.fast_math import SUFFIX
 from kernels.checking.reference import attention, make_inputs
 
+from ..measure.studies import partial_rope
 from .facts import Facts
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
@@ -27,7 +27,7 @@ def rotary(version: str) -> dict[str, Any]:
     """What picks the problem of a version as it was published."""
     if VERSIONS[version].family != "rope":
         return {}
-    return {"rotary": "partial" if version.removesuffix(SUFFIX) in PARTIAL else "full"}
+    return {"rotary": "partial" if VERSIONS[version].built_from in PARTIAL else "full"}
 
 
 def embedded(facts: Facts, version: str, hdim: int) -> float:
@@ -69,7 +69,7 @@ def forgotten_rope(facts: Facts, hdim: int, inputs: str) -> float:
 
 @functools.cache
 def _forgotten_rope(hdim: int, inputs: str) -> float:
-    rope = Problem("rope", 1, 4, seq_q=64, hdim=hdim, rotary_dim=min(128, hdim // 2))
+    rope = partial_rope(1, 4, 64, hdim)
     plain = Problem("attention", 1, 4, seq_q=64, hdim=hdim)
     given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
     return float((attention(rope, **given) - attention(plain, **given)).abs().max())

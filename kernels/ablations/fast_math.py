@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from ..version import VERSIONS, Launch, Plan, Problem, register
 
-SUFFIX = "_fast_math"
-
 
 def planner(accurate: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
     """What plans the same launches, of kernels built with fast-math."""
@@ -43,6 +41,7 @@ def fast_math(name: str, base: str, baseline: str | None) -> None:
         baseline=baseline,
         iterations=accurate.iterations,
         variant_of=base,
+        fast_math=True,
         whole_rows=accurate.whole_rows,
         scalar_loads=accurate.scalar_loads,
         wrong_output=accurate.wrong_output,

@@ -21,7 +21,7 @@ import torch
 from .. import VERSIONS
 from ..runtime.emulator import Finding, run
 from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
-from .reference import TABLES_OF, Trial, trial
+from .reference import TABLES_OF, Reference, reference_of
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
@@ -193,12 +193,12 @@ def faults(
 
     With `blocks`, only the first of each launch run, and only the rows that they write are compared.
     """
-    plan, case = version(problem), trial(problem, kind)
+    plan, case = version(problem), reference_of(problem, kind)
     report = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks)
     assert report.out is not None
     rows = rows_of(plan, blocks)
     out = first(rows, report.out)
-    verdict = replace(case, truth=first(rows, case.truth)).judge(torch.from_numpy(out))
+    verdict = replace(case, expected=first(rows, case.expected)).compare(torch.from_numpy(out))
     found = []
     if verdict.status != plan.expected:
         found.append(Fault("status", f"{problem}: {verdict}, declared {plan.expected}"))
@@ -224,7 +224,7 @@ def model_of(version: Version) -> Model:
     return version.wrong_output
 
 
-def allowance(version: Version, problem: Problem, case: Trial) -> float | np.ndarray:
+def allowance(version: Version, problem: Problem, case: Reference) -> float | np.ndarray:
     """The error that fp32 may make in the outputs of `version`, also where they are wrong.
 
     It is that of a right result, times the sum of an output's weights where that is above 1: an error in the scores
@@ -236,7 +236,7 @@ def allowance(version: Version, problem: Problem, case: Trial) -> float | np.nda
     return case.allowed_abs_err * np.maximum(model_of(version)(problem, q, k, np.ones_like(v)), 1.0)
 
 
-def differences(version: Version, problem: Problem, case: Trial, out: np.ndarray) -> list[Fault]:
+def differences(version: Version, problem: Problem, case: Reference, out: np.ndarray) -> list[Fault]:
     """How `out`, or its first rows, differ from the model of `version`'s wrong result.
 
     That is: NaN in other places, or more than fp32 may.

@@ -1,4 +1,4 @@
-"""The truth for every problem in float64, the inputs it is tried on, and the error that its dtype may make.
+"""The reference for every problem in float64, the inputs of a check, and the error that its dtype may make.
 
 Everything takes and returns torch tensors on whatever device they are on: q `[batch, heads, seq_q,
 hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`.
@@ -104,7 +104,7 @@ def stored_table(problem: Problem) -> torch.Tensor:
 
 
 def table_error(problem: Problem) -> float:
-    """How far a stored value is at most from the exact one; the truth has the stored values, so it does not show."""
+    """How far a stored value is at most from the exact one; the reference has stored ones too."""
     return float((stored_table(problem).double() - exact_table(problem)).abs().max())
 
 
@@ -192,8 +192,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Inputs of one kind for a problem, their output in float64, and the error that its dtype may make on them.
+class Reference:
+    """Inputs of one kind for a problem, the exact output in float64, and the error that its dtype may make on them.
 
     The allowance is 4 times the error of fp32 attention on the same inputs: the larger of one whose dot
     products are summed in blocks (PyTorch's) and one that sums them in order (the log's kernels do, and
@@ -206,12 +206,12 @@ class Trial:
     """
 
     inputs: dict[str, np.ndarray]
-    truth: torch.Tensor
+    expected: torch.Tensor
     allowed_abs_err: float
 
-    def judge(self, out: torch.Tensor) -> Verdict:
-        """Compare `out`, of the truth's shape, with the truth; NaN never passes."""
-        error = (out.double() - self.truth.to(out.device)).abs()
+    def compare(self, out: torch.Tensor) -> Verdict:
+        """Compare `out`, of its shape, with the exact output; NaN never passes."""
+        error = (out.double() - self.expected.to(out.device)).abs()
         finite = torch.isfinite(error)
         nan_share = 1.0 - float(finite.double().mean())
         worst = float(error[finite].max()) if bool(finite.any()) else math.nan
@@ -220,15 +220,15 @@ class Trial:
 
 
 @functools.lru_cache(maxsize=64)
-def trial(problem: Problem, kind: str, device: str = "cpu") -> Trial:
-    """The trial of `problem` on inputs of that kind, computed on `device`. Raises: ValueError for another kind."""
+def reference_of(problem: Problem, kind: str, device: str = "cpu") -> Reference:
+    """The reference of `problem` on inputs of that kind, computed on `device`. Raises: ValueError for another kind."""
     dtype = getattr(torch, problem.dtype)
     inputs = make_inputs(problem, kind)
     single = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
-    truth = attention(problem, **{name: tensor.double() for name, tensor in single.items()})
+    exact = attention(problem, **{name: tensor.double() for name, tensor in single.items()})
     errors = [
-        float((attention(problem, **single, scores_of=scores_of).to(dtype).double() - truth).abs().max())
+        float((attention(problem, **single, scores_of=scores_of).to(dtype).double() - exact).abs().max())
         for scores_of in (block_scores, serial_scores)
     ]
-    rounding = FLOAT32_EPS * float(truth.abs().max()) if dtype == torch.float32 else 0.0
-    return Trial(inputs, truth, max(ERROR_FACTOR * max(errors), rounding))
+    rounding = FLOAT32_EPS * float(exact.abs().max()) if dtype == torch.float32 else 0.0
+    return Reference(inputs, exact, max(ERROR_FACTOR * max(errors), rounding))

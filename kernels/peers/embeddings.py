@@ -48,20 +48,28 @@ def _learned_sdpa(problem: Problem) -> Attention:
     return _embedded(_sdpa(problem, ""), functools.partial(_stored_rows, problem), _compiled(_add_stored))
 
 
-def _register(name: str, family: str, title: str, make: Callable[[Problem], Attention]) -> None:
-    def plan(problem: Problem) -> Plan:
-        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
-        require_table(problem)
-        shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
-        buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
-        return Plan(problem, buffers, call=make(problem))
-
-    plan.__name__ = plan.__qualname__ = name
-    plan.__doc__ = f"{title}, on torch tensors."
-    register(family=family, title=title, source="PyTorch", beyond=True)(plan)
+def _plan(problem: Problem, family: str, make: Callable[[Problem], Attention]) -> Plan:
+    require(problem.family == family, "family", problem.family, family, PEER_TAKES)
+    require_table(problem)
+    shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
+    buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
+    return Plan(problem, buffers, call=make(problem))
 
 
-_register("torch_alibi_sdpa", "alibi", "PyTorch SDPA with ALiBi's bias as a mask", _alibi_sdpa)
-_register(
-    "torch_learned_compiled_sdpa", "learned", "Compiled addition of a table's rows, then PyTorch SDPA", _learned_sdpa
+@register(family="alibi", title="PyTorch SDPA with ALiBi's bias as a mask", source="PyTorch", beyond=True, peer=True)
+def torch_alibi_sdpa(problem: Problem) -> Plan:
+    """Plan ALiBi attention by PyTorch, on torch tensors. Raises: Unsupported."""
+    return _plan(problem, "alibi", _alibi_sdpa)
+
+
+@register(
+    family="learned",
+    title="Compiled addition of a table's rows, then PyTorch SDPA",
+    source="PyTorch",
+    beyond=True,
+    peer=True,
+    compiled_embedding=True,
 )
+def torch_learned_compiled_sdpa(problem: Problem) -> Plan:
+    """Plan attention with learned embeddings by PyTorch, on torch tensors. Raises: Unsupported."""
+    return _plan(problem, "learned", _learned_sdpa)

@@ -6,7 +6,6 @@ log's separate paths have them too. Nobody here asks for TF32: float32 products 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import warnings
@@ -20,17 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..checking.reference import angles, positions, rotate
 from ..constants import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
-from ..version import VERSIONS, Buffer, Plan, Problem, Unsupported, register
+from ..version import Buffer, Plan, Problem, Unsupported, register
 
-# Of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
-BACKENDS = {
-    "": "",
-    "_efficient": "EFFICIENT_ATTENTION",
-    "_math": "MATH",
-    "_flash": "FLASH_ATTENTION",
-    "_cudnn": "CUDNN_ATTENTION",
-}
-FP32_BACKENDS = ("", "_efficient", "_math")
+# Of SDPBackend, as `backend`; "" lets PyTorch choose. On a GPU the last two take half precision only.
+EFFICIENT, MATH, FLASH, CUDNN = "EFFICIENT_ATTENTION", "MATH", "FLASH_ATTENTION", "CUDNN_ATTENTION"
 PEER_TAKES = "{kind} is {needed}; this peer takes {allowed}"
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Tables = tuple[torch.Tensor, ...]
@@ -108,7 +100,9 @@ def _sinusoidal_sdpa(problem: Problem, backend: str, compiled: bool) -> Attentio
     return _embedded(_sdpa(problem, backend), functools.partial(_sinusoidal_tables, problem), embed)
 
 
-def _register(name: str, family: str, title: str, make: Callable[[Problem], Attention]) -> None:
+def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Problem], Plan]:
+    """What plans a call of the attention that `make` gives for a problem."""
+
     def plan(problem: Problem) -> Plan:
         require(problem.family == family, "family", problem.family, family, PEER_TAKES)
         if family == "fp16":
@@ -117,37 +111,130 @@ def _register(name: str, family: str, title: str, make: Callable[[Problem], Atte
         buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
         return Plan(problem, buffers, call=make(problem))
 
+    return plan
+
+
+def _peer(
+    name: str,
+    family: str,
+    title: str,
+    make: Callable[..., Attention],
+    *,
+    source: str = "PyTorch",
+    beyond: bool = False,
+    compiled_embedding: bool = False,
+    **options: str | bool,
+) -> None:
+    """Register a peer whose attention is `make(problem, **options)`."""
+    plan = _planner(family, functools.partial(make, **options))
     plan.__name__ = plan.__qualname__ = name
     plan.__doc__ = f"{title}, on torch tensors."
-    register(family=family, title=title, source="PyTorch")(plan)
+    register(
+        family=family, title=title, source=source, beyond=beyond, peer=True, compiled_embedding=compiled_embedding
+    )(plan)
 
 
-_register("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
-for _suffix, _backend in BACKENDS.items():
-    _label = f"PyTorch SDPA{_suffix.replace('_', ', ')}"
-    _plain = functools.partial(_sdpa, backend=_backend)
-    _register(f"torch_sdpa_fp16{_suffix}", "fp16", f"{_label}, half precision", _plain)
-    if _suffix in FP32_BACKENDS:
-        _register(f"torch_sdpa{_suffix}", "attention", _label, _plain)
-        for _compile in (False, True):
-            _how, _eager = ("_compiled", "Compiled") if _compile else ("", "Eager")
-            _register(
-                f"torch_rope{_how}_sdpa{_suffix}",
-                "rope",
-                f"{_eager} RoPE, then {_label}",
-                functools.partial(_rope_sdpa, backend=_backend, compiled=_compile),
-            )
-            _register(
-                f"torch_sinusoidal{_how}_sdpa{_suffix}",
-                "sinusoidal",
-                f"{_eager} sinusoidal embedding, then {_label}",
-                functools.partial(_sinusoidal_sdpa, backend=_backend, compiled=_compile),
-            )
+_peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
+_peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", _sdpa, backend="")
+_peer("torch_sdpa", "attention", "PyTorch SDPA", _sdpa, backend="")
+_peer("torch_rope_sdpa", "rope", "Eager RoPE, then PyTorch SDPA", _rope_sdpa, backend="", compiled=False)
+_peer(
+    "torch_sinusoidal_sdpa",
+    "sinusoidal",
+    "Eager sinusoidal embedding, then PyTorch SDPA",
+    _sinusoidal_sdpa,
+    backend="",
+    compiled=False,
+)
+_peer(
+    "torch_rope_compiled_sdpa",
+    "rope",
+    "Compiled RoPE, then PyTorch SDPA",
+    _rope_sdpa,
+    backend="",
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer(
+    "torch_sinusoidal_compiled_sdpa",
+    "sinusoidal",
+    "Compiled sinusoidal embedding, then PyTorch SDPA",
+    _sinusoidal_sdpa,
+    backend="",
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer("torch_sdpa_fp16_efficient", "fp16", "PyTorch SDPA, efficient, half precision", _sdpa, backend=EFFICIENT)
+_peer("torch_sdpa_efficient", "attention", "PyTorch SDPA, efficient", _sdpa, backend=EFFICIENT)
+_peer(
+    "torch_rope_sdpa_efficient",
+    "rope",
+    "Eager RoPE, then PyTorch SDPA, efficient",
+    _rope_sdpa,
+    backend=EFFICIENT,
+    compiled=False,
+)
+_peer(
+    "torch_sinusoidal_sdpa_efficient",
+    "sinusoidal",
+    "Eager sinusoidal embedding, then PyTorch SDPA, efficient",
+    _sinusoidal_sdpa,
+    backend=EFFICIENT,
+    compiled=False,
+)
+_peer(
+    "torch_rope_compiled_sdpa_efficient",
+    "rope",
+    "Compiled RoPE, then PyTorch SDPA, efficient",
+    _rope_sdpa,
+    backend=EFFICIENT,
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer(
+    "torch_sinusoidal_compiled_sdpa_efficient",
+    "sinusoidal",
+    "Compiled sinusoidal embedding, then PyTorch SDPA, efficient",
+    _sinusoidal_sdpa,
+    backend=EFFICIENT,
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer("torch_sdpa_fp16_math", "fp16", "PyTorch SDPA, math, half precision", _sdpa, backend=MATH)
+_peer("torch_sdpa_math", "attention", "PyTorch SDPA, math", _sdpa, backend=MATH)
+_peer("torch_rope_sdpa_math", "rope", "Eager RoPE, then PyTorch SDPA, math", _rope_sdpa, backend=MATH, compiled=False)
+_peer(
+    "torch_sinusoidal_sdpa_math",
+    "sinusoidal",
+    "Eager sinusoidal embedding, then PyTorch SDPA, math",
+    _sinusoidal_sdpa,
+    backend=MATH,
+    compiled=False,
+)
+_peer(
+    "torch_rope_compiled_sdpa_math",
+    "rope",
+    "Compiled RoPE, then PyTorch SDPA, math",
+    _rope_sdpa,
+    backend=MATH,
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer(
+    "torch_sinusoidal_compiled_sdpa_math",
+    "sinusoidal",
+    "Compiled sinusoidal embedding, then PyTorch SDPA, math",
+    _sinusoidal_sdpa,
+    backend=MATH,
+    compiled=True,
+    compiled_embedding=True,
+)
+_peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", _sdpa, backend=FLASH)
+_peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sdpa, backend=CUDNN)
 
 
 # ---------------------------------------------------------------- beyond the documents: the peers of V8
 
-HALF_BACKENDS = ("_flash", "_cudnn")  # asked for float32 too, for the reason why they refuse it
 SMALLEST_TILE = 16  # queries, or keys, of a Triton kernel's tile
 SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
 FLASHINFER_HDIMS = (64, 128, 256)  # that its prebuilt kernels have
@@ -324,31 +411,64 @@ def _flashinfer_rope(problem: Problem) -> Attention:
     return call
 
 
-def _register_beyond(name: str, title: str, make: Callable[[Problem], Attention], source: str = "PyTorch") -> None:
-    _register(name, "rope", title, make)
-    VERSIONS[name] = dataclasses.replace(VERSIONS[name], source=source, beyond=True)
-
-
 def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
     return _with_reason(_rope_sdpa(problem, backend, compiled=True))
 
 
-for _suffix in HALF_BACKENDS:
-    _register_beyond(
-        f"torch_rope_compiled_sdpa{_suffix}",
-        f"Compiled RoPE, then PyTorch SDPA{_suffix.replace('_', ', ')}",
-        functools.partial(_refusing_rope_sdpa, backend=BACKENDS[_suffix]),
-    )
-for _suffix in FP32_BACKENDS:
-    _register_beyond(
-        f"torch_rope_sdpa_one_graph{_suffix}",
-        f"RoPE and PyTorch SDPA{_suffix.replace('_', ', ')}, compiled as one graph",
-        functools.partial(_rope_sdpa_one_graph, backend=BACKENDS[_suffix]),
-    )
-for _precision, _suffix in (("ieee", ""), ("tf32x3", "_tf32x3")):
-    _register_beyond(
-        f"flex_rope{_suffix}",
-        f"Compiled RoPE, then flex_attention, compiled, {_precision}",
-        functools.partial(_rope_flex, precision=_precision),
-    )
-_register_beyond("flashinfer_rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, "FlashInfer")
+# The last two backends are asked for float32 too, for the reason why they refuse it.
+_peer(
+    "torch_rope_compiled_sdpa_flash",
+    "rope",
+    "Compiled RoPE, then PyTorch SDPA, flash",
+    _refusing_rope_sdpa,
+    backend=FLASH,
+    beyond=True,
+    compiled_embedding=True,
+)
+_peer(
+    "torch_rope_compiled_sdpa_cudnn",
+    "rope",
+    "Compiled RoPE, then PyTorch SDPA, cudnn",
+    _refusing_rope_sdpa,
+    backend=CUDNN,
+    beyond=True,
+    compiled_embedding=True,
+)
+_peer(
+    "torch_rope_sdpa_one_graph",
+    "rope",
+    "RoPE and PyTorch SDPA, compiled as one graph",
+    _rope_sdpa_one_graph,
+    backend="",
+    beyond=True,
+)
+_peer(
+    "torch_rope_sdpa_one_graph_efficient",
+    "rope",
+    "RoPE and PyTorch SDPA, efficient, compiled as one graph",
+    _rope_sdpa_one_graph,
+    backend=EFFICIENT,
+    beyond=True,
+)
+_peer(
+    "torch_rope_sdpa_one_graph_math",
+    "rope",
+    "RoPE and PyTorch SDPA, math, compiled as one graph",
+    _rope_sdpa_one_graph,
+    backend=MATH,
+    beyond=True,
+)
+_peer(
+    "flex_rope", "rope", "Compiled RoPE, then flex_attention, compiled, ieee", _rope_flex, precision="ieee", beyond=True
+)
+_peer(
+    "flex_rope_tf32x3",
+    "rope",
+    "Compiled RoPE, then flex_attention, compiled, tf32x3",
+    _rope_flex,
+    precision="tf32x3",
+    beyond=True,
+)
+_peer(
+    "flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, source="FlashInfer", beyond=True
+)

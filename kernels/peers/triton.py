@@ -121,13 +121,15 @@ def _plan(problem: Problem, precision: str) -> Plan:
     return Plan(problem, attention_buffers(problem), call=_attention(problem, precision))
 
 
-@register(family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True)
+@register(
+    family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True, peer=True
+)
 def triton_rope(problem: Problem) -> Plan:
     """Plan float32 RoPE attention by a Triton kernel that rotates what it loads. Raises: Unsupported."""
     return _plan(problem, "tf32x3")
 
 
-@register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True)
+@register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True, peer=True)
 def triton_rope_ieee(problem: Problem) -> Plan:
     """Plan float32 RoPE attention by a Triton kernel without tensor cores. Raises: Unsupported."""
     return _plan(problem, "ieee")

@@ -16,7 +16,7 @@ from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.checking.check import OWN, allowance, differences, problems
-from kernels.checking.reference import INPUTS, Trial, trial
+from kernels.checking.reference import INPUTS, Reference, reference_of
 from kernels.runtime import compile as compiler
 from kernels.runtime import emulator
 from kernels.runtime.gpu import Program, device_target, driver, load_ptx, prepare_launch
@@ -45,7 +45,7 @@ def test_instruction_on_the_card_is_what_the_emulator_computes(case: Case) -> No
 SINCOS_ERROR, POWER_ERROR = 2.0**-14.7, 2.0**-18
 
 
-def approximation(plan: Plan, case: Trial) -> float:
+def approximation(plan: Plan, case: Reference) -> float:
     """How far the card may be from the emulator because its sines, cosines and fast-math powers are less accurate.
 
     An angle's error moves each embedded element by at most that much times its own size plus 1, so a score by at most
@@ -60,7 +60,7 @@ def approximation(plan: Plan, case: Trial) -> float:
     return float(2 * v.max() * 4 * angle * plan.problem.softmax_scale * sizes.max())
 
 
-def any_order(plan: Plan, case: Trial) -> float:
+def any_order(plan: Plan, case: Reference) -> float:
     """How far an output may be off because threads add their weights by atomics, in the order that the card chooses.
 
     Each of n - 1 additions rounds by at most 2^-24 of the whole sum, by which the output is divided.
@@ -69,14 +69,14 @@ def any_order(plan: Plan, case: Trial) -> float:
     if not any(re.search(r"\b(atom|red)\S*\.add\.f32", text) for text in ptx):
         return 0.0
     addends = min(plan.problem.seq_k, max(math.prod(launch.block) for launch in plan.launches))
-    return (addends - 1) * 2.0**-24 * float(case.truth.abs().max())
+    return (addends - 1) * 2.0**-24 * float(case.expected.abs().max())
 
 
 @pytest.mark.parametrize(("version", "problem"), VERSION_CASES)
 def test_version_has_its_declared_status_and_the_emulators_output(version, problem: Problem) -> None:
     plan = version(problem)
     for kind in INPUTS:
-        case = trial(problem, kind, "cuda")
+        case = reference_of(problem, kind, "cuda")
         result = Program(plan, case.inputs).output()
         out = result.cpu().numpy()
         emulated = emulator.run(plan, case.inputs, schedule="in step").out
@@ -86,7 +86,7 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
         if plan.unspecified:
             out = np.where(np.isnan(emulated), np.nan, out)
         else:
-            verdict = case.judge(result)
+            verdict = case.compare(result)
             if racing and plan.expected == "ok" and verdict.status == "wrong":
                 continue  # the race shows, as it may
             near = slack > 0 and verdict.nan_share == 0 and verdict.max_abs_err <= case.allowed_abs_err + slack
@@ -161,7 +161,7 @@ def test_blocks_of_a_cluster_read_each_others_shared_memory() -> None:
 def test_launches_go_to_torchs_current_stream_and_into_graphs() -> None:
     version = VERSIONS["attention_online_fixed"]
     problem = Problem("attention", seq_q=64, hdim=64)
-    case = trial(problem, "sharp", "cuda")
+    case = reference_of(problem, "sharp", "cuda")
     program = Program(version(problem), case.inputs)
     program.launch()
     program.buffers[0, "out"].fill_(float("nan"))
@@ -171,4 +171,4 @@ def test_launches_go_to_torchs_current_stream_and_into_graphs() -> None:
     torch.cuda.synchronize()
     assert bool(torch.isnan(program.buffers[0, "out"]).all()), "capturing must not run anything"
     graph.replay()
-    assert case.judge(program.buffers[0, "out"]).status == "ok"
+    assert case.compare(program.buffers[0, "out"]).status == "ok"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
 from kernels.checking.check import OWN, Case, Fault, case_of, faults, problems, quick_cases, supports
-from kernels.checking.reference import TABLES_OF, trial
+from kernels.checking.reference import TABLES_OF, reference_of
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel
@@ -100,7 +100,7 @@ IDLE = {
 
 def races(plan: Plan, blocks: int | None, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
     """The pairs of instructions that race, over several warp orders: the order decides which of the two comes later."""
-    inputs = trial(plan.problem, "sharp").inputs
+    inputs = reference_of(plan.problem, "sharp").inputs
     for options in ({"schedule": "in step"}, *({"seed": seed} for seed in range(4))):
         for finding in run(plan, inputs, ptx_of, blocks=blocks, **options).findings:
             if finding.kind == "race":

@@ -21,9 +21,9 @@ from kernels.checking.reference import (
     attention,
     exact_table,
     make_inputs,
+    reference_of,
     stored_table,
     table_error,
-    trial,
 )
 from kernels.constants import FLOATS
 from kernels.device.half import HALVES
@@ -118,22 +118,22 @@ def test_rounded_tables_are_as_far_from_sines_as_their_last_place_says() -> None
 @pytest.mark.parametrize("kind", INPUTS)
 def test_the_truth_tells_every_embedding_from_none_and_coarse_tables_from_exact_ones(kind: str) -> None:
     shape = {"heads": 2, "seq_q": 33, "hdim": 64}
-    plain = trial(Problem("attention", **shape), kind).truth
-    sines = trial(Problem("sinusoidal", **shape), kind).truth
+    plain = reference_of(Problem("attention", **shape), kind).expected
+    sines = reference_of(Problem("sinusoidal", **shape), kind).expected
     for family, table in [("alibi", "computed"), *((f, t) for f in ("learned", "sinusoidal") for t in STORED)]:
-        case = trial(Problem(family, table=table, **shape), kind)
-        assert case.judge(plain).status == "wrong"
+        case = reference_of(Problem(family, table=table, **shape), kind)
+        assert case.compare(plain).status == "wrong"
         if family == "sinusoidal":
-            assert case.judge(sines).status == ("ok" if table == "float32" else "wrong")
+            assert case.compare(sines).status == ("ok" if table == "float32" else "wrong")
 
 
 def test_one_key_allows_two_roundings_of_the_output() -> None:
-    case = trial(Problem("attention", heads=2, seq_q=1, hdim=64), "sharp")
-    largest = case.truth.abs().max()
+    case = reference_of(Problem("attention", heads=2, seq_q=1, hdim=64), "sharp")
+    largest = case.expected.abs().max()
     assert case.allowed_abs_err == 2.0**-23 * float(largest)
-    assert case.judge(case.truth * (1 + 2.0**-24)).status == "ok"
-    assert case.judge(case.truth * (1 + 2.0**-22)).status == "wrong"
-    half = trial(Problem("fp16", heads=2, seq_q=1, hdim=64, dtype="float16"), "sharp")
+    assert case.compare(case.expected * (1 + 2.0**-24)).status == "ok"
+    assert case.compare(case.expected * (1 + 2.0**-22)).status == "wrong"
+    half = reference_of(Problem("fp16", heads=2, seq_q=1, hdim=64, dtype="float16"), "sharp")
     assert half.allowed_abs_err == 0
 
 
@@ -197,11 +197,11 @@ def test_a_table_that_the_family_has_not_is_refused(name: str, family: str, tabl
 def test_the_reference_refuses_tables_that_it_has_not() -> None:
     for family in ("attention", "rope", "alibi"):
         with pytest.raises(Unsupported, match=f"table is float8; family {family} takes computed"):
-            trial(Problem(family, rotary_dim=2 if family == "rope" else 0, table="float8"), "uniform")
+            reference_of(Problem(family, rotary_dim=2 if family == "rope" else 0, table="float8"), "uniform")
     with pytest.raises(Unsupported, match="table is computed; family learned takes float32"):
-        trial(Problem("learned"), "uniform")
+        reference_of(Problem("learned"), "uniform")
     with pytest.raises(Unsupported, match="q_offset is -1; it must be 0 or more"):
-        trial(Problem("sinusoidal", seq_q=3, seq_k=2, table="float16"), "uniform")
+        reference_of(Problem("sinusoidal", seq_q=3, seq_k=2, table="float16"), "uniform")
     with pytest.raises(Unsupported, match="table is computed; what is stored is float32, float16, float8"):
         stored_table(Problem("sinusoidal"))
 
@@ -223,6 +223,6 @@ def test_peers_of_embeddings_do_the_whole_job(name: str, table: str, monkeypatch
     if peer.family == "alibi":
         problems.append(Problem("alibi", heads=4, seq_q=5, seq_k=40, hdim=32, causal=True))
     for problem in problems:
-        case = trial(problem, "sharp")
+        case = reference_of(problem, "sharp")
         q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-        assert case.judge(peer(problem).call(q, k, v)).status == "ok"
+        assert case.compare(peer(problem).call(q, k, v)).status == "ok"

@@ -1,4 +1,4 @@
-"""Half precision: its truth and allowance, its kernels in the emulator, and the peers that came with it."""
+"""Half precision: its reference and allowance, its kernels in the emulator, and the peers that came with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from analysis.measure.machine import TILE, tile_product
 from kernels import Problem, Unsupported, version
-from kernels.checking.reference import INPUTS, make_inputs, trial
+from kernels.checking.reference import INPUTS, make_inputs, reference_of
 from kernels.runtime.compile import compile_ptx, resources
 from kernels.runtime.emulator import run
 from kernels.runtime.emulator.memory.contents import SharedMemory
@@ -34,17 +34,17 @@ def halves(inputs: dict[str, np.ndarray]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", INPUTS)
 def test_the_truth_is_that_of_rounded_inputs_and_the_allowance_that_of_one_rounding(kind: str, causal: bool) -> None:
     problem = Problem("fp16", 1, 2, seq_q=96, hdim=64, dtype="float16", causal=causal)
-    case = trial(problem, kind)
+    case = reference_of(problem, kind)
     q, k, v = halves(case.inputs)
     for name, half in zip("qkv", (q, k, v)):
         assert np.array_equal(half.float().numpy(), case.inputs[name]) and case.inputs[name].dtype == np.float32
     exact = scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
-    torch.testing.assert_close(case.truth, exact, rtol=0, atol=1e-12)
-    assert case.judge(scaled_dot_product_attention(q, k, v, is_causal=causal)).status == "ok"
-    half_a_step = float(torch.finfo(torch.float16).eps) / 2 * float(case.truth.abs().max())
+    torch.testing.assert_close(case.expected, exact, rtol=0, atol=1e-12)
+    assert case.compare(scaled_dot_product_attention(q, k, v, is_causal=causal)).status == "ok"
+    half_a_step = float(torch.finfo(torch.float16).eps) / 2 * float(case.expected.abs().max())
     assert half_a_step < case.allowed_abs_err < 5 * half_a_step
     for forgotten in ({"is_causal": not causal}, {"is_causal": causal, "scale": 1.0}):
-        assert case.judge(scaled_dot_product_attention(q, k, v, **forgotten)).status == "wrong"
+        assert case.compare(scaled_dot_product_attention(q, k, v, **forgotten)).status == "wrong"
 
 
 def test_inputs_of_other_dtypes_are_rounded_to_theirs() -> None:
@@ -68,9 +68,9 @@ def test_phase4_is_right_where_shared_memory_starts_near_the_scores(monkeypatch,
 
     monkeypatch.setattr(sys.modules["kernels.runtime.emulator.batch"], "SharedMemory", Started)
     plan = version("fp16_phase4")(problem_for("fp16_phase4"))
-    case = trial(plan.problem, "sharp")
+    case = reference_of(plan.problem, "sharp")
     out = run(plan, case.inputs, schedule="in step", blocks=1).out[:, :, :32]
-    verdict = replace(case, truth=case.truth[:, :, :32]).judge(torch.from_numpy(out))
+    verdict = replace(case, expected=case.expected[:, :, :32]).compare(torch.from_numpy(out))
     assert verdict.nan_share == share and verdict.max_abs_err <= case.allowed_abs_err
     rows = np.flatnonzero(np.isnan(out[0, 0]).any(axis=1))
     assert set(rows) == ({1, 2, 3} if share else set())
@@ -126,10 +126,10 @@ def test_other_problems_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["torch_sdpa_fp16", "torch_sdpa_fp16_math"])
 def test_peers_compute_in_half_precision(name: str, causal: bool) -> None:
     problem = Problem("fp16", 2, 2, seq_q=40, hdim=32, dtype="float16", causal=causal)
-    case = trial(problem, "sharp")
+    case = reference_of(problem, "sharp")
     plan = version(name)(problem)
     out = plan.call(*halves(case.inputs))
-    assert out.dtype == torch.float16 and case.judge(out).status == "ok"
+    assert out.dtype == torch.float16 and case.compare(out).status == "ok"
     assert {buffer.dtype for buffer in plan.buffers.values()} == {"float16"}
 
 
@@ -148,11 +148,11 @@ def test_half_precision_peers_refuse_another_dtype(suffix: str) -> None:
     ],
 )
 def test_fp32_peers_do_the_whole_job(name: str) -> None:
-    case = trial(Problem(version(name).family, 2, 2, seq_q=9, hdim=32), "sharp")
+    case = reference_of(Problem(version(name).family, 2, 2, seq_q=9, hdim=32), "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
     call = version(name)(Problem(version(name).family, 2, 2, seq_q=9, hdim=32)).call
     for _ in range(2):  # the second call has its tables
-        assert case.judge(call(q, k, v)).status == "ok"
+        assert case.compare(call(q, k, v)).status == "ok"
 
 
 @pytest.mark.parametrize("tiles", [1, 3])

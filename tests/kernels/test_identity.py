@@ -42,6 +42,7 @@ def test_words_do_not_change_a_hash() -> None:
     assert not changed("kernels.rope.v7_hybrid", "RoPE V7, hybrid", "Another title")
     assert not changed("kernels.rope.v7_hybrid", 'title="Hybrid', 'title="The hybrid')
     assert not changed("kernels.rope.v7_hybrid", "    row_max = NEG", "    # a comment\n    row_max = NEG")
+    assert not changed("kernels.peers.pytorch", "PyTorch SDPA, math", "SDPA")
     assert not changed("kernels.v8.embedding", "What happens to rows", "What is done to rows")
 
 

@@ -12,7 +12,7 @@ import torch
 
 from analysis.measure.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, version
-from kernels.checking.reference import trial
+from kernels.checking.reference import reference_of
 from kernels.peers import pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
@@ -37,11 +37,11 @@ def test_the_studies_of_the_documents_have_none_of_them() -> None:
 )
 def test_they_embed_and_mask(name: str, fields: dict) -> None:
     asked = problem(**fields)
-    case = trial(asked, "sharp")
+    case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
     call = version(name)(asked).call
     for _ in range(2):  # the second call has its tables
-        assert case.judge(call(q, k, v)).status == "ok"
+        assert case.compare(call(q, k, v)).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_flashinfer_gets_the_pairs_where_it_turns_them(monkeypatch) -> None:
 
     monkeypatch.setitem(sys.modules, "flashinfer", types.SimpleNamespace(single_prefill_with_kv_cache=prefill))
     asked = problem(batch=1, hdim=64, rotary_dim=64, dtype="float16")
-    case = trial(asked, "sharp")
+    case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]).half() for which in "qkv")
-    assert case.judge(version("flashinfer_rope")(asked).call(q, k, v)).status == "ok"
+    assert case.compare(version("flashinfer_rope")(asked).call(q, k, v)).status == "ok"
     monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(Unsupported, match="FlashInfer cannot be imported"):
         version("flashinfer_rope")(asked)
@@ -223,9 +223,9 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
     ids=str,
 )
 def test_the_triton_kernel_computes_attention(monkeypatch, asked: Problem, tile: tuple[int, int]) -> None:
-    case = trial(asked, "sharp")
+    case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-    assert case.judge(run_kernel(monkeypatch, asked, tile, q, k, v)).status == "ok"
+    assert case.compare(run_kernel(monkeypatch, asked, tile, q, k, v)).status == "ok"
 
 
 def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:

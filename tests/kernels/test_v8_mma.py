@@ -27,7 +27,7 @@ PARAMS = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.deep) f
 
 @pytest.mark.parametrize("problem, shape", PARAMS, ids=str)
 def test_attention(problem: Problem, shape: Shape) -> None:
-    """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
+    """As near to the reference as float32 attention, with nothing found, whatever the order of the warps."""
     for verdict, findings in tried(plan_of(mma, problem, shape)):
         assert verdict.status == "ok", verdict
         assert not findings, [str(finding) for finding in findings]

@@ -10,7 +10,7 @@ from numba import cuda, float32
 from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import trial
+from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT, attention_buffers
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
@@ -50,7 +50,7 @@ PARAMS = [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.deep
 
 @pytest.mark.parametrize("case, target", PARAMS)
 def test_attention(case: int, target: str) -> None:
-    """As near to the truth as float32 attention, with nothing found, whatever the order of the warps."""
+    """As near to the reference as float32 attention, with nothing found, whatever the order of the warps."""
     problem, shape = CASES[case]
     for verdict, findings in tried(plan_of(portable, problem, shape), ptx_of=ptx_for(target)):
         assert verdict.status == "ok", f"{problem}: {verdict}"
@@ -59,7 +59,7 @@ def test_attention(case: int, target: str) -> None:
 
 def test_one_key_is_returned_as_it_is() -> None:
     problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
-    inputs = trial(problem, "sharp").inputs
+    inputs = reference_of(problem, "sharp").inputs
     out = run(plan_of(portable, problem, SMALL), inputs, ptx_for("sm_75")).out
     assert np.array_equal(out, np.broadcast_to(inputs["v"], problem.q_shape))
 
@@ -81,7 +81,7 @@ def biased(problem: Problem) -> Plan:
 def test_a_bias_is_added_to_scaled_scores() -> None:
     """Its head counts through the batch, its distance is the query's position less the key's."""
     problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=3, seq_k=19, hdim=40, q_offset=7)
-    inputs = trial(problem, "uniform").inputs
+    inputs = reference_of(problem, "uniform").inputs
     out = run(biased(problem), inputs).out
 
     q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
@@ -98,7 +98,7 @@ def test_a_bias_is_added_to_scaled_scores() -> None:
 
 def test_a_tile_of_queries_reads_k_and_v_once() -> None:
     problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=8, seq_k=24, hdim=40, q_offset=0)
-    (report,) = run(biased(problem), trial(problem, "uniform").inputs).launches
+    (report,) = run(biased(problem), reference_of(problem, "uniform").inputs).launches
     tiles = problem.batch * problem.heads * 2
     for name in "kv":
         assert report.counts[f"global.read.sectors.{name}"] == tiles * problem.seq_k * problem.hdim * 4 // 32

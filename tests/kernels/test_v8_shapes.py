@@ -13,7 +13,7 @@ import torch
 from v8_plans import EMBEDDINGS, plan_of
 
 from kernels import Problem
-from kernels.checking.reference import trial
+from kernels.checking.reference import reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
 from kernels.runtime.emulator import run
@@ -151,15 +151,15 @@ def check(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform")
     """Run the first cluster, or block, of a problem: what it computes is right, and is all that it should compute."""
     plan = plan_of(core, problem, shape)
     (launch,) = plan.launches
-    case = trial(problem, kind)
+    case = reference_of(problem, kind)
     report = run(plan, case.inputs, blocks=launch.cluster)
     assert not report.findings, [str(finding) for finding in report.findings]
     first = 0 if core is portable else (launch.grid[2] - 1) * shape.queries  # the last queries come first
     rows = slice(first, min(first + shape.queries, problem.seq_q))
-    out = case.truth.float().numpy()
+    out = case.expected.float().numpy()
     assert np.isnan(report.out).sum() == out.size - out[0, 0, rows].size
     out[0, 0, rows] = report.out[0, 0, rows]
-    verdict = case.judge(torch.from_numpy(out))
+    verdict = case.compare(torch.from_numpy(out))
     assert verdict.status == "ok", f"{problem} {shape}: {verdict}"
 
 

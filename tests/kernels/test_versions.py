@@ -13,7 +13,7 @@ import torch
 import kernels
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
 from kernels.checking.check import OWN, Case, faults, problems, quick_cases, rows_of
-from kernels.checking.reference import trial
+from kernels.checking.reference import reference_of
 from kernels.runtime.compile import TARGETS, blocks_per_sm, compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import VERSIONS as REGISTRY
@@ -37,15 +37,15 @@ def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:
     """A block of rope_v3 writes four rows; the first two of 33 leave the rows behind them unwritten."""
     problem = Problem("rope", seq_q=130, hdim=24, rotary_dim=24)
     assert not faults(version("rope_v3"), problem, "sharp", blocks=2)
-    out = run(version("rope_v3")(problem), trial(problem, "sharp").inputs, blocks=2).out[0, 0]
+    out = run(version("rope_v3")(problem), reference_of(problem, "sharp").inputs, blocks=2).out[0, 0]
     assert np.isfinite(out[:8]).all() and np.isnan(out[8:]).all()
     assert rows_of(version("rope_v3")(problem), 2) == 8
 
 
 def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_order() -> None:
     plan = version("attention_online_fixed")(Problem("attention", seq_q=64, hdim=64))
-    case = trial(plan.problem, "sharp")
-    statuses = {case.judge(torch.from_numpy(run(plan, case.inputs, seed=seed).out)).status for seed in range(4)}
+    case = reference_of(plan.problem, "sharp")
+    statuses = {case.compare(torch.from_numpy(run(plan, case.inputs, seed=seed).out)).status for seed in range(4)}
     assert "wrong" in statuses
 
 
@@ -62,7 +62,7 @@ def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_orde
 def test_unshared_reductions_leave_the_documented_share_of_nan(name: str, seq: int, hdim: int, share: float) -> None:
     family = version(name).family
     plan = version(name)(Problem(family, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0))
-    out = run(plan, trial(plan.problem, "uniform").inputs, schedule="in step").out
+    out = run(plan, reference_of(plan.problem, "uniform").inputs, schedule="in step").out
     assert np.isnan(out).mean() == share
 
 
@@ -70,7 +70,7 @@ def test_baseline_normalises_each_warp_of_keys_by_its_own_maximum_and_sum() -> N
     plan = version("attention_baseline")(Problem("attention", seq_q=8, seq_k=8, hdim=32))
     assert plan.expected == "ok"
     plan = version("attention_baseline")(Problem("attention", seq_q=64, hdim=32))
-    inputs = trial(plan.problem, "sharp").inputs
+    inputs = reference_of(plan.problem, "sharp").inputs
     q, k, v = (inputs[name][0, 0].astype(np.float64) for name in "qkv")
     scores = (q @ k.T / math.sqrt(32)).reshape(64, 2, 32)
     own_max = scores.max(axis=2, keepdims=True)
@@ -192,9 +192,9 @@ def test_peers_do_the_whole_job(name: str) -> None:
     """A peer that forgot the embedding would be far outside what fp32 allows on sharp inputs."""
     family = version(name).family
     problem = Problem(family, 2, 2, seq_q=9, hdim=32, rotary_dim=16 if family == "rope" else 0)
-    case = trial(problem, "sharp")
+    case = reference_of(problem, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-    assert case.judge(version(name)(problem).call(q, k, v)).status == "ok"
+    assert case.compare(version(name)(problem).call(q, k, v)).status == "ok"
 
 
 @pytest.mark.parametrize("peer", [v for v in VERSIONS.values() if v.is_peer], ids=lambda v: v.id)

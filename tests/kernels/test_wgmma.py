@@ -11,7 +11,7 @@ from numba import cuda, float32, types, uint32
 from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
-from kernels.checking.reference import trial
+from kernels.checking.reference import reference_of
 from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
 from kernels.rope.v8 import ROPE
@@ -416,9 +416,9 @@ TOGETHER = CASES[-2]
 def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
     problem, shape = TOGETHER
     once = plan_of(wgmma, problem, shape)
-    case = trial(problem, "uniform")
+    case = reference_of(problem, "uniform")
     twice = run(Plan(problem, once.buffers, once.launches * 2), case.inputs, schedule="in step")
-    assert case.judge(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
+    assert case.compare(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
     assert not twice.buffers["states"].any()
     first, second = (report.counts for report in twice.launches)
     written = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim * 4 // 32
@@ -429,7 +429,7 @@ def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_keys_embedded_together_need_both_fences(which: int) -> None:
     """Without the first, other blocks may miss what was stored; without the second, what they asked for before."""
-    plan, case = plan_of(wgmma, *TOGETHER), trial(TOGETHER[0], "uniform")
+    plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
     fence = "fence.acq_rel.gpu;"
 
     def ptx_of(kernel: Kernel) -> str:
@@ -463,7 +463,7 @@ def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(dims
 
 def test_attention_needs_both_its_proxy_fences() -> None:
     problem, shape = CASES[2]
-    plan, case = plan_of(wgmma, problem, shape), trial(problem, "uniform")
+    plan, case = plan_of(wgmma, problem, shape), reference_of(problem, "uniform")
     fence = "fence.proxy.async.shared::cta;"
 
     def places_without(which: int) -> set[tuple[str, str]]:

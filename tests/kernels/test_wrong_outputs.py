@@ -1,4 +1,4 @@
-"""The float64 models of the log's wrong results can be told from the truth, and give it where their versions do.
+"""The float64 models of the log's wrong results can be told from the reference, and give it where their versions do.
 
 That a wrong version computes what its model does, test_versions sees: `faults` compares the two.
 """
@@ -13,7 +13,7 @@ import torch
 
 from kernels import Problem, Version, version
 from kernels.checking.check import OWN, Fault, allowance, differences, model_of, problems
-from kernels.checking.reference import INPUTS, trial
+from kernels.checking.reference import INPUTS, reference_of
 
 CASES = [(chosen, problem) for chosen in OWN for problem in problems(chosen)]
 WRONG = [case for case in CASES if case[0](case[1]).expected == "wrong"]
@@ -31,22 +31,22 @@ def test_exactly_the_versions_that_are_wrong_somewhere_have_a_model() -> None:
 @pytest.mark.parametrize(("chosen", "problem"), named(ALSO_RIGHT))
 def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem) -> None:
     for kind in INPUTS:
-        case = trial(problem, kind)
+        case = reference_of(problem, kind)
         model = model_of(chosen)(problem, **case.inputs)
-        np.testing.assert_allclose(model, case.truth.numpy(), rtol=0, atol=1e-6 * case.allowed_abs_err + 1e-12)
+        np.testing.assert_allclose(model, case.expected.numpy(), rtol=0, atol=1e-6 * case.allowed_abs_err + 1e-12)
 
 
 @pytest.mark.parametrize(("chosen", "problem"), named(WRONG))
 def test_a_model_differs_from_the_truth_by_more_than_its_allowance(chosen: Version, problem: Problem) -> None:
-    """So that a version that computed the truth instead would be noticed."""
+    """So that a version that computed the reference instead would be noticed."""
     for kind in INPUTS:
-        case = trial(problem, kind)
-        assert differences(chosen, problem, case, case.truth.numpy())
+        case = reference_of(problem, kind)
+        assert differences(chosen, problem, case, case.expected.numpy())
 
 
 def test_values_one_allowance_off_and_nan_in_another_place_are_noticed() -> None:
     chosen, problem = version("attention_online"), Problem("attention", seq_q=40, hdim=64)
-    case = trial(problem, "sharp")
+    case = reference_of(problem, "sharp")
     model = model_of(chosen)(problem, **case.inputs)
     allowed = np.broadcast_to(allowance(chosen, problem, case), model.shape)
     assert not differences(chosen, problem, case, model)
@@ -63,18 +63,18 @@ def test_values_one_allowance_off_and_nan_in_another_place_are_noticed() -> None
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_one_output_that_is_no_number_fails_the_check(value: float) -> None:
-    case = trial(Problem("attention", seq_q=40, hdim=64), "sharp")
-    out = case.truth.float()
-    assert case.judge(out).status == "ok"
+    case = reference_of(Problem("attention", seq_q=40, hdim=64), "sharp")
+    out = case.expected.float()
+    assert case.compare(out).status == "ok"
     out[0, 0, 0, 0] = value
-    assert case.judge(out).status == "wrong"
-    assert case.judge(torch.full_like(out, value)).status == "wrong"
+    assert case.compare(out).status == "wrong"
+    assert case.compare(torch.full_like(out, value)).status == "wrong"
 
 
 def test_weights_of_a_right_softmax_sum_to_one() -> None:
     """Which is why the allowance of a wrong result is that of a right one times its weights."""
     problem = Problem("attention", seq_q=16, hdim=32)
-    case = trial(problem, "sharp")
+    case = reference_of(problem, "sharp")
     weights = model_of(version("attention_online"))(problem, **{**case.inputs, "v": np.ones(problem.kv_shape)})
     np.testing.assert_allclose(weights, 1.0, rtol=1e-12)
-    assert torch.isfinite(case.truth).all()
+    assert torch.isfinite(case.expected).all()

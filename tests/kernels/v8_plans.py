@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernels import Problem
-from kernels.checking.reference import INPUTS, Verdict, trial
+from kernels.checking.reference import INPUTS, Verdict, reference_of
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
@@ -29,6 +29,6 @@ def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
 def tried(plan: Plan, **options: Any) -> Iterator[tuple[Verdict, list[Finding]]]:
     """What is said of a plan on both inputs, with warps in step and in any order; options are those of `run`."""
     for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
-        case = trial(plan.problem, kind)
+        case = reference_of(plan.problem, kind)
         report = run(plan, case.inputs, schedule=schedule, **options)
-        yield case.judge(torch.from_numpy(report.out)), report.findings
+        yield case.compare(torch.from_numpy(report.out)), report.findings

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.measure import tune
+from analysis.measure import candidates, tune
 from analysis.measure.timing import Timing
 from analysis.records.files import read_table
 from kernels import VERSIONS, Problem
-from kernels.checking.reference import make_inputs, trial
+from kernels.checking.reference import make_inputs, reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.rope.v8 import ROPE, rates_of_turning
 from kernels.runtime.compile import compile_ptx
@@ -21,12 +21,12 @@ from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
 from kernels.version import Plan
 
-SHAPE = tune.wgmma.Shape(cluster=2, queries=8, width=64, warpgroups=1)
+SHAPE = candidates.wgmma.Shape(cluster=2, queries=8, width=64, warpgroups=1)
 SMALL = Problem("rope", seq_q=16, seq_k=80, hdim=128, rotary_dim=64, causal=True)
 
 
 def changed_plan(*changes: str) -> Plan:
-    core = tune.changed(*changes)
+    core = candidates.changed(*changes)
     buffers = attention_buffers(SMALL, rates=rates_of_turning(SMALL.rotary_dim))
     launch = core.attend(SMALL, ROPE, "rates", SMALL.rotary_dim, shape=core.Shape(**vars(SHAPE)))
     return Plan(SMALL, buffers, (launch,))
@@ -40,22 +40,23 @@ def test_cuts_leave_the_work_out_and_nothing_else() -> None:
 
 def test_ideas_stay_right() -> None:
     """All of them in one kernel, two tiles of keys and of queries, under a mask."""
-    plan = changed_plan(*(change.name for change in tune.IDEAS))
-    case = trial(SMALL, "sharp")
+    plan = changed_plan(*(change.name for change in candidates.IDEAS))
+    case = reference_of(SMALL, "sharp")
     report = run(plan, case.inputs)
-    assert case.judge(torch.from_numpy(report.out)).status == "ok" and not report.findings
+    assert case.compare(torch.from_numpy(report.out)).status == "ok" and not report.findings
+    assert compile_ptx(plan.launches[0].kernel) != compile_ptx(changed_plan().launches[0].kernel)
 
 
 def test_a_change_whose_lines_are_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tune.CHANGES, "gone", tune.Change("gone", "", (("no such line", ""),), ()))
+    monkeypatch.setitem(candidates.CHANGES, "gone", candidates.Change("gone", "", (("no such line", ""),), ()))
     with pytest.raises(ValueError, match=r"'gone' does not fit kernels\.v8\.wgmma: 'no such line' is there 0 times"):
-        tune.candidates()
+        candidates.candidates()
 
 
 def test_candidates_are_few_fit_and_hold_the_choice() -> None:
-    found = tune.candidates()
+    found = candidates.candidates()
     assert len(found) < 200 and len({candidate.key for candidate in found}) == len(found)
-    for problem in tune.PROBLEMS:
+    for problem in candidates.PROBLEMS:
         mine = [candidate for candidate in found if candidate.problem == problem and not candidate.change]
         (chosen,) = (candidate for candidate in mine if candidate.chosen)
         assert chosen.plan().launches == VERSIONS["rope_v8"](problem).launches
@@ -63,7 +64,7 @@ def test_candidates_are_few_fit_and_hold_the_choice() -> None:
         for candidate in mine:
             assert candidate.plan().launches[0].shared_bytes <= OPT_IN_SHARED_LIMIT
     assert all(candidate.chosen for candidate in found if candidate.change and candidate.core == "wgmma")
-    assert {candidate.change for candidate in found} == {"", *tune.CHANGES}
+    assert {candidate.change for candidate in found} == {"", *candidates.CHANGES}
 
 
 TIMES = (5.0, 7.0, 3.0, 1.0, 6.0, 2.0)
@@ -71,13 +72,13 @@ PAIR = Problem("rope", seq_q=64, hdim=128, rotary_dim=64)
 
 
 @pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
+def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
     """A search without a GPU: a core that is right, one that is wrong, a change that is wrong by design."""
-    shape = tune.wgmma.choose(PAIR)
+    shape = candidates.wgmma.choose(PAIR)
     found = [
-        tune.Candidate(PAIR, "wgmma", shape),
-        tune.Candidate(PAIR, "mma", tune.mma.choose(PAIR)),
-        tune.Candidate(PAIR, "wgmma", shape, "no_scores"),
+        candidates.Candidate(PAIR, "wgmma", shape),
+        candidates.Candidate(PAIR, "mma", candidates.mma.choose(PAIR)),
+        candidates.Candidate(PAIR, "wgmma", shape, "no_scores"),
     ]
     times = itertools.cycle(TIMES)
 
@@ -91,7 +92,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
                 "uniform" if torch.equal(inputs["q"], torch.from_numpy(make_inputs(PAIR, "uniform")["q"])) else "sharp"
             )
             wrong = name != "kernels.v8.wgmma" and kind == "sharp"
-            self.out = trial(PAIR, kind).truth + (1.0 if wrong else 0.0)
+            self.out = reference_of(PAIR, kind).expected + (1.0 if wrong else 0.0)
 
         def output(self) -> torch.Tensor:
             return self.out
@@ -107,7 +108,9 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
     return found
 
 
-def test_a_search_checks_times_and_says_what_it_did_not_check(search: list[tune.Candidate], tmp_path: Path) -> None:
+def test_a_search_checks_times_and_says_what_it_did_not_check(
+    search: list[candidates.Candidate], tmp_path: Path
+) -> None:
     frame = read_table(tune.tune(tmp_path / "shapes.csv"), "shapes")
     right, wrong, cut = frame.to_dict("records")
     assert (right["status"], right["chosen"], right["registers"], right["max_abs_err"]) == ("ok", True, 128, 0.0)
@@ -125,16 +128,18 @@ def test_a_search_checks_times_and_says_what_it_did_not_check(search: list[tune.
     assert set(frame["source_hash"]) == {source_hash(VERSIONS["rope_v8"])}
 
 
-def test_a_search_goes_on_where_it_stopped_and_drops_older_code(search: list[tune.Candidate], tmp_path: Path) -> None:
+def test_a_search_goes_on_where_it_stopped_and_drops_older_code(
+    search: list[candidates.Candidate], tmp_path: Path
+) -> None:
     path = tmp_path / "shapes.csv"
     tune.tune(path)
     first, *others = path.read_text().splitlines(keepends=True)
     path.write_text("".join([first, others[0], others[1].replace(source_hash(VERSIONS["rope_v8"]), "older")]))
     search.pop()
-    done: list[tune.Candidate] = []
+    done: list[candidates.Candidate] = []
     tune_measured = tune.measured
 
-    def measured(problem: Problem, chosen: list[tune.Candidate]):
+    def measured(problem: Problem, chosen: list[candidates.Candidate]):
         done.extend(chosen)
         return tune_measured(problem, chosen)
 
@@ -145,11 +150,11 @@ def test_a_search_goes_on_where_it_stopped_and_drops_older_code(search: list[tun
 
 
 def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
-    search: list[tune.Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: list[candidates.Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, checked = tmp_path / "shapes.csv", tune._checked
 
-    def breaks(candidate: tune.Candidate, inputs: dict):
+    def breaks(candidate: candidates.Candidate, inputs: dict):
         if candidate is search[1]:
             raise RuntimeError("an illegal memory access was encountered")
         return checked(candidate, inputs)

@@ -16,9 +16,10 @@ import kernels.rope.hybrid_v8
 import kernels.rope.separate_v8
 import kernels.rope.v8  # noqa: F401 -- registers the versions of the map
 from analysis.book import figures, tables
-from analysis.measure.studies import FUSIONS, STUDIES
-from analysis.models import cost_model
-from analysis.models.cost_model import FULL, HYBRID, NAIVE, SEPARATE, Card, Model, Point
+from analysis.measure.studies import FUSIONS, NAIVE, STUDIES
+from analysis.models import advice, cost, fit
+from analysis.models.cost import Card
+from analysis.models.fit import FULL, HYBRID, SEPARATE, Model, Point
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
@@ -41,8 +42,8 @@ LOG_SHAPE = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)
 def law(**factors: float) -> Model:
     """A card on which every term costs another 0.5 to 2 times what the model guesses, or the factor given."""
     card, draw = Card.of(GPU), random.Random(1)
-    guesses = [term.prior(GPU["ceilings"]) for term in cost_model.TERMS.values()]
-    drawn = [factors.get(name, math.exp(draw.uniform(-0.7, 0.7))) for name in cost_model.NAMES]
+    guesses = [term.prior(GPU["ceilings"]) for term in cost.TERMS.values()]
+    drawn = [factors.get(name, math.exp(draw.uniform(-0.7, 0.7))) for name in cost.NAMES]
     return Model(card, tuple(guess * factor for guess, factor in zip(guesses, drawn)), 3.0)
 
 
@@ -79,8 +80,8 @@ def none(version: str, problem: Problem) -> bool:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> cost_model.Judged:
-    return cost_model.judge(record(tmp_path_factory.mktemp("map") / "test-gpu", law().us, none))
+def judged(tmp_path_factory: pytest.TempPathFactory) -> fit.Judged:
+    return fit.judge(record(tmp_path_factory.mktemp("map") / "test-gpu", law().us, none))
 
 
 def test_the_grid_spans_what_it_says_and_stays_short() -> None:
@@ -96,28 +97,28 @@ def test_the_grid_spans_what_it_says_and_stays_short() -> None:
     assert len(timed) * 5 * 0.28 < 6 * 60  # seconds: five processes
     assert all(supports(VERSIONS[version], problem) for version in FUSIONS for problem in study.problems)
     assert max(problem.flops for version, problem in timed if version.id == NAIVE) <= 4 * 2**30
-    assert {cost_model.regime(problem) for problem in study.problems} == set(cost_model.REGIMES)
+    assert {fit.regime(problem) for problem in study.problems} == set(fit.REGIMES)
 
 
-def test_the_fit_finds_the_law_on_problems_that_it_has_not_seen(judged: cost_model.Judged) -> None:
+def test_the_fit_finds_the_law_on_problems_that_it_has_not_seen(judged: fit.Judged) -> None:
     held = judged.points[judged.points["held_out"]]
     # A time is the median of five noisy ones; three deviations of one are far above the median error of a true model.
-    assert cost_model.errors(held).median() < 100 * 3 * NOISE
+    assert fit.errors(held).median() < 100 * 3 * NOISE
     truth = law()
     for version in FUSIONS:
         for problem in judged.held():
             assert judged.model.us(version, problem) == pytest.approx(truth.us(version, problem), rel=0.25)
 
 
-def test_the_last_bits_of_the_input_do_not_reach_the_constants(judged: cost_model.Judged) -> None:
+def test_the_last_bits_of_the_input_do_not_reach_the_constants(judged: fit.Judged) -> None:
     """Sums in another order and times that differ in the tenth digit move an optimum more than another machine does."""
-    points = cost_model.points_of(judged.evidence)
+    points = fit.points_of(judged.evidence)
     moved = tuple(point._replace(us=point.us * (1 + 1e-10 * (-1) ** i)) for i, point in enumerate(reversed(points)))
-    assert cost_model.fit(moved, judged.model.card) == cost_model.fit(points, judged.model.card)
+    assert fit.fit(moved, judged.model.card) == fit.fit(points, judged.model.card)
 
 
-def test_the_model_answers_better_than_any_constant(judged: cost_model.Judged) -> None:
-    found = cost_model.answers(judged).set_index("answer")
+def test_the_model_answers_better_than_any_constant(judged: fit.Judged) -> None:
+    found = fit.answers(judged).set_index("answer")
     constants = found.drop(index="the model")
     assert found["right"]["the model"] >= 90
     assert found["right"]["the model"] > constants["right"].max()
@@ -125,32 +126,32 @@ def test_the_model_answers_better_than_any_constant(judged: cost_model.Judged) -
     assert (found["strictly"] <= found["right"]).all() and (found["lost"] <= found["worst"]).all()
 
 
-def test_a_problem_is_on_one_side_and_every_regime_on_both(judged: cost_model.Judged) -> None:
+def test_a_problem_is_on_one_side_and_every_regime_on_both(judged: fit.Judged) -> None:
     sides = judged.points.groupby("problem")["held_out"].nunique()
     assert (sides == 1).all()
     by_regime = judged.points.drop_duplicates("problem").groupby("regime")["held_out"].mean()
-    assert set(by_regime.index) == set(cost_model.REGIMES) and by_regime.between(0.2, 0.4).all()
+    assert set(by_regime.index) == set(fit.REGIMES) and by_regime.between(0.2, 0.4).all()
     order = list(STUDIES["map"].problems)
-    assert cost_model.held_out(order) == cost_model.held_out(reversed(order))
+    assert fit.held_out(order) == fit.held_out(reversed(order))
 
 
-def test_what_is_held_out_does_not_touch_the_fit(tmp_path: Path, judged: cost_model.Judged) -> None:
-    truth, held = law(), cost_model.held_out(STUDIES["map"].problems)
+def test_what_is_held_out_does_not_touch_the_fit(tmp_path: Path, judged: fit.Judged) -> None:
+    truth, held = law(), fit.held_out(STUDIES["map"].problems)
     other = record(tmp_path / "test-gpu", lambda v, p: truth.us(v, p) * (3 if p in held else 1), none)
-    again = cost_model.judge(other)
+    again = fit.judge(other)
     # Noise is drawn in the same order: equal but for the digits that a CSV keeps.
     assert again.model.costs == pytest.approx(judged.model.costs, rel=1e-3)
     rows = again.points["held_out"]
-    assert cost_model.errors(again.points[rows]).median() > 60 > cost_model.errors(again.points[~rows]).median()
+    assert fit.errors(again.points[rows]).median() > 60 > fit.errors(again.points[~rows]).median()
     assert again.bars[1] > 2.5 > judged.bars[1]
 
 
 def test_a_tie_counts_as_right(tmp_path: Path) -> None:
     us = {FULL: 10.0, HYBRID: 10.1, SEPARATE: 20.0, NAIVE: 90.0}
-    found = cost_model.judge(record(tmp_path / "test-gpu", lambda version, problem: us[version], none, noise=0))
+    found = fit.judge(record(tmp_path / "test-gpu", lambda version, problem: us[version], none, noise=0))
     for problem in found.held():
         assert {FULL, HYBRID} <= found.winners(problem) and SEPARATE not in found.winners(problem)
-    rows = cost_model.answers(found).set_index("answer")
+    rows = fit.answers(found).set_index("answer")
     assert rows["right"]["always hybrid"] == 100 > rows["strictly"]["always hybrid"]
     assert rows["right"]["always separate"] == 0
     assert rows["lost"]["always separate"] == pytest.approx(100)
@@ -158,24 +159,24 @@ def test_a_tie_counts_as_right(tmp_path: Path) -> None:
 
 def test_versions_that_were_not_timed_everywhere_are_left_out_of_the_answers(tmp_path: Path) -> None:
     missing = set(STUDIES["map"].problems[::5])
-    found = cost_model.judge(record(tmp_path / "test-gpu", law().us, lambda v, p: v == HYBRID and p in missing))
+    found = fit.judge(record(tmp_path / "test-gpu", law().us, lambda v, p: v == HYBRID and p in missing))
     assert set(found.problems) == set(STUDIES["map"].problems) - missing
-    assert len(cost_model.answers(found)) == 4
+    assert len(fit.answers(found)) == 4
 
 
 def test_too_few_problems_are_one_clear_message(tmp_path: Path) -> None:
     few = set(STUDIES["map"].problems[:6])
     measured = record(tmp_path / "test-gpu", law().us, lambda version, problem: problem not in few)
     with pytest.raises(DataError, match=r"\d problems of study 'map' were timed; the model needs 12"):
-        cost_model.judge(measured)
+        fit.judge(measured)
 
 
 # ---------------------------------------------------------------- what a launch does
 
 
 def done(version: str, problem: Problem, term: str) -> float:
-    rows = cost_model.work(VERSIONS[version](problem), Card.of(GPU))
-    return float(rows[:, cost_model.NAMES.index(term)].sum())
+    rows = cost.work(VERSIONS[version](problem), Card.of(GPU))
+    return float(rows[:, cost.NAMES.index(term)].sum())
 
 
 def test_the_family_differs_in_launches_and_rotations_alone() -> None:
@@ -204,14 +205,14 @@ def test_what_a_core_does_is_not_read_from_its_name(version: str) -> None:
         return dataclasses.replace(launch, kernel=dataclasses.replace(launch.kernel, function=renamed))
 
     other = dataclasses.replace(plan, steps=tuple(renamed(launch) for launch in plan.launches))
-    assert (cost_model.work(other, card) == cost_model.work(plan, card)).all()
-    assert cost_model.work(plan, card)[-1, cost_model.NAMES.index("wgmma")] > 0
+    assert (cost.work(other, card) == cost.work(plan, card)).all()
+    assert cost.work(plan, card)[-1, cost.NAMES.index("wgmma")] > 0
 
 
 def test_keys_rotated_together_are_rotated_once_whatever_the_queries() -> None:
     short = Problem("rope", 1, 8, seq_q=2048, seq_k=4096, hdim=128, rotary_dim=64)
     long = dataclasses.replace(short, seq_q=4096, q_offset=None)
-    assert cost_model.kind(short) == cost_model.kind(long) == cost_model.KINDS[2]
+    assert advice.kind(short) == advice.kind(long) == advice.KINDS[2]
     for problem, tiles in ((short, 2), (long, 1)):
         assert done(FULL, problem, "wait") == 1 and done(HYBRID, problem, "wait") == 0
         rotated = (done(FULL, problem, "rotation") - done(HYBRID, problem, "rotation")) * 1e6 / GPU["sms"]
@@ -236,7 +237,7 @@ def test_what_l2_does_not_hold_comes_from_memory() -> None:
 
 
 @pytest.fixture
-def measured(judged: cost_model.Judged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def measured(judged: fit.Judged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The synthetic card is the only one measured."""
     record(tmp_path / "test-gpu", law().us, none)
     monkeypatch.setattr(files, "MEASURED", tmp_path)
@@ -244,15 +245,15 @@ def measured(judged: cost_model.Judged, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_advice_says_what_is_asked_and_allowed(measured: None) -> None:
     with pytest.raises(DataError, match="no GPU called 'abacus' has been measured; there is: test-gpu"):
-        cost_model.advise(LOG_SHAPE, "abacus")
+        advice.advise(LOG_SHAPE, "abacus")
     with pytest.raises(Unsupported, match="rotary_dim is 0; it must be even and above 0"):
-        cost_model.advise(dataclasses.replace(LOG_SHAPE, rotary_dim=0), "test-gpu")
+        advice.advise(dataclasses.replace(LOG_SHAPE, rotary_dim=0), "test-gpu")
     with pytest.raises(Unsupported, match="dtype is float16; this version takes float32"):
-        cost_model.advise(dataclasses.replace(LOG_SHAPE, dtype="float16"), "test-gpu")
+        advice.advise(dataclasses.replace(LOG_SHAPE, dtype="float16"), "test-gpu")
     with pytest.raises(Unsupported, match="family is attention; this version takes rope"):
-        cost_model.advise(Problem("attention"), "test-gpu")
+        advice.advise(Problem("attention"), "test-gpu")
     with pytest.raises(Unsupported, match="hdim is 66; it must be a multiple of 4"):
-        cost_model.advise(Problem("rope", hdim=66, rotary_dim=32), "test-gpu")
+        advice.advise(Problem("rope", hdim=66, rotary_dim=32), "test-gpu")
 
 
 def test_a_card_without_the_study_is_one_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,25 +262,25 @@ def test_a_card_without_the_study_is_one_clear_message(tmp_path: Path, monkeypat
     (tmp_path / "test-gpu" / "runs.csv").write_text(runs.replace("map", "log"))
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     with pytest.raises(DataError, match="no run of study 'map' is complete"):
-        cost_model.advise(LOG_SHAPE, "test-gpu")
+        advice.advise(LOG_SHAPE, "test-gpu")
 
 
 def test_advice_has_error_bars_and_a_runner_up(measured: None) -> None:
-    advice = cost_model.advise(LOG_SHAPE, "test-gpu")
-    assert set(advice.times) == set(FUSIONS)
-    assert all(taken.low < taken.us < taken.high for taken in advice.times.values())
-    assert advice.choice == min(FUSIONS, key=lambda version: advice.times[version].us)
-    assert advice.margin.low < advice.margin.value < advice.margin.high
-    assert advice.margin.value == pytest.approx(advice.times[advice.runner_up].us / advice.times[advice.choice].us)
-    assert advice.choice in advice.text and f"{advice.margin.value:.2f} times" in advice.text
-    assert advice.outside == () and "Beyond" not in advice.text
+    given = advice.advise(LOG_SHAPE, "test-gpu")
+    assert set(given.times) == set(FUSIONS)
+    assert all(taken.low < taken.us < taken.high for taken in given.times.values())
+    assert given.choice == min(FUSIONS, key=lambda version: given.times[version].us)
+    assert given.margin.low < given.margin.value < given.margin.high
+    assert given.margin.value == pytest.approx(given.times[given.runner_up].us / given.times[given.choice].us)
+    assert given.choice in given.text and f"{given.margin.value:.2f} times" in given.text
+    assert given.outside == () and "Beyond" not in given.text
 
 
-def test_error_bars_cover_nine_of_ten_held_out_points(judged: cost_model.Judged) -> None:
+def test_error_bars_cover_nine_of_ten_held_out_points(judged: fit.Judged) -> None:
     rows = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
     low, high = judged.bars
     ratio = rows["measured_us"] / rows["predicted_us"]
-    assert ratio.between(low, high).mean() == pytest.approx(cost_model.COVERED, abs=2 / len(rows))
+    assert ratio.between(low, high).mean() == pytest.approx(fit.COVERED, abs=2 / len(rows))
 
 
 @pytest.mark.parametrize(
@@ -292,14 +293,14 @@ def test_error_bars_cover_nine_of_ten_held_out_points(judged: cost_model.Judged)
         (Problem("rope", 1, 1, seq_q=1, seq_k=4096, hdim=4096, rotary_dim=4096), "within a factor of 4 in everything"),
     ],
 )
-def test_advice_beyond_what_was_measured_says_so(judged: cost_model.Judged, problem: Problem, said: str) -> None:
-    advice = cost_model.advice_of(judged, problem)
-    assert any(said in text for text in advice.outside), advice.outside
-    assert said in advice.text
+def test_advice_beyond_what_was_measured_says_so(judged: fit.Judged, problem: Problem, said: str) -> None:
+    given = advice.advice_of(judged, problem)
+    assert any(said in text for text in given.outside), given.outside
+    assert said in given.text
 
 
-def test_every_measured_problem_lies_inside(judged: cost_model.Judged) -> None:
-    assert not any(cost_model.outside(problem, judged.problems) for problem in judged.problems)
+def test_every_measured_problem_lies_inside(judged: fit.Judged) -> None:
+    assert not any(advice.outside(problem, judged.problems) for problem in judged.problems)
 
 
 def test_advice_flips_where_rotating_again_costs_more_than_a_launch() -> None:
@@ -312,7 +313,7 @@ def test_advice_flips_where_rotating_again_costs_more_than_a_launch() -> None:
     points = tuple(
         Point(version, problem, card.us(version, problem)) for problem in STUDIES["map"].problems for version in FUSIONS
     )
-    model = cost_model.fit(points, card.card)
+    model = fit.fit(points, card.card)
     for problem in (short, prefill):
         expected = min(FUSIONS, key=lambda version: card.us(version, problem))
         assert min(FUSIONS, key=lambda version: model.us(version, problem)) == expected
@@ -320,20 +321,20 @@ def test_advice_flips_where_rotating_again_costs_more_than_a_launch() -> None:
 
 def test_the_command_advises(measured: None, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--gpu", "test-gpu", "--heads", "32", "--seq-q", "1", "--seq-k", "4096", "--rotary-dim", "64"]
-    assert cost_model.main(asked) == 0
+    assert advice.main(asked) == 0
     said = capsys.readouterr().out
     assert said.startswith("rope B1 H32 S1/4096 D128 R64 on test-gpu\n")
     assert all(version in said for version in FUSIONS) and said.count("µs") == 4
-    assert cost_model.main(["--gpu", "test-gpu", "--hdim", "66"]) == 1
+    assert advice.main(["--gpu", "test-gpu", "--hdim", "66"]) == 1
     assert capsys.readouterr().err == "advise: hdim is 66; it must be a multiple of 4\n"
-    assert cost_model.main(["--gpu", "abacus"]) == 1
+    assert advice.main(["--gpu", "abacus"]) == 1
     assert "there is: test-gpu" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- what the chapter shows
 
 
-def test_the_map_names_every_problem_and_its_winner(judged: cost_model.Judged) -> None:
+def test_the_map_names_every_problem_and_its_winner(judged: fit.Judged) -> None:
     plot = figures.fusion_map(judged)
     assert len(plot.data) == len(judged.problems) and set(plot.data["winner"]) <= set(FUSIONS)
     assert (plot.data["margin"] >= 1).all()
@@ -342,18 +343,18 @@ def test_the_map_names_every_problem_and_its_winner(judged: cost_model.Judged) -
     assert sum(" *" in row[1] for row in rows) == len(judged.held())
 
 
-def test_tables_say_what_the_model_is_worth(judged: cost_model.Judged) -> None:
+def test_tables_say_what_the_model_is_worth(judged: fit.Judged) -> None:
     assert [row[0] for row in tables.map_answers(judged).rows] == [
         "the model", "always full fusion", "always hybrid", "always separate",
     ]  # fmt: skip
-    assert [row[0] for row in tables.map_regimes(judged).rows] == list(cost_model.REGIMES)
+    assert [row[0] for row in tables.map_regimes(judged).rows] == list(fit.REGIMES)
     constants = [row[0] for row in tables.map_constants(judged).rows]
-    assert {"launch", "rotation", "rewrite", "overlap"} <= set(constants) <= {*cost_model.NAMES, "overlap"}
-    assert [row[0].split("<")[0] for row in tables.advice(judged).rows] == list(cost_model.TYPICAL)
+    assert {"launch", "rotation", "rewrite", "overlap"} <= set(constants) <= {*cost.NAMES, "overlap"}
+    assert [row[0].split("<")[0] for row in tables.advice(judged).rows] == list(advice.TYPICAL)
 
 
-def test_the_paragraph_agrees_with_the_points(judged: cost_model.Judged) -> None:
-    said = cost_model.words(judged)
+def test_the_paragraph_agrees_with_the_points(judged: fit.Judged) -> None:
+    said = advice.words(judged)
     wins = [int(said[f"{name}_wins"]) for name in ("full", "hybrid", "separate")]
     assert sum(wins) == len(judged.problems) == int(said["problems"])
     ratios = [judged.measured(p, SEPARATE) / judged.measured(p, FULL) for p in judged.problems]

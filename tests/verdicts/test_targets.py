@@ -15,8 +15,8 @@ import pytest
 
 from analysis.book import style, targets
 from analysis.book.table import Table
-from analysis.measure import tune
-from analysis.measure.studies import STUDIES
+from analysis.measure import candidates
+from analysis.measure.studies import MAIN, STUDIES
 from analysis.models import profiles, steps
 from analysis.models import targets as held_to
 from analysis.models.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
@@ -33,7 +33,6 @@ GPU = {
     "l2_bytes": 60_000_000,
     "ceilings": dict(zip(CEILINGS, (4000.0, 8000.0, 60.0, 800.0, 0.5, 4.0))),
 }
-MAIN = tune.MAIN
 COMPILED, EAGER, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa", "triton_rope"
 NOISE = (0.99, 1.0, 1.01)  # of three processes
 
@@ -66,8 +65,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shapes(folder: Path, us: dict[str, float]) -> None:
     """Every candidate of the search, all shapes taking 10 us and changes what is said, else 8 us."""
     rows = []
-    for candidate in tune.candidates():
-        change = tune.CHANGES.get(candidate.change)
+    for candidate in candidates.candidates():
+        change = candidates.CHANGES.get(candidate.change)
         taken = us.get(candidate.change, 8.0) if change else 10.0
         rows.append(
             {

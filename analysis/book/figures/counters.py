@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kernels.ablations.fast_math import SUFFIX
+from kernels import VERSIONS
 
 from ...models import profiles
 from ...models.counter_agreement import agreement, trusted
@@ -29,7 +29,7 @@ RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
 def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
     """What a warp of every version's attention waits for at a head dim, as shares of its time."""
     mine = profiles.attention(profiles.at(profiled, hdim))
-    mine = mine[~mine["version"].str.endswith(SUFFIX)]
+    mine = mine[~mine["version"].map(lambda version: VERSIONS[version].fast_math)]
     frame = pd.DataFrame(
         [
             {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}

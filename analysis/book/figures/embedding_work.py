@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...records.measured import Measured
+from ...records.text import factor
 from ..style import COUNTED, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, measured_in, short
 
 
@@ -19,9 +20,9 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
     of = frame.set_index("version")
     fused, turned = of.loc["sinusoidal_v5"], of.loc["rope_v4"]
     title = (
-        f"Sinusoidal V5 embeds an element {fused['embedded']:.0f} times and takes {fused['over_separate']:.2f}× as "
-        f"long as separate kernels ({fused['over_separate'] / scalar.iloc[0]:.2f}× for scalar ones); RoPE V4 embeds "
-        f"{turned['embedded']:.0f} times and takes {turned['over_separate']:.2f}×"
+        f"Sinusoidal V5 embeds an element {fused['embedded']:.0f} times and takes {factor(fused['over_separate'])} as "
+        f"long as separate kernels ({factor(fused['over_separate'] / scalar.iloc[0])} for scalar ones); RoPE V4 embeds "
+        f"{turned['embedded']:.0f} times and takes {factor(turned['over_separate'])}"
     )
     families = list(dict.fromkeys(frame["family"]))
     sizes = [int((frame["family"] == family).sum()) for family in families]

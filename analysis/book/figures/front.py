@@ -6,12 +6,13 @@ import pandas as pd
 
 from kernels import Problem
 
+from ...measure.studies import MAIN
 from ...records import published
 from ...records.interval import Ratio
 from ...records.measured import Measured
 from ..style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
 
-HDIM, BASELINE, FUSED = 2048, "rope_separate", "rope_v8"
+BASELINE, FUSED = "rope_separate", "rope_v8"
 LADDER = ("rope_v1c", "rope_v2", "rope_v3", "rope_v4", "rope_v5", "rope_v6a", "rope_v6b", "rope_v7")
 SOFT = "0.45"
 
@@ -20,13 +21,12 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     """Speedup of every RoPE version over separate kernels at head dim 2048; `beyond` adds V8 where it was measured."""
     rows = []
     for version in LADDER:
-        problem = evidence.shapes(version).get(HDIM)
+        problem = evidence.shapes(version).get(MAIN.hdim)
         ratio = evidence.ratio(BASELINE, version, problem) if problem else None
         stated = published.speedup(version, BASELINE, problem) if problem else None
         rows.append(_row(version, problem, stated.value if stated else None, ratio))
     if beyond:
-        problem = Problem("rope", 1, 4, seq_q=64, hdim=HDIM, rotary_dim=128)
-        rows.append(_row(FUSED, problem, None, beyond.ratio(BASELINE, FUSED, problem)))
+        rows.append(_row(FUSED, MAIN, None, beyond.ratio(BASELINE, FUSED, MAIN)))
     names = ["version", "rotary_dim", "published", "measured", "low", "high"]
     frame = pd.DataFrame(rows, columns=names)
     drawn = frame.dropna(subset=["published", "measured"], how="all").reset_index(drop=True)
@@ -57,7 +57,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
         axis.set_xticks(range(len(drawn)), [short(version) for version in drawn["version"]])
         axis.set_xlim(-0.6, len(drawn) - 0.4)
         axis.set_ylabel("speedup over separate")
-        axis.set_xlabel(f"head dim {HDIM}, 4 heads, 64 tokens", loc="left", color=SOFT, fontsize=8.5)
+        axis.set_xlabel(f"head dim {MAIN.hdim}, 4 heads, 64 tokens", loc="left", color=SOFT, fontsize=8.5)
         axis.plot([], [], "o", mfc="white", mec="0.2", label=f"published, {published.card('rope')}")
         axis.plot([], [], "o", color=PALETTE[0], label=f"measured, {card}, device")
         axis.legend(loc="upper left", frameon=False, handletextpad=0.3)
@@ -76,7 +76,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
         figure,
         "Speedup over separate kernels at head dim 2048; above 1 is faster. Open marks: published; filled marks: "
         "measured on the device (device_warm). V1c to V5 rotate every dim; V6, V7 and V8 the published 128.",
-        f"Dot plot of speedups over separate RoPE kernels at head dim {HDIM}. {alt}.",
+        f"Dot plot of speedups over separate RoPE kernels at head dim {MAIN.hdim}. {alt}.",
         frame,
         f"{measured_in(*measured)}; {published_on('rope')}",
     )

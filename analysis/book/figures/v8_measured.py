@@ -7,14 +7,14 @@ import textwrap
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from ...models import cost_model
+from ...models import fit
 from ...records.interval import TIE
 from ...records.text import span
 from ..style import PALETTE, Plot, canvas, legend, log_ticks, looks
 
 V8_SERIES = looks(
-    (cost_model.HYBRID, 1, "s", "hybrid"),
-    (cost_model.SEPARATE, 2, "^", "separate"),
+    (fit.HYBRID, 1, "s", "hybrid"),
+    (fit.SEPARATE, 2, "^", "separate"),
     ("rope_v8_mma", 9, "v", "full, core of warps"),
     ("rope_v8_portable", 8, "D", "full, portable core"),
     ("rope_v7", 4, "P", "the log's V7"),
@@ -105,7 +105,7 @@ def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     problems = list(dict.fromkeys(frame["problem"]))
     own = frame.set_index(["problem", "series"])["median_us"].xs("rope_v8", level="series")
     peers = frame[frame["series"] == "peer"]["over_v8"]
-    fused = frame[frame["series"].isin((cost_model.HYBRID, cost_model.SEPARATE))].groupby("problem")["over_v8"].min()
+    fused = frame[frame["series"].isin((fit.HYBRID, fit.SEPARATE))].groupby("problem")["over_v8"].min()
     title = (
         f"Full fusion is as fast as hybrid and separate, or faster, on {int((fused > 1 / TIE).sum())} of {len(fused)}"
     )

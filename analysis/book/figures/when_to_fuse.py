@@ -8,26 +8,27 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import LogLocator
 
-from ...models import cost_model
+from ...measure.studies import FUSIONS, NAIVE
+from ...models import advice, cost, fit
 from ..style import WRONG, Plot, canvas, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
-    (cost_model.FULL, 0, "o", "full fusion"),
-    (cost_model.HYBRID, 1, "s", "hybrid"),
-    (cost_model.SEPARATE, 2, "^", "separate"),
-    (cost_model.NAIVE, 4, "P", "the log's full fusion"),
+    (fit.FULL, 0, "o", "full fusion"),
+    (fit.HYBRID, 1, "s", "hybrid"),
+    (fit.SEPARATE, 2, "^", "separate"),
+    (NAIVE, 4, "P", "the log's full fusion"),
 )
 
 
-def fusion_map(judged: cost_model.Judged) -> Plot:
+def fusion_map(judged: fit.Judged) -> Plot:
     """Which of full fusion, hybrid and separate wins on one core: by keys, size of K, and how K is rotated."""
     rows = []
     for problem in judged.problems:
         best = judged.fastest(problem)
-        others = [judged.measured(problem, version) for version in cost_model.FUSIONS if version != best]
+        others = [judged.measured(problem, version) for version in FUSIONS if version != best]
         rows.append(
             {
-                "kind": cost_model.kind(problem),
+                "kind": advice.kind(problem),
                 "problem": str(problem),
                 "keys": problem.seq_k,
                 "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
@@ -40,18 +41,18 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
             }
         )
     frame = pd.DataFrame(rows)
-    said = cost_model.words(judged)
+    said = advice.words(judged)
     title = (
         f"Full fusion wins or ties on {said['fused_one_tile']} problems whose keys fit one tile, on "
         f"{said['fused_together']} whose blocks rotate more keys together, on {said['fused_alone']} of the others"
     )
     left, right = frame["keys"].min() / 2, frame["keys"].max() * 2
     low, high = frame["k_megabytes"].min() / 2, frame["k_megabytes"].max() * 2
-    together = frame["kind"] == cost_model.KINDS[2]
+    together = frame["kind"] == advice.KINDS[2]
     panels = {"Rotated where met": frame[~together], "Rotated together": frame[together]}
     with canvas(title, rows=1, columns=2, height=4.6, sharex=True, sharey=True) as (figure, axes):
         for axis, (name, mine) in zip(axes, panels.items()):
-            axis.axvline(cost_model.CORE_KEYS * 1.2, color="0.4", ls="--", lw=1, label="one tile of keys")
+            axis.axvline(cost.CORE_KEYS * 1.2, color="0.4", ls="--", lw=1, label="one tile of keys")
             for row in mine.sort_values("margin", ascending=False).itertuples():
                 look = {"ms": _margin_size(row.margin), "ls": "", "zorder": 3, **FUSION_SERIES[row.winner]}
                 hollow = {"markerfacecolor": "white"} if row.tie else {}
@@ -64,7 +65,7 @@ def fusion_map(judged: cost_model.Judged) -> Plot:
             axis.set(xlim=(left, right), ylim=(low, high), xlabel="keys")
             axis.xaxis.set_major_locator(LogLocator(base=10))
         axes[0].set_ylabel("K, MB")
-        for version in cost_model.FUSIONS:
+        for version in FUSIONS:
             axes[0].plot([], [], ls="", **FUSION_SERIES[version])
         axes[0].plot([], [], ls="", marker="o", color="0.3", markerfacecolor="white", label="a tie")
         if not frame["predicted_right"].all():
@@ -94,14 +95,14 @@ def _margin_size(margin: float) -> float:
     return 4 + 7 * min(math.log2(margin), 1.0)
 
 
-def fusion_model(judged: cost_model.Judged) -> Plot:
+def fusion_model(judged: fit.Judged) -> Plot:
     """Predicted over measured times: what the model was fitted to in grey, what was held out in colour."""
     frame = judged.points.sort_values(["held_out", "version"], kind="stable")
-    held = frame[frame["held_out"] & frame["version"].isin(cost_model.FUSIONS)]
-    found = cost_model.answers(judged).set_index("answer")["right"]
+    held = frame[frame["held_out"] & frame["version"].isin(FUSIONS)]
+    found = fit.answers(judged).set_index("answer")["right"]
     constants = found.drop(index="the model")
     title = (
-        f"Held out, the model is off by {cost_model.errors(held).median():.0f} % in the median; its choice is right on "
+        f"Held out, the model is off by {fit.errors(held).median():.0f} % in the median; its choice is right on "
         f"{found['the model']:.0f} % of problems, the best constant one on {constants.max():.0f} %"
     )
     low = min(frame["measured_us"].min(), frame["predicted_us"].min()) / 1.5
@@ -127,7 +128,7 @@ def fusion_model(judged: cost_model.Judged) -> Plot:
         "was not fitted to.",
         "Dot plot of predicted by measured time. "
         + "; ".join(
-            f"{version}, held out: median error {cost_model.errors(mine).median():.0f} %"
+            f"{version}, held out: median error {fit.errors(mine).median():.0f} %"
             for version, mine in shown[shown["held_out"]].groupby("version", sort=False)
         )
         + ".",

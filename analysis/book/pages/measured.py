@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from kernels import Problem, Version
+from kernels import Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES, TIMERS
 from ...records import published
@@ -30,6 +30,7 @@ def shape(problem: Problem) -> str:
     parts += [f"/{problem.seq_k}"] if problem.seq_k != problem.seq_q else []
     parts += [f" R {problem.rotary_dim}"] if problem.rotary_dim else []
     parts += [" causal"] if problem.causal else []
+    parts += [f" {problem.table} table"] if problem.table != "computed" else []
     return f"{problem.hdim} {small(''.join(parts))}"
 
 
@@ -107,18 +108,18 @@ def checks(records: Records, version: Version) -> dict[str, Any]:
     Such a reason is a badge, a text and the head dims, which are not named of a single one that the text names.
     """
     rows = []
-    reasons: dict[tuple[str, str], list[int]] = {}
+    reasons: dict[tuple[str, str], list[Problem]] = {}
     for study, measured in records.studies.items():
         for problem in measured.problems(version.family):
             check = measured.check(version.id, problem)
             if check and check.reason:
-                reasons.setdefault((check.status, check.reason), []).append(problem.hdim)
+                reasons.setdefault((check.status, check.reason), []).append(problem)
             if check and check.status != "unsupported":
                 rows.append({"study": study, "problem": problem, "check": check, **check._asdict()})
     given: dict[bool, list[tuple[str, str, str]]] = {False: [], True: []}
-    for (status, reason), dims in sorted(reasons.items(), key=lambda entry: entry[1][0]):
-        where = list(dict.fromkeys(map(str, dims)))
-        named = len(where) == 1 and reason.startswith("hdim")
+    for (status, reason), problems in sorted(reasons.items(), key=lambda entry: entry[1][0].hdim):
+        where = list(dict.fromkeys(str(problem.hdim) for problem in problems))
+        named = len(where) == 1 and _refuses_the_hdim(version, problems[0])
         given[status == "unsupported"].append((mark(status), reason, "" if named else ", ".join(where)))
     table = Table.from_frame(
         rows,
@@ -134,6 +135,15 @@ def checks(records: Records, version: Version) -> dict[str, Any]:
         "Against float64 on two inputs; the worse decides. The largest error is over outputs that are finite.",
     )
     return {"checks": table, "reasons": given[False], "not_taken": given[True]}
+
+
+def _refuses_the_hdim(version: Version, problem: Problem) -> bool:
+    """Whether a version refuses a problem for its head dim, alone or by the memory that it needs, and so names it."""
+    try:
+        version(problem)
+    except Unsupported as refusal:
+        return refusal.kind in ("hdim", "shared_memory")
+    return False
 
 
 def documents(version: Version) -> Table:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
-from kernels.ablations.fast_math import SUFFIX
 
 from ...measure.studies import STUDIES
 from ...records.current import complete_runs
@@ -133,4 +132,4 @@ def in_order(family: str) -> list[Version]:
     """The versions of a family as the pages follow: the log's, each before its fast-math build; ablations; peers."""
     order = list(VERSIONS)
     mine = [version for version in VERSIONS.values() if version.family == family]
-    return sorted(mine, key=lambda v: (v.is_peer, v.ablation, order.index(v.id.removesuffix(SUFFIX)), v.id))
+    return sorted(mine, key=lambda v: (v.is_peer, v.ablation, order.index(v.built_from), v.id))

@@ -10,15 +10,17 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem
 
-from ...models import cost_model
+from ...measure.studies import FUSIONS, NAIVE
+from ...models import cost, fit
+from ...models.advice import TYPICAL, advice_of
 from ..table import Table, badge, lines, mark, microseconds, ratio, small
 
 RATES = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
 
 
-def map_problems(judged: cost_model.Judged) -> Table:
+def map_problems(judged: fit.Judged) -> Table:
     """Every problem of the map: the times of the family and of the log's fusion, and what the model chooses."""
-    versions = (*cost_model.FUSIONS, cost_model.NAIVE)
+    versions = (*FUSIONS, NAIVE)
     held, rows = set(judged.held()), []
 
     def cell(version: str, problem: Problem) -> str:
@@ -26,11 +28,11 @@ def map_problems(judged: cost_model.Judged) -> Table:
         text = microseconds(taken) if taken else badge(check)
         return f"<b>{text}</b>" if version in judged.winners(problem) else text
 
-    for regime in cost_model.REGIMES:
-        of_kind = [problem for problem in judged.problems if cost_model.regime(problem) == regime]
+    for regime in fit.REGIMES:
+        of_kind = [problem for problem in judged.problems if fit.regime(problem) == regime]
         for problem in sorted(of_kind, key=lambda problem: (problem.seq_q, problem.seq_k, problem)):
             chosen = judged.chosen(problem)
-            answer = mark(cost_model.WORDS[chosen], "ok" if chosen in judged.winners(problem) else "wrong")
+            answer = mark(fit.WORDS[chosen], "ok" if chosen in judged.winners(problem) else "wrong")
             shape = _shape(problem) + (" *" if problem in held else "")
             rows.append((regime, shape, *(cell(version, problem) for version in versions), answer))
     header = ("kind", "problem", *(f"{version}, µs" for version in versions), "the model")
@@ -43,10 +45,10 @@ def map_problems(judged: cost_model.Judged) -> Table:
     )
 
 
-def map_answers(judged: cost_model.Judged) -> Table:
+def map_answers(judged: fit.Judged) -> Table:
     """How good the model's answers are on what was held out, and how good one answer to everything is."""
     return Table.from_frame(
-        cost_model.answers(judged),
+        fit.answers(judged),
         {
             "answer": ("answer", str),
             "right": ("right", "{:.0f} %"),
@@ -60,19 +62,19 @@ def map_answers(judged: cost_model.Judged) -> Table:
     )
 
 
-def map_regimes(judged: cost_model.Judged) -> Table:
+def map_regimes(judged: fit.Judged) -> Table:
     """The model's errors by kind of problem: held out, and as predicted by a model that saw none of the kind."""
     rows = []
-    family = judged.points[judged.points["version"].isin(cost_model.FUSIONS)]
-    for regime in cost_model.REGIMES:
-        held = [problem for problem in judged.held() if cost_model.regime(problem) == regime]
+    family = judged.points[judged.points["version"].isin(FUSIONS)]
+    for regime in fit.REGIMES:
+        held = [problem for problem in judged.held() if fit.regime(problem) == regime]
         if held:
             points = family[(family["regime"] == regime) & family["held_out"]]
-            right = cost_model.answers(judged, held).set_index("answer")["right"]["the model"]
-            rows.append((regime, len(held), cost_model.errors(points).median(), right))
+            right = fit.answers(judged, held).set_index("answer")["right"]["the model"]
+            rows.append((regime, len(held), fit.errors(points).median(), right))
     frame = pd.DataFrame(rows, columns=["regime", "held", "median", "chosen"])
     return Table.from_frame(
-        frame.merge(cost_model.extrapolated(judged), on="regime", how="left"),
+        frame.merge(fit.extrapolated(judged), on="regime", how="left"),
         {
             "regime": ("kind", str),
             "held": ("held out", str),
@@ -85,34 +87,34 @@ def map_regimes(judged: cost_model.Judged) -> Table:
     )
 
 
-def map_constants(judged: cost_model.Judged) -> Table:
+def map_constants(judged: fit.Judged) -> Table:
     """What the model was fitted to say of the card: what a thing costs, or at which rate it goes."""
     model = judged.model
     planned = judged.points[["version", "problem"]].itertuples(index=False, name=None)
-    amounts = sum(np.sum(cost_model.work(VERSIONS[name](problem), model.card), axis=0) for name, problem in planned)
+    amounts = sum(np.sum(cost.work(VERSIONS[name](problem), model.card), axis=0) for name, problem in planned)
     rows = []
-    for amount, (term, does) in zip(amounts, cost_model.TERMS.items()):
+    for amount, (term, does) in zip(amounts, cost.TERMS.items()):
         if amount:
-            cost = model.cost(term)
-            value = f"{1 / cost:,.2f} {RATES[does.unit]}" if does.unit in RATES else f"{cost:,.3f} µs a {does.unit}"
+            us = model.cost(term)
+            value = f"{1 / us:,.2f} {RATES[does.unit]}" if does.unit in RATES else f"{us:,.3f} µs a {does.unit}"
             rows.append((term, does.about, value))
     rows.append(("overlap", "1: parts of a launch follow each other; large: they run at once", f"{model.overlap:.1f}"))
     return Table(("constant", "what it is", "fitted"), rows, numbers=("fitted",))
 
 
-def advice(judged: cost_model.Judged, problems: Mapping[str, Problem] = cost_model.TYPICAL) -> Table:
+def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Table:
     """What the model advises for some problems, with its error bars."""
     rows = []
     for label, problem in problems.items():
-        given = cost_model.advice_of(judged, problem)
+        given = advice_of(judged, problem)
         taken = given.times[given.choice]
         beyond, close = escape("; ".join(given.outside)), "" if given.margin.low > 1 else "too close to call"
         rows.append(
             {
                 "problem": lines(label, small(_shape(problem)), small(beyond) if beyond else ""),
-                "advice": lines(cost_model.WORDS[given.choice], small(close) if close else ""),
+                "advice": lines(fit.WORDS[given.choice], small(close) if close else ""),
                 "taken": lines(f"{taken.us:,.1f}", small(f"{taken.low:,.1f}–{taken.high:,.1f}")),
-                "next": lines(cost_model.WORDS[given.runner_up], ratio(given.margin)),
+                "next": lines(fit.WORDS[given.runner_up], ratio(given.margin)),
             }
         )
     return Table.from_frame(
@@ -124,7 +126,7 @@ def advice(judged: cost_model.Judged, problems: Mapping[str, Problem] = cost_mod
             "next": ("the next takes", str),
         },
         slice(2, None),
-        f"By the model; {100 * cost_model.COVERED:.0f} % of held-out points lie within such bars.",
+        f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars.",
     )
 
 

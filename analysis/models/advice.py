@@ -1,0 +1,220 @@
+"""Whether to fuse RoPE into attention.
+
+    python -m analysis advise --heads 32 --seq-q 1 --seq-k 4096 --hdim 128 --rotary-dim 64
+
+The fitted model (fit.py) predicts the time of the V8 family on a problem; the fastest is advised, with error bars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels import VERSIONS, Problem
+from kernels.constants import MUST_BE, require
+from kernels.v8 import require_problem
+
+from ..measure.studies import FUSIONS, NAIVE
+from ..records.files import DataError, gpu_folder
+from ..records.interval import Ratio
+from ..records.measured import Measured, Time
+from ..records.text import span
+from .cost import CORE_KEYS, together
+from .fit import FULL, HYBRID, SEPARATE, STUDY, WORDS, Judged, answers, errors, judge
+
+MEANS = {
+    FULL: "Fuse it fully",
+    HYBRID: "Rotate K in a launch of its own and fuse the rotation of Q",
+    SEPARATE: "Do not fuse: rotate Q and K in launches of their own",
+}
+NEAR = 4.0  # a factor, within which a measured problem is near in a quantity
+KINDS = ("one tile of keys", "more keys, rotated where they are met", "more keys, rotated once, together")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with the embedding of a problem on a GPU.
+
+    `times` are predicted microseconds by version, with error bars that covered nine of ten held-out points; `margin`
+    is how many times as long the runner-up takes, with its own. `outside` says in which ways the problem lies beyond
+    what was measured; there the bars promise nothing.
+    """
+
+    problem: Problem
+    gpu: str
+    choice: str
+    runner_up: str
+    times: Mapping[str, Time]
+    margin: Ratio
+    outside: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        taken = self.times[self.choice]
+        said = f"{MEANS[self.choice]} ({self.choice}): {_us(taken)}, and {WORDS[self.runner_up]} takes "
+        said += f"{self.margin.value:.2f} times as long ({self.margin.low:.2f} to {self.margin.high:.2f})."
+        if self.margin.low <= 1:
+            said += " The two are too close to call."
+        if self.outside:
+            said += f" Beyond what was measured: {'; '.join(self.outside)}."
+        return said
+
+
+def _us(taken: Time) -> str:
+    return f"{taken.us:,.1f} µs ({taken.low:,.1f} to {taken.high:,.1f})"
+
+
+QUANTITIES: dict[str, Callable[[Problem], float]] = {
+    "batch x heads": lambda p: p.batch * p.heads,
+    "heads a kv_head": lambda p: p.heads // p.kv_heads,
+    "seq_q": lambda p: p.seq_q,
+    "seq_k": lambda p: p.seq_k,
+    "hdim": lambda p: p.hdim,
+    "rotary_dim": lambda p: p.rotary_dim,
+    "GFLOP": lambda p: p.flops / 1e9,
+    "MB": lambda p: 8e-6 * (math.prod(p.q_shape) + math.prod(p.kv_shape)),
+}
+
+
+def outside(problem: Problem, measured: Iterable[Problem]) -> tuple[str, ...]:
+    """In which ways a problem lies beyond those measured; empty if it lies among them."""
+    measured = list(measured)
+    found = []
+    for name, quantity in QUANTITIES.items():
+        mine, known = quantity(problem), [quantity(other) for other in measured]
+        if not min(known) <= mine <= max(known):
+            found.append(f"{name} is {mine:,.6g}, measured from {min(known):,.6g} to {max(known):,.6g}")
+    if problem.causal and not any(other.causal for other in measured):
+        found.append("causal is 1, measured without a mask alone")
+
+    def distance(other: Problem) -> float:
+        return max(abs(math.log(quantity(problem) / quantity(other))) for quantity in QUANTITIES.values())
+
+    if not found and min(map(distance, measured)) > math.log(NEAR):
+        found.append(f"no measured problem is within a factor of {NEAR:g} in everything")
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4)
+def _judged(folder: Path, written: tuple[int, ...]) -> Judged:
+    return judge(Measured.read(folder, STUDY))
+
+
+def load(gpu: str = "nvidia-h200") -> Judged:
+    """The model of a GPU, fitted once a process and again when its files have changed.
+
+    Raises: DataError when the GPU is unknown or its study `map` not measured.
+    """
+    folder = gpu_folder(gpu)
+    files = (folder / name for name in ("runs.csv", "checks.csv", "timings.csv", "gpu.json"))
+    return _judged(folder, tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files))
+
+
+def advise(problem: Problem, gpu: str = "nvidia-h200") -> Advice:
+    """Whether to fuse RoPE into attention: what the model predicts for the V8 family on a problem.
+
+    Raises:
+        Unsupported: the V8 family does not take the problem; what was asked and what is allowed.
+        DataError: the GPU is not known, or its study `map` was not measured.
+    """
+    require_problem(problem, "rope")
+    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
+    return advice_of(load(gpu), problem)
+
+
+def advice_of(judged: Judged, problem: Problem) -> Advice:
+    """The advice of one model. Raises: Unsupported."""
+    predicted = {version: judged.model.us(version, problem) for version in FUSIONS}
+    choice, runner_up, _ = sorted(FUSIONS, key=lambda version: predicted[version])
+    low, high = judged.bars
+    times = {version: Time(us, us * low, us * high) for version, us in predicted.items()}
+    ratio, off = predicted[runner_up] / predicted[choice], judged.bar_of_ratios
+    margin = Ratio(ratio, ratio / off, ratio * off)
+    return Advice(problem, judged.evidence.slug, choice, runner_up, times, margin, outside(problem, judged.problems))
+
+
+# ---------------------------------------------------------------- words for the chapter
+
+
+def kind(problem: Problem) -> str:
+    """What decides: whether a tile holds all keys, and if not, how full fusion rotates them."""
+    if problem.seq_k <= CORE_KEYS:
+        return KINDS[0]
+    return KINDS[2] if together(VERSIONS[FULL](problem).launches[-1]) else KINDS[1]
+
+
+def words(judged: Judged) -> dict[str, str]:
+    """The numbers of the paragraph that answers whether to fuse."""
+    fastest = [judged.fastest(problem) for problem in judged.problems]
+    held = judged.points["held_out"] & judged.points["version"].isin(FUSIONS)
+    found = answers(judged).set_index("answer")
+    constant = found.drop(index="the model").sort_values(["right", "lost"], ascending=[False, True]).iloc[0]
+    naive = [
+        judged.measured(problem, NAIVE) / judged.measured(problem, judged.fastest(problem))
+        for problem in judged.problems
+        if (problem, NAIVE) in judged._times
+    ]
+    over = {v: [judged.measured(p, v) / judged.measured(p, FULL) for p in judged.problems] for v in (HYBRID, SEPARATE)}
+
+    def fused(*chosen: str) -> str:
+        mine = [problem for problem in judged.problems if kind(problem) in chosen]
+        return f"{sum(FULL in judged.winners(problem) for problem in mine)} of {len(mine)}"
+
+    return {
+        "problems": str(len(judged.problems)),
+        **{f"{name}_wins": str(fastest.count(v)) for name, v in zip(("full", "hybrid", "separate"), FUSIONS)},
+        **{f"fused_{name}": fused(chosen) for name, chosen in zip(("one_tile", "alone", "together"), KINDS)},
+        "fused_more": fused(*KINDS[1:]),
+        "hybrid_over_full": span(over[HYBRID], "×", 2),
+        "separate_over_full": span(over[SEPARATE], "×", 2),
+        "naive_over_best": span(naive, "×", 2) if naive else "no number of times",
+        "naive_problems": str(len(naive)),
+        "held_out": str(len(judged.held())),
+        "error": f"{errors(judged.points[held]).median():.0f} %",
+        "right": f"{found['right']['the model']:.0f} %",
+        "lost": f"{found['lost']['the model']:.1f} %",
+        "constant": str(constant.name),
+        "constant_right": f"{constant['right']:.0f} %",
+        "constant_lost": f"{constant['lost']:.1f} %",
+    }
+
+
+TYPICAL = {
+    "decoding a token": Problem("rope", 1, 32, 32, 1, 2048, 128, 128),
+    "the same, 4 heads a kv_head": Problem("rope", 1, 32, 8, 1, 2048, 128, 128),
+    "checking 8 drafted tokens": Problem("rope", 1, 32, 32, 8, 2048, 128, 128),
+    "a chunk of a prompt": Problem("rope", 1, 32, 32, 128, 1024, 128, 64),
+    "a prompt": Problem("rope", 1, 8, 8, 1536, 1536, 128, 128),
+    "the log's largest of 4 heads": Problem("rope", 1, 4, 4, 64, 64, 2048, 128),
+}
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
+    parser.add_argument("--gpu", default="nvidia-h200", help="a folder of data/measured/")
+    for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
+        parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
+    for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
+        parser.add_argument(f"--{name}", type=int, help=f"{hint} by default")
+    parser.add_argument("--causal", action="store_true")
+    options = vars(parser.parse_args(arguments))
+    gpu = options.pop("gpu")
+    if options["rotary_dim"] is None:
+        options["rotary_dim"] = options["hdim"]
+    try:
+        advice = advise(Problem("rope", **options), gpu)
+    except (DataError, ValueError) as error:  # Unsupported among them
+        print(f"advise: {error}", file=sys.stderr)
+        return 1
+    print(f"{advice.problem} on {gpu}\n{advice.text}")
+    for version in sorted(advice.times, key=lambda name: advice.times[name].us):
+        print(f"  {version:17s} {_us(advice.times[version])}")
+    return 0
