@@ -19,7 +19,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.version import PROBLEM_COLUMNS, Kernel, Launch
 
-from ..records.current import today
+from ..records.current import is_current, today
 from ..records.files import (
     COUNTS,
     LAUNCHES,
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     kept = {
         (row["version"], problem_of(row)): row
         for row in read_records(LAUNCHES, "launches")
-        if row["source_hash"] == today(row["version"])
+        if is_current(row["version"], row["source_hash"])
     }
     pairs = sorted((row["version"], problem_of(row)) for row in recorded_pairs().to_dict("records"))
     rows = [kept.get(pair) or record(*pair) for pair in tqdm(pairs, unit="pair") if pair[0] in VERSIONS]

@@ -11,6 +11,8 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.runtime.identity import source_hash
 
+from .files import HASHES, read_records
+
 Row = dict[str, Any]
 
 
@@ -20,9 +22,14 @@ def today(version: str) -> str:
     return source_hash(VERSIONS[version]) if version in VERSIONS else ""
 
 
+@functools.cache
+def _later_hashes() -> dict[str, str]:
+    return {row["old"]: row["new"] for row in read_records(HASHES, "hashes")}
+
+
 def is_current(version: str, recorded: str) -> bool:
-    """Whether a recorded hash is that of a version's code as it stands."""
-    return recorded == today(version)
+    """Whether a recorded hash, or what data/hashes.csv says it is called today, is that of a version's code."""
+    return _later_hashes().get(recorded, recorded) == today(version)
 
 
 def current(rows: Iterable[Row], version: str = "") -> list[Row]:

@@ -32,7 +32,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "number": float,
     "flag": lambda text: {"0": False, "1": True}[text],
-    "hash": lambda text: current_hash(text),
 }
 
 
@@ -94,20 +93,6 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     if text and not text.endswith("\n"):
         raise DataError(f"{path}, line {reader.line_num}: the last line has no end; the file is truncated")
     return pd.DataFrame(rows, columns=header)[expected]
-
-
-@functools.cache
-def _later_hashes() -> dict[str, str]:
-    rows = read_records(HASHES, "hashes")
-    return {row["old"]: row["new"] for row in rows}
-
-
-def current_hash(recorded: str) -> str:
-    """A recorded source_hash as today's way of hashing has it: data/hashes.csv, or itself.
-
-    Every table is read through it, so what is compared is always of one kind.
-    """
-    return _later_hashes().get(recorded, recorded)
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ PROBLEM = tuple(Column(f.name, _KINDS[str(f.type)], _PROBLEM_MEANINGS[f.name]) f
 _RUN = Column("run", "text", "the measuring run, named by its start in UTC")
 _STUDY = Column("study", "text", "the study (see analysis/measure/studies.py)")
 _VERSION = Column("version", "text", "id of the kernel version or peer")
-_SOURCE_HASH = Column("source_hash", "hash", "hash of the code that made the version's kernels and launches")
+_SOURCE_HASH = Column("source_hash", "text", "hash of the code that made the version's kernels and launches")
 _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasible, unsupported or error")
 _REASON = Column("reason", "text", "why the status is not ok", optional=True)
 
@@ -216,7 +216,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("median_us", "number", "median time of one call (device_warm), middle one of 3 repetitions, us", True),
         Column("p20_us", "number", "20th percentile of its samples, us", optional=True),
         Column("p80_us", "number", "80th percentile of its samples, us", optional=True),
-        Column("source_hash", "hash", "hash of the code that made the kernels and launches of rope_v8"),
+        Column("source_hash", "text", "hash of the code that made the kernels and launches of rope_v8"),
     ),
     "mutations": (
         Column("mutant", "integer", "number of the mutant, in the order of the draw"),

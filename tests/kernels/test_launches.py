@@ -7,14 +7,14 @@ import re
 import pytest
 
 from analysis.measure import launches
-from analysis.records.current import today
+from analysis.records.current import outdated
 from analysis.records.files import HASHES, LAUNCHES, problem_of, read_table
 from kernels import VERSIONS
 from kernels.runtime.compile import compile_ptx
 from kernels.version import PROBLEM_COLUMNS
 
 ROWS = read_table(LAUNCHES, "launches")
-TODAYS = ROWS[ROWS["source_hash"] == ROWS["version"].map(today)]
+TODAYS = ROWS[~outdated(ROWS)]
 LOG = {version.id for version in VERSIONS.values() if not version.beyond}
 COMPILED = (
     "attention_online",

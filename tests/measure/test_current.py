@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from analysis.records import current as recorded
 from analysis.records.current import complete_runs, current, is_current, outdated, today
 
 ROWS = [
@@ -41,3 +42,10 @@ def test_of_every_study_the_latest_complete_run_is_read(before: str | None, late
     runs += [("r1", "beyond", True), ("r2", "map", False)]
     read = complete_runs(pd.DataFrame(runs, columns=["run", "study", "complete"]), before)
     assert {study: row["run"] for study, row in read.items()} == latest
+
+
+def test_what_was_recorded_under_an_older_name_of_the_same_code_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed = {"version": "rope_v4", "source_hash": "0" * 16}
+    assert not is_current("rope_v4", renamed["source_hash"])
+    monkeypatch.setattr(recorded, "_later_hashes", lambda: {"0" * 16: today("rope_v4")})
+    assert current([renamed]) == [renamed] and not is_current("rope_v7", renamed["source_hash"])
