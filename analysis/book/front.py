@@ -8,7 +8,7 @@ from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError
 from ..records.measured import Measured
-from ..records.text import ratios
+from ..records.text import number, ratios
 from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .style import Plot
@@ -24,6 +24,12 @@ FIVE = (  # in words, version, baseline
     ("RoPE, hybrid (V7), over separate kernels", "rope_v7", "rope_separate"),
 )
 START, END = "<!-- found -->", "<!-- /found -->"
+
+
+def most_published(evidence: Measured, version: str, baseline: str) -> str:
+    """The largest speedup that the documents state of a version over a baseline: `"2×"`."""
+    claims = [published.speedup(version, baseline, problem) for problem in evidence.shapes(version).values()]
+    return number(max(claim.value for claim in claims if claim), "×", 0)
 
 
 def five(evidence: Measured) -> Table:

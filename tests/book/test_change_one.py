@@ -107,7 +107,7 @@ class Watch:
     asked = False
     shown: ClassVar[list[Any]] = []
 
-    def display(self, what: Any) -> None:
+    def display(self, what: Any, **_: Any) -> None:
         self.shown.append(what.data)
 
     def medians(self, real: Callable) -> Callable:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import cuda, float32
 from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported
+from kernels.alibi.v1 import ALIBI
 from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT, attention_buffers
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
-from kernels.v8 import Embedding, portable
+from kernels.v8 import portable
 from kernels.v8.portable import Shape, attend, choose
 from kernels.version import Buffer, Launch, Plan
 
@@ -64,28 +64,22 @@ def test_one_key_is_returned_as_it_is() -> None:
     assert np.array_equal(out, np.broadcast_to(inputs["v"], problem.q_shape))
 
 
-@cuda.jit(device=True)
-def by_distance(slopes, head, distance):
-    return -slopes[head] * float32(distance)
-
-
 SLOPES = np.linspace(0.05, 0.8, 4).astype(np.float32)
-DISTANCE = Embedding("distance", query=False, keys=False, bias=by_distance)
 
 
 def biased(problem: Problem) -> Plan:
     buffers = attention_buffers(problem, slopes=Buffer((4,), init=lambda: SLOPES))
-    return Plan(problem, buffers, (attend(problem, DISTANCE, "slopes", shape=Shape(4, 40, 8, 8, 1, 64)),))
+    return Plan(problem, buffers, (attend(problem, ALIBI, "slopes", shape=Shape(4, 40, 8, 8, 1, 64)),))
 
 
 def test_a_bias_is_added_to_scaled_scores() -> None:
-    """Its head counts through the batch, its distance is the query's position less the key's."""
+    """Its head counts through the batch, its distance is from the query's position, with keys before and behind it."""
     problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=3, seq_k=19, hdim=40, q_offset=7)
     inputs = reference_of(problem, "uniform").inputs
     out = run(biased(problem), inputs).out
 
     q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
-    bias = -SLOPES.reshape(2, 2, 1, 1) * (7.0 + np.arange(3)[:, None] - np.arange(19))
+    bias = -SLOPES.reshape(2, 2, 1, 1) * abs(7.0 + np.arange(3)[:, None] - np.arange(19))
     scores = q @ k.swapaxes(-1, -2) * problem.softmax_scale + bias
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = weights / weights.sum(-1, keepdims=True) @ v
