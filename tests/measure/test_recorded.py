@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.measure import counts, resources
-from analysis.records.current import outdated
+from analysis.records.current import is_current, outdated
 from analysis.records.files import COUNTS, RESOURCES, problem_columns, read_table
 from kernels import VERSIONS, Problem
 from kernels.device import mark
@@ -58,8 +58,9 @@ def recorded_again(file: Path, table: str, key: tuple[str, str], again: list[dic
     for name, value in problem_columns(SMALL).items():
         frame = frame[frame[name] == value]
     recorded = {tuple(row[k] for k in key): row for row in frame.to_dict("records")}
-    assert len(again) == len(recorded) == len(frame) > 0
+    assert len(again) == len(recorded) == len(frame) > 0 and not outdated(frame).any()
     for row in again:
+        assert is_current("rope_v7", row.pop("source_hash"))
         assert row == {name: recorded[tuple(row[k] for k in key)][name] for name in row}
 
 
