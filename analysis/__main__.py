@@ -6,23 +6,26 @@ import importlib
 import sys
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
-    "build": ("book.build", "execute the notebooks and render the book"),
+    "build": ("book.site.build", "execute the notebooks and render the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
-    "resources": ("measure.resources", "list registers, spills and occupancy for every target"),
-    "counts": ("measure.counts", "count instructions, sectors and wavefronts in the emulator"),
-    "hashes": ("measure.hashes", "map recorded hashes to those of a new way of hashing"),
-    "launches": ("measure.launches", "record digests of what every version launches, which a move must not change"),
+    "resources": ("measure.static.resources", "list registers, spills and occupancy for every target"),
+    "counts": ("measure.static.counts", "count instructions, sectors and wavefronts in the emulator"),
+    "hashes": ("measure.static.hashes", "map recorded hashes to those of a new way of hashing"),
+    "launches": (
+        "measure.static.launches",
+        "record digests of what versions launch, which a move must not change",
+    ),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
     "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
-    "browse": ("book.browse", "open the rendered pages in headless Chromium and list what fails"),
+    "browse": ("book.site.browse", "open the rendered pages in headless Chromium and list what fails"),
     "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
-    "mutations": ("measure.mutations", "break kernels on purpose and see whether the checks notice"),
+    "mutations": ("measure.static.mutations", "break kernels on purpose and see whether the checks notice"),
 }
 
 

@@ -225,7 +225,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column(
             "operator",
             "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.mutations)",
+            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutations)",
         ),
         Column("line", "integer", "line of the function, whose def is line 1"),
         Column("original", "text", "first line of the statement; of a barrier also of the next one"),

@@ -12,7 +12,8 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
-from analysis.book import build, check, notebook, style, tables
+from analysis.book import notebook, style, tables
+from analysis.book.site import build, check
 from analysis.book.table import Format, Table
 from analysis.book.templates import render
 from analysis.records import files, published

@@ -17,7 +17,8 @@ import nbformat
 import pandas as pd
 import pytest
 
-from analysis.book import build, style, tables
+from analysis.book import style, tables
+from analysis.book.site import build
 from analysis.records import files
 from analysis.records.files import read_table, write_table
 from analysis.records.measured import Measured

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.book import build, findings, front, style
+from analysis.book import findings, front, style
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
+from analysis.book.site import build
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
 from analysis.records.measured import Measured

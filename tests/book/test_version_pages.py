@@ -12,9 +12,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from analysis.book import build, notebook, story
+from analysis.book import notebook
 from analysis.book import pages as version_pages
+from analysis.book.chapters import story
 from analysis.book.pages.counted import COUNTERS, METRICS
+from analysis.book.site import build
 from analysis.measure import counters
 from analysis.records import files, published
 from analysis.records.files import DataError

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from analysis.measure import launches
+from analysis.measure.static import launches
 from analysis.records.current import outdated
 from analysis.records.files import HASHES, LAUNCHES, problem_of, read_table
 from kernels import VERSIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.measure.mutations import COUNT, EXPLAINED, Mutant, judge, mutants
+from analysis.measure.static.mutations import COUNT, EXPLAINED, Mutant, judge, mutants
 from analysis.records.current import is_current
 from analysis.records.files import MUTATIONS, read_table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.measure import counts, resources
+from analysis.measure.static import counts, resources
 from analysis.records.current import is_current, outdated
 from analysis.records.files import COUNTS, RESOURCES, problem_columns, read_table
 from kernels import VERSIONS, Problem

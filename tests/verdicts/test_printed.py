@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.book import printed as page_of
 from analysis.book import tables
+from analysis.book.chapters import printed as page_of
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.interval import Ratio

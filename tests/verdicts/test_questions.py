@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.book.ablations import described
-from analysis.book.questions import evidence_table
+from analysis.book.chapters.ablations import described
+from analysis.book.chapters.questions import evidence_table
 from analysis.records.files import DataError, gpu_folder
 from analysis.records.interval import Ratio
 from analysis.records.text import number, span

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.book import style, targets
+from analysis.book import style
+from analysis.book.chapters import targets
 from analysis.book.table import Table
 from analysis.measure import candidates
 from analysis.measure.studies import MAIN, STUDIES

@@ -49,7 +49,8 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
                     axis.plot(place, value, "o", ms=6.5, zorder=3, **style)
                     axis.annotate(
                         f"{value:.2g}", (place, value), (0, 6 if above else -6), textcoords="offset points",
-                        ha="center", va="bottom" if above else "top", fontsize=8, color=ink, bbox={"fc": "white", "ec": "none", "pad": 0.4},
+                        ha="center", va="bottom" if above else "top", fontsize=8, color=ink,
+                        bbox={"fc": "white", "ec": "none", "pad": 0.4},
                     )  # fmt: skip
         values = pd.concat([drawn["published"], drawn["measured"]]).dropna()
         log_ticks(axis, "y", values.min(), values.max(), "×")

@@ -8,12 +8,12 @@ import pandas as pd
 
 from kernels import VERSIONS
 
-from ..records.measured import Measured
-from ..records.text import number
-from ..verdicts.facts import Facts
-from ..verdicts.measures import SEPARATE, embedded, rotary
-from ..verdicts.rule import Undecided
-from .tables import NOTHING, Table, link, small
+from ...records.measured import Measured
+from ...records.text import number
+from ...verdicts.facts import Facts
+from ...verdicts.measures import SEPARATE, embedded, rotary
+from ...verdicts.rule import Undecided
+from ..tables import NOTHING, Table, link, small
 
 HDIM = 2048
 SECTOR_BYTES = 32

@@ -22,9 +22,9 @@ from kernels.device import mark
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.runtime.emulator import run
 
-from ..records.current import current, today
-from ..records.files import COUNTS, DataError, problem_columns, problem_of, read_records, write_table
-from .studies import PUBLISHED, STUDIES, own_pairs
+from ...records.current import current, today
+from ...records.files import COUNTS, DataError, problem_columns, problem_of, read_records, write_table
+from ..studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
 

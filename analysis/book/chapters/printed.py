@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..records import published
-from ..verdicts import claims
-from ..verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
-from .table import NOTHING, Table, lines, link, mark, small, to
+from ...records import published
+from ...verdicts import claims
+from ...verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from ..table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
 STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", "opposite": "wrong", "not a tie": "wrong"}

@@ -19,8 +19,8 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.version import PROBLEM_COLUMNS, Kernel, Launch
 
-from ..records.current import is_current, today
-from ..records.files import (
+from ...records.current import is_current, today
+from ...records.files import (
     COUNTS,
     LAUNCHES,
     MEASURED,

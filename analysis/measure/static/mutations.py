@@ -40,7 +40,7 @@ from kernels.runtime.emulator import execute
 from kernels.runtime.identity import source_hash
 from kernels.version import Kernel
 
-from ..records.files import MUTATIONS, write_table
+from ...records.files import MUTATIONS, write_table
 
 COUNT = 100
 SEED = 42

@@ -3,7 +3,7 @@
     python -m analysis browse [--axe axe.min.js] [page ...]
 
 Listed are requests for anything but files, files that do not load, scripts that fail and, with axe-core's file, its
-serious findings. The build checks what can be seen in the pages themselves (analysis/book/check.py).
+serious findings. The build checks what can be seen in the pages themselves (analysis/book/site/check.py).
 """
 
 from __future__ import annotations

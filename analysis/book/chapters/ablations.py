@@ -7,15 +7,15 @@ from typing import Any
 
 from kernels import VERSIONS
 
-from ..records.files import gpu_folder
-from ..records.interval import Ratio
-from ..records.measured import Measured
-from ..records.text import number
-from ..verdicts import claims
-from ..verdicts.facts import Facts
-from ..verdicts.questions import NOT_YET
-from ..verdicts.rule import Undecided, interval
-from .tables import Table, code, small
+from ...records.files import gpu_folder
+from ...records.interval import Ratio
+from ...records.measured import Measured
+from ...records.text import number
+from ...verdicts import claims
+from ...verdicts.facts import Facts
+from ...verdicts.questions import NOT_YET
+from ...verdicts.rule import Undecided, interval
+from ..tables import Table, code, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
 

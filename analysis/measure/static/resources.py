@@ -16,9 +16,9 @@ from tqdm import tqdm
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import TARGETS, blocks_per_sm, require_instructions, resources
 
-from ..records.current import current, today
-from ..records.files import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
-from .studies import PUBLISHED, STUDIES, own_pairs
+from ...records.current import current, today
+from ...records.files import RESOURCES, DataError, problem_columns, problem_of, read_records, write_table
+from ..studies import PUBLISHED, STUDIES, own_pairs
 
 WORKERS = 2
 

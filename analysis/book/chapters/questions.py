@@ -7,13 +7,13 @@ from html import escape
 
 from IPython.display import HTML, Markdown, display
 
-from ..records.files import gpu_folder, read_table
-from ..records.measured import Measured
-from ..records.text import number
-from ..verdicts import claims
-from ..verdicts.questions import NOT_YET, Item, Question, Result, Settled, ends
-from ..verdicts.rule import UNDECIDED
-from .tables import NOTHING, VERDICT_STYLE, Table, small
+from ...records.files import gpu_folder, read_table
+from ...records.measured import Measured
+from ...records.text import number
+from ...verdicts import claims
+from ...verdicts.questions import NOT_YET, Item, Question, Result, Settled, ends
+from ...verdicts.rule import UNDECIDED
+from ..tables import NOTHING, VERDICT_STYLE, Table, small
 
 SHORTLY = "not yet"  # in the cells of a table
 IN_CELLS = ("×", "%")  # units that a cell shows; others stand beside what is measured

@@ -11,19 +11,19 @@ from IPython.display import HTML, display
 
 from kernels import VERSIONS, Problem
 
-from ..measure.studies import SOURCE_TIMER
-from ..models.roofline import SECTOR_BYTES
-from ..records import published
-from ..records.files import COUNTS, DataError, problem_of, read_table
-from ..records.interval import Ratio, geometric_mean
-from ..records.measured import Check, Measured, Time, baseline_of
-from ..records.text import beside, factor, number
-from ..verdicts import claims
-from ..verdicts.rule import stands
-from .notebook import rightness
-from .table import NOTHING, Format, Table, badge, code, lines, link, microseconds, ratio, rotary, small
-from .tables.claims import tested as tests_of
-from .tables.claims import verdicts
+from ...measure.studies import SOURCE_TIMER
+from ...models.roofline import SECTOR_BYTES
+from ...records import published
+from ...records.files import COUNTS, DataError, problem_of, read_table
+from ...records.interval import Ratio, geometric_mean
+from ...records.measured import Check, Measured, Time, baseline_of
+from ...records.text import beside, factor, number
+from ...verdicts import claims
+from ...verdicts.rule import stands
+from ..notebook import rightness
+from ..table import NOTHING, Format, Table, badge, code, lines, link, microseconds, ratio, rotary, small
+from ..tables.claims import tested as tests_of
+from ..tables.claims import verdicts
 
 WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, STATUS = published.DOCUMENTS
 SHOWN = ("time_ms", "speedup")

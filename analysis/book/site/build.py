@@ -23,15 +23,15 @@ import nbformat
 import papermill
 import yaml
 
-from ..records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder
-from ..records.measured import Measured
-from ..records.published import load as load_published
-from . import figures, pages, templates
+from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder
+from ...records.measured import Measured
+from ...records.published import load as load_published
+from .. import figures, pages, templates
+from ..findings import Finding, broken, recorded
+from ..front import five, readme
+from ..notebook import load, try_load
+from ..style import folder
 from .check import faults, mend
-from .findings import Finding, broken, recorded
-from .front import five, readme
-from .notebook import load, try_load
-from .style import folder
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 CHAPTERS = ROOT / "book" / "chapters"

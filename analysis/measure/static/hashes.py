@@ -15,8 +15,8 @@ from pathlib import Path
 
 from kernels import VERSIONS
 
-from ..records.current import today
-from ..records.files import HASHES, read_records, write_table
+from ...records.current import today
+from ...records.files import HASHES, read_records, write_table
 
 PRINT = """
 import json

@@ -13,10 +13,10 @@ from IPython.display import Markdown, display
 
 from kernels import Problem
 
-from ..measure import candidates
-from ..measure.studies import MAIN, studies
-from ..models import profiles, steps, targets
-from ..models.targets import (
+from ...measure import candidates
+from ...measure.studies import MAIN, studies
+from ...models import profiles, steps, targets
+from ...models.targets import (
     BEYOND,
     COUNTED,
     COUNTED_AT,
@@ -42,12 +42,12 @@ from ..models.targets import (
     worst,
     worst_verdict,
 )
-from ..records.current import outdated
-from ..records.files import DataError
-from ..records.text import factor
-from . import figures, style
-from .notebook import SOURCES, show
-from .table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
+from ...records.current import outdated
+from ...records.files import DataError
+from ...records.text import factor
+from .. import figures, style
+from ..notebook import SOURCES, show
+from ..table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
 
 STYLE = {  # of targets, and of steps
     REACHED: "ok",
@@ -66,8 +66,8 @@ def load(gpu: str, source: str = "recorded") -> Evidence:
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     if source == "live":
-        from ..measure.run import measure_studies
-        from ..measure.tune import tune
+        from ...measure.run import measure_studies
+        from ...measure.tune import tune
 
         gpu = measure_studies(studies(",".join(NEEDED)))
         tune()

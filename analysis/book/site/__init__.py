@@ -1,0 +1,1 @@
+"""The built site: executed, rendered, checked, opened in a browser."""
