@@ -35,8 +35,11 @@ def hashes_in(checkout: Path) -> dict[str, str]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis hashes", description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path, help="a checkout of the commit before the change")
-    before = hashes_in(parser.parse_args(arguments).before)
-    later = {old: today(name) for name, old in before.items() if name in VERSIONS and old != today(name)}
+    parser.add_argument("versions", nargs="*", help="only these, whose kernels the change left alone (default: all)")
+    options = parser.parse_args(arguments)
+    before = hashes_in(options.before)
+    chosen = set(options.versions or VERSIONS) & set(VERSIONS)
+    later = {old: today(name) for name, old in before.items() if name in chosen and old != today(name)}
     rows = [{**row, "new": later.get(row["new"], row["new"])} for row in read_records(HASHES, "hashes")]
     known = {row["new"] for row in rows}
     rows += [
