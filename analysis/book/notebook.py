@@ -11,7 +11,8 @@ from kernels import VERSIONS
 
 from ..measure.studies import studies
 from ..records import published
-from ..records.files import DataError
+from ..records.current import complete_runs
+from ..records.files import DataError, gpu_folder, read_table
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from ..verdicts import claims
@@ -41,11 +42,9 @@ def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
 
 
 def try_load(gpu: str, study: str) -> Measured | None:
-    """The recorded evidence of a study, or None where no run of it is complete."""
-    try:
-        return Measured.load(gpu, study)
-    except DataError:
-        return None
+    """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
+    complete = complete_runs(read_table(gpu_folder(gpu) / "runs.csv", "runs"))
+    return Measured.load(gpu, study) if study in complete else None
 
 
 def say(text: str, **values: Any) -> None:

@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.book import findings, front, style
+from analysis.book import findings, front, notebook, style
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
+from analysis.book.notebook import try_load
 from analysis.book.site import build
+from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
 from analysis.records.measured import Measured
@@ -96,3 +98,14 @@ def test_the_readme_says_what_the_front_page_found(front_page: list[Finding]) ->
         front.readme("no marks", front_page, plot, table)
     with pytest.raises(DataError, match="x does not hold"):
         front.readme(text, [Finding("x", False, "")], plot, table)
+
+
+def test_a_study_without_a_complete_run_is_none_and_a_damaged_file_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert try_load(REFERENCE, "beyond") is not None and try_load(REFERENCE, "no such study") is None
+    runs = (files.MEASURED / REFERENCE / "runs.csv").read_text(encoding="utf-8")
+    (tmp_path / "runs.csv").write_text(runs.removesuffix("\n"), encoding="utf-8")
+    monkeypatch.setattr(notebook, "gpu_folder", lambda slug: tmp_path)
+    with pytest.raises(DataError, match="the file is truncated"):
+        try_load(REFERENCE, "beyond")
