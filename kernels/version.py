@@ -35,7 +35,7 @@ Refusal = Literal[
     "q_offset",
     "cache",
     "table",
-    "elements",
+    "positions",
     "shared_memory",
     "capability",
     "cluster",
@@ -165,6 +165,11 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """The signature with tuples taken apart: one type for each of a launch's arguments."""
+        return tuple(part for kind in self.signature for part in (getattr(kind, "types", None) or (kind,)))
 
     @property
     def launch_bounds(self) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT
-from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.v8 import mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
@@ -210,7 +210,7 @@ class Candidate:
             core = changed(self.change)
             shape = core.Shape(**asdict(shape))
         launch = core.attend(self.problem, ROPE, "rates", self.problem.rotary_dim, shape=shape)
-        return plan(self.problem, launch, rates=rates_of_turning(self.problem.rotary_dim))
+        return plan(self.problem, launch, rates=rates_buffer(self.problem.rotary_dim))
 
     def columns(self) -> dict[str, Any]:
         """The columns of shapes.csv that say what was tried."""

@@ -49,15 +49,17 @@ COS_PI = (1.0, -4.93480206, 4.05870914, -1.33521211, 0.234937564, -0.0243967157)
 
 
 @cuda.jit(device=True)
-def sincospi(position, rate):
-    """(sin, cos) of pi * position * rate, float32, for an angle of less than 2^22 half turns.
+def sincospi(position, rate, rest):
+    """(sin, cos) of pi * position * (rate + rest), float32, for an angle of less than 2^22 half turns.
 
     A fused multiply-add takes the nearest integer from the product before it is rounded, so what remains is exact: no
-    error grows with the position but that of `rate` itself. Half turns need no quadrants, only a sign.
+    error grows with the position but that of the rate, and `rest` is what `rate` as a float32 lacks. Half turns need no
+    quadrants, only a sign.
     """
     _sincos()
     rounded = libdevice.fmaf(position, rate, float32(ROUND))
     x = libdevice.fmaf(position, rate, float32(ROUND) - rounded)
+    x = libdevice.fmaf(position, rest, x)
     square = x * x
     sin = libdevice.fmaf(float32(SIN_PI[4]), square, float32(SIN_PI[3]))
     sin = libdevice.fmaf(sin, square, float32(SIN_PI[2]))

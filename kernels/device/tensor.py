@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import cuda, types
+from numba import cuda, float32, types
 from numba.cuda.extending import intrinsic
 
 from .asm import _FLOAT, _I32
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half of the last bit that TF32 keeps, and the bits it keeps
+# Of factors whose product may overflow: no product of two high parts does, nor do 2^12 of a high and a low one.
+FACTOR_BOUND = 2.0**63
+# Of factors of weights: the greatest float32 that is rounded to a finite TF32.
+VALUE_BOUND = float.fromhex("0x1.ffdffep+127")
 
 
 @intrinsic
@@ -23,8 +27,31 @@ def tf32(typingctx, value):
     return signature, codegen
 
 
+@intrinsic
+def bounded(typingctx, value, bound):
+    """A float32 no further from 0 than `bound`, which is positive; NaN becomes the bound."""
+    signature = types.float32(types.float32, types.float32)
+
+    def codegen(context, builder, signature, args):
+        function = ir.FunctionType(_FLOAT, [_FLOAT] * 2)
+        text = "min.xorsign.abs.f32 $0, $1, $2;"
+        return builder.asm(function, text, "=f,f,f", list(args), side_effect=False)
+
+    return signature, codegen
+
+
 @cuda.jit(device=True)
 def split(value):
-    """(high, low): the nearest TF32 of a float32, and what is left of it, exactly."""
+    """(high, low): the nearest TF32 of a finite float32, and what is left of it, exactly."""
     high = tf32(value)
+    return high, value - high
+
+
+@cuda.jit(device=True)
+def split_bounded(value, bound):
+    """(high, low) of any float32; `high` is finite, so that infinities and NaN are in `low` alone.
+
+    Three products then treat them as one product of float32 does: a term that is infinite has one sign.
+    """
+    high = tf32(bounded(value, float32(bound)))
     return high, value - high

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import cuda, float32, uint32
+from numba import cuda, float32, uint64
 
 from ..checking.reference import require_table, stored_table
 from ..constants import FLOATS
@@ -20,15 +20,15 @@ from ..version import Buffer, Plan, Problem
 
 @cuda.jit(device=True)
 def nothing(table, dim):
-    return float32(0.0), float32(0.0)
+    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
 
 
 def rows_by(load: Any) -> Any:
     """A function that loads 4 dims of the row of a position."""
 
     @cuda.jit(device=True)
-    def row(table, position, dim, a, b, hdim):
-        x = load(table, uint32(uint32(position) * hdim + dim))
+    def row(table, position, dim, begun, hdim):
+        x = load(table, uint64(uint64(position) * uint64(hdim) + uint64(dim)))
         return x.x, x.y, x.z, x.w
 
     return row

@@ -13,7 +13,7 @@ from ..constants import attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Plan, Problem, register
 from .separate_v8 import launch_rotation
-from .v8 import ROPE, rates_of_turning
+from .v8 import ROPE, rates_buffer
 
 ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 
@@ -31,7 +31,7 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 def rope_hybrid_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    rates = rates_of_turning(problem.rotary_dim)
+    rates = rates_buffer(problem.rotary_dim)
     buffers = attention_buffers(problem, rates=rates, k_turned=Buffer(problem.kv_shape))
     attention = attend(problem, ROPE_OF_QUERIES, "rates", problem.rotary_dim, k="k_turned")
     return Plan(problem, buffers, (launch_rotation(problem, "k"), attention))

@@ -13,7 +13,7 @@ from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers
 from ..device.vector import advance, ld4, st4
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
-from .v8 import rates_of, rates_of_turning, turned_by, turns
+from .v8 import rates_buffer, rates_of, turned_by, turns
 
 
 def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
@@ -25,8 +25,7 @@ def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
     if row < rows:
         value = ld4(advance(x, row * hdim), dim)
         if dim < rotary_dim:
-            first, second = rates_of(rates, dim)
-            cos0, sin0, cos1, sin1 = turns(rates, offset + int32(row % seq), dim, first, second, hdim)
+            cos0, sin0, cos1, sin1 = turns(rates, offset + int32(row % seq), dim, rates_of(rates, dim), hdim)
             value = turned_by(value, cos0, sin0, cos1, sin1)
         st4(advance(turned, row * hdim), dim, value)
 
@@ -66,6 +65,6 @@ def rope_separate_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
     turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
-    buffers = attention_buffers(problem, rates=rates_of_turning(problem.rotary_dim), **turned)
+    buffers = attention_buffers(problem, rates=rates_buffer(problem.rotary_dim), **turned)
     rotations = tuple(launch_rotation(problem, name) for name in "qk")
     return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned")))

@@ -9,26 +9,29 @@ Source: beyond the documents.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numba import cuda, float32
 
 from ..constants import FREQUENCY_BASE
 from ..device.angle import sincospi
 from ..device.trig import rotate
-from ..device.vector import ld2, make_float4
+from ..device.vector import ld4, make_float4
 from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 
 
 @cuda.jit(device=True)
 def rates_of(rates, dim):
-    return ld2(rates, dim // 2)
+    """Two parts of the rate of each of two pairs."""
+    return ld4(rates, dim)
 
 
 @cuda.jit(device=True)
-def turns(rates, position, dim, first, second, hdim):
-    sin0, cos0 = sincospi(float32(position), first)
-    sin1, cos1 = sincospi(float32(position), second)
+def turns(rates, position, dim, rate, hdim):
+    sin0, cos0 = sincospi(float32(position), rate.x, rate.y)
+    sin1, cos1 = sincospi(float32(position), rate.z, rate.w)
     return cos0, sin0, cos1, sin1
 
 
@@ -42,18 +45,20 @@ def turned_by(x, cos0, sin0, cos1, sin1):
 ROPE = Embedding("rope", rates_of, turns, turned_by)
 
 
-def rates_of_turning(rotary_dim: int) -> Buffer:
-    """float32[rotary_dim / 2], and one 0 if that is odd: half turns of a pair from one position to the next.
+def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarray:
+    """float32[pairs, 2]: half turns of a pair from one position to the next, and what the first lacks of them.
 
-    Kernels turn two pairs at a time; one behind the rotary dims stays as it is.
+    Kernels turn two pairs at a time: behind an odd number of pairs one stays as it is.
     """
     pairs = rotary_dim // 2
+    turning = np.append(base ** (-np.arange(pairs) / max(pairs, 1)) / np.pi, np.zeros(pairs % 2))
+    high = turning.astype(np.float32)
+    return np.stack([high, (turning - high).astype(np.float32)], axis=1)
 
-    def rates() -> np.ndarray:
-        turning = FREQUENCY_BASE ** (-np.arange(pairs) / pairs) / np.pi
-        return np.append(turning, np.zeros(pairs % 2)).astype(np.float32)
 
-    return Buffer((pairs + pairs % 2,), init=rates)
+def rates_buffer(rotary_dim: int) -> Buffer:
+    """The rates of the documents' base, in a plan."""
+    return Buffer((-(-rotary_dim // 4) * 2, 2), init=partial(rates_of_turning, rotary_dim))
 
 
 @register(
@@ -69,4 +74,4 @@ def rope_v8(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
     launch = attend(problem, ROPE, "rates", problem.rotary_dim)
-    return plan(problem, launch, rates=rates_of_turning(problem.rotary_dim))
+    return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..v8 import plan, require_problem
 from ..v8.portable import attend
 from ..version import Plan, Problem, register
-from .v8 import ROPE, rates_of_turning
+from .v8 import ROPE, rates_buffer
 
 
 @register(
@@ -27,4 +27,4 @@ def rope_v8_portable(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
     launch = attend(problem, ROPE, "rates", problem.rotary_dim)
-    return plan(problem, launch, rates=rates_of_turning(problem.rotary_dim))
+    return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

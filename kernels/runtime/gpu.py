@@ -218,7 +218,7 @@ class Program:
         require_target(launch, target)
         values: list[Any] = []
         types: list[Any] = []
-        for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
+        for argument, numba_type in zip(launch.args, launch.kernel.parameters, strict=True):
             if isinstance(argument, str):
                 values.append(self.buffers[copy, argument].data_ptr())
                 types.append(ctypes.c_uint64)

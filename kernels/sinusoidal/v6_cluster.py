@@ -14,15 +14,15 @@ from numba import cuda, float32
 from ..device.angle import sincospi
 from ..device.vector import make_float4
 from ..learned.table import add_rows
-from ..rope.v8 import rates_of, rates_of_turning
+from ..rope.v8 import rates_buffer, rates_of
 from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Plan, Problem, register
 
 
 @cuda.jit(device=True)
-def waves(rates, position, dim, first, second, hdim):
-    sin0, cos0 = sincospi(float32(position), first)
-    sin1, cos1 = sincospi(float32(position), second)
+def waves(rates, position, dim, rate, hdim):
+    sin0, cos0 = sincospi(float32(position), rate.x, rate.y)
+    sin1, cos1 = sincospi(float32(position), rate.z, rate.w)
     return sin0, cos0, sin1, cos1
 
 
@@ -50,4 +50,4 @@ def sinusoidal_v6(problem: Problem) -> Plan:
     if problem.table != "computed":
         return add_rows(problem)
     launch = attend(problem, SINUSOIDAL, "rates", problem.hdim)
-    return plan(problem, launch, rates=rates_of_turning(problem.hdim))
+    return plan(problem, launch, rates=rates_buffer(problem.hdim))

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from numba import cuda, float32, uint32
+
 from ..constants import MUST_BE, require
+from ..device.vector import ld2, ld4, make_float4
 from ..version import Problem
 
-MOST_ELEMENTS = 2**32 - 1  # that kernels count in 32 bits
+MOST_POSITIONS = 2**20  # up to which angles are those of float32 arithmetic with exact tables
 
 
 @dataclass(frozen=True)
 class Embedding:
     """What happens to rows of Q and K before they are multiplied, and to their scores after, by device functions.
 
-    begin(table, dim) -> (a, b): what all positions share, for dims `dim` .. + 3
-    prepare(table, position, dim, a, b, hdim) -> (s, t, u, v): what one position adds to that
+    begin(table, dim) -> Float4: what all positions share, for dims `dim` .. + 3
+    prepare(table, position, dim, begun, hdim) -> (s, t, u, v): what one position adds to that
     embed(x, s, t, u, v) -> Float4: the embedded dims
     bias(table, head, distance) -> float32: what is added to a scaled score; the query's position less the key's,
     and heads counted through the batch
+    of_batch(table, batch) -> table: that of one sequence of the batch; None where all share it
+
+    Pairs are dims (2 j, 2 j + 1), or `half_split`: (j, j + half of the embedded dims), which come to `embed` as
+    (x[j], x[j + half], x[j + 1], x[j + 1 + half]); their number and hdim are then multiples of 8.
     """
 
     name: str
@@ -28,11 +34,51 @@ class Embedding:
     prepare: Any = None
     embed: Any = None
     bias: Any = None
+    of_batch: Any = None
     query: bool = True
     keys: bool = True
+    half_split: bool = False
 
 
 PLAIN = Embedding("plain", query=False, keys=False)
+
+
+@cuda.jit(device=True)
+def halves_of(dim, embedded_dim):
+    """Where the dims `dim` .. + 3 of a row lie, when pairs are split: two at each of both places.
+
+    Behind the embedded dims nothing is paired; there, eight dims that lie together come as two times four as well.
+    """
+    pair = dim // uint32(2)
+    if dim < embedded_dim:
+        return pair, uint32(pair + embedded_dim // uint32(2))
+    low = uint32(dim // uint32(8) * uint32(8) + dim % uint32(8) // uint32(2))
+    return low, uint32(low + uint32(4))
+
+
+def loader_of(half_split: bool) -> Any:
+    """A device function load(row, dim, embedded_dim, hdim) -> Float4: four dims of a row as they are paired.
+
+    Behind the last dim are zeros.
+    """
+
+    @cuda.jit(device=True)
+    def load_adjacent(row, dim, embedded_dim, hdim):
+        x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+        if dim < hdim:
+            x = ld4(row, dim)
+        return x
+
+    @cuda.jit(device=True)
+    def load_halves(row, dim, embedded_dim, hdim):
+        x0, x1, y0, y1 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+        if dim < hdim:
+            low, high = halves_of(dim, embedded_dim)
+            x0, x1 = ld2(row, low)
+            y0, y1 = ld2(row, high)
+        return make_float4(x0, y0, x1, y1)
+
+    return load_halves if half_split else load_adjacent
 
 
 def require_problem(problem: Problem, family: str) -> None:
@@ -42,6 +88,7 @@ def require_problem(problem: Problem, family: str) -> None:
     require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4", MUST_BE)
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     require(problem.cache == "none", "cache", problem.cache, "none")
-    elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
-    template = "a tensor has {needed:,} elements; this version takes {allowed:,}"
-    require(elements <= MOST_ELEMENTS, "elements", elements, MOST_ELEMENTS, template)
+    if family in ("rope", "sinusoidal"):
+        positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
+        template = "positions go up to {needed:,}; angles are exact up to {allowed:,}"
+        require(positions <= MOST_POSITIONS, "positions", positions, MOST_POSITIONS, template)

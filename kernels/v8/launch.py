@@ -29,10 +29,41 @@ def require_threads(shape: Any) -> None:
     require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
+def strides(problem: Problem, name: str) -> tuple[int, int, int]:
+    """Elements from one batch, head and row to the next of a contiguous tensor, that of the queries or of keys."""
+    heads, seq = (problem.heads, problem.seq_q) if name[0] in "qo" else (problem.kv_heads, problem.seq_k)
+    return heads * seq * problem.hdim, seq * problem.hdim, problem.hdim
+
+
+def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
+    """The arguments behind the buffers, which all cores take."""
+    return (
+        problem.kv_heads,
+        problem.seq_q,
+        problem.seq_k,
+        problem.hdim,
+        embedded_dim,
+        problem.q_offset,
+        int(problem.causal),
+        problem.softmax_scale,
+    )
+
+
+def tensors(problem: Problem, names: tuple[str, ...]) -> tuple[str | int, ...]:
+    """The arguments of contiguous tensors: each buffer's name, and its strides."""
+    return tuple(part for name in names for part in (name, *strides(problem, name)))
+
+
 def launch(
-    kernel: Kernel, shape: Any, embedding: Embedding, problem: Problem, buffers: tuple[str, ...], embedded_dim: int
+    kernel: Kernel,
+    shape: Any,
+    embedding: Embedding,
+    problem: Problem,
+    rows: tuple[str, ...],
+    others: tuple[str, ...],
+    embedded_dim: int,
 ) -> Launch:
-    """A cluster for each tile of queries of each head.
+    """A cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` what follows.
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or do not fit shared memory.
     """
@@ -45,16 +76,7 @@ def launch(
         kernel,
         grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
         block=(shape.threads,),
-        args=(
-            *buffers,
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            embedded_dim,
-            problem.q_offset,
-            int(problem.causal),
-            problem.softmax_scale,
-        ),
+        args=(*tensors(problem, rows), *others, *numbers(problem, embedded_dim)),
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,

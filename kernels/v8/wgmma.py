@@ -15,12 +15,10 @@ that has not begun.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int32, uint32
-from numba.cuda.libdevice import exp2f as exp2
+from numba import cuda, float32, int32, uint32, uint64
 
 from ..constants import FLOAT, FLOATS, INT, INTS, UINT
 from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one
@@ -36,7 +34,9 @@ from ..device.cluster import (
     cluster_wait,
 )
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ..device.tensor import split
+from ..device.rows import ROWS as TENSOR
+from ..device.rows import rows_of
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
 from ..device.wgmma import (
     ROWS,
@@ -50,14 +50,14 @@ from ..device.wgmma import (
     tile_index,
 )
 from ..version import Buffer, Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
+from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
+from .softmax import LOWEST, rescaling, weight_of
 from .wgmma_embed import embedders
 from .wgmma_shape import KEYS, Shape, choose
 
-LOG2_E = float32(math.log2(math.e))
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
@@ -96,10 +96,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     size, both = queries // 2, queries  # floats that a thread has of one product, and of two
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
-    inverses, begun_floats = queries // 4, 2 * groups
+    inverses, begun_floats = queries // 4, 4 * groups
     raw_floats = 4 * query_turns * groups
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
-    bias = embedding.bias
+    bias, of_batch = embedding.bias, embedding.of_batch
+    halves = embedding.half_split and not once  # lie apart in shared memory
     load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedders(shape, embedding)
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
@@ -117,34 +118,51 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         """A function that begins to copy a slice of a tile of K or V to `place`."""
 
         @cuda.jit(device=True)
-        def copy(shared, source, count, first_dim, hdim):
+        def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
             """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
             lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
             first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
             for i in range(KEYS // passes):
                 row = uint32(first_row + uint32(i * passes))
                 to = uint32(place + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * hdim + first_dim + lane))
+                row_start = advance(source, uint32(row * pitch + first_dim + lane))
                 for group in range(groups):
                     there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
                     cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
         return copy
 
-    copy_keys, copy_values = copier(keys_at), copier(values_at)
+    @cuda.jit(device=True)
+    def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
+        """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
+        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+        for group in range(groups):
+            pairs = uint32(first_dim + uint32(group * span) + uint32(2) * (lane % uint32(STEP)))
+            low, high = halves_of(pairs, embedded_dim)
+            dim = high if lane >= uint32(STEP) else low
+            for i in range(KEYS // passes):
+                row = uint32(first_row + uint32(i * passes))
+                to = uint32(keys_at + row * stride + exchanged(lane, row))
+                row_start = advance(source, uint32(row * pitch))
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and pairs < hdim)
+
+    copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
-        high, rest = split(value)
+        high, rest = split_bounded(value, FACTOR_BOUND)
         shared[at] = high
         shared[at + low] = rest
 
     @cuda.jit(device=True)
-    def place_query(shared, raw, column):
-        """Split a thread's part of Q into tiles of high and low.
+    def place_query(shared, raw, column, scale):
+        """Split a thread's part of Q, scaled, into tiles of high and low.
 
         Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
         """
+        if halves:
+            column = uint32(column % uint32(8) * uint32(4) + column // uint32(8) * uint32(4))
         for i in range(query_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             if queries % passes == 0 or row < uint32(queries):
@@ -153,7 +171,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 for term in range(4):
                     at = uint32(place + tile_index(row, uint32(piece + uint32(term))))
                     for group in range(groups):
-                        value = raw[4 * (i * groups + group) + term]
+                        value = raw[4 * (i * groups + group) + term] * scale
                         store_split(shared, uint32(at + uint32(group) * tile), query_low, value)
 
     @cuda.jit(device=True)
@@ -163,13 +181,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         Each element of K is read here once by one thread.
         """
         at = uint32(keys_at + key * stride + group * uint32(GROUP))
-        for half in range(2):
-            column = uint32(uint32(half * STEP) + uint32(4) * member)
-            for i in range(2):
-                row = uint32(key + uint32(i))
-                four = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
-                first = 8 * half + 4 * i
-                x[first], x[first + 1], x[first + 2], x[first + 3] = four.x, four.y, four.z, four.w
+        column = uint32(uint32(4) * member)
+        for i in range(2):
+            row = uint32(key + uint32(i))
+            low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
+            high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
+            j, k = 4 * i, 8 + 4 * i
+            if halves:
+                x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, high.x, low.y, high.y
+                x[k], x[k + 1], x[k + 2], x[k + 3] = low.z, high.z, low.w, high.w
+            else:
+                x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
+                x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
 
     @cuda.jit(device=True)
     def score(shared, scores, x, group):
@@ -181,7 +204,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             for i in range(2):
                 for term in range(4):
                     at = 8 * half + i + 2 * term
-                    a[at], al[at] = split(x[8 * half + 4 * i + term])
+                    a[at], al[at] = split_bounded(x[8 * half + 4 * i + term], FACTOR_BOUND)
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
         start_scores(new, a, al, b, bl)
@@ -202,7 +225,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             else:
                 a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
         for i in range(16):
-            a[i], al[i] = split(a[i])
+            a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
 
     @cuda.jit(device=True)
     def start_step(shared, new, a, al, step):
@@ -264,8 +287,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     weigh = repeat(weigh_panel, panels)
 
     def attention(
-        q, k, v, out, table, k_embedded, states, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale
-    ):
+        q, k, v, out, table, k_embedded, states,
+        kv_heads, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
+    ):  # fmt: skip
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
@@ -280,17 +304,21 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         if cluster > 1:
             rank = cluster_rank()
             owned = uint32(min(int32(rows), max(int32(queries) - int32(rank) * int32(rows), int32(0))))
-        kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
+        kv_head, batch = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(0)
+        shared_head = kv_head  # counted through the batch
+        if kv_head >= kv_heads:
+            batch = uint32(kv_head // kv_heads)
+            kv_head = uint32(kv_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        if of_batch is not None:
+            table = of_batch(table, batch)
         # the last queries first: under a mask they have most to do
         first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
-        scale = float32(softmax_scale * LOG2_E)
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
-        q_tile = advance(q, (head * seq_q + first_query) * hdim)
-        out_tile = advance(out, (head * seq_q + first_query) * hdim)
-        k_head = advance(k, kv_head * seq_k * hdim)
-        v_head = advance(v, kv_head * seq_k * hdim)
+        q_tile, out_tile = rows_of(q, batch, head, first_query), rows_of(out, batch, head, first_query)
+        k_head, v_head = rows_of(k, batch, kv_head, uint32(0)), rows_of(v, batch, kv_head, uint32(0))
+        k_pitch = k.row
         last_key = seq_k
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
@@ -298,7 +326,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
         taken, ready, served = int32(0), int32(0), int32(0)
         if once:
-            own_states = advance(states, uint32((kv_head * uint32(cluster) + rank) * uint32(STATES)))
+            own_states = advance(states, uint32((shared_head * uint32(cluster) + rank) * uint32(STATES)))
             taken = atomic_add(own_states, TAKEN, 1, tid == 0)
             ready = atomic_add(own_states, EMBEDDED, 0, tid == 0)
 
@@ -306,15 +334,15 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
         raw = cuda.local.array(raw_floats, float32)
-        begun = cuda.local.array(4, float32)
+        begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, query_count, copied_dim, hdim)
+        load_query(raw, q_tile, q.row, query_count, copied_dim, embedded_dim, hdim)
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
             begin_dims(begun_query, table, copied_dim, embedded_dim)
         if once:
-            embedded_head = advance(k_embedded, kv_head * seq_k * hdim)
+            embedded_head = advance(k_embedded, uint64(shared_head) * uint64(seq_k) * uint64(hdim))
             all_tiles = int32(uint32(seq_k + uint32(KEYS - 1)) // uint32(KEYS))
             if tid == 0:
                 shared[taken_at] = float32(taken)
@@ -323,7 +351,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             while taken < all_tiles:
                 turn ^= uint32(1)
                 next_taken = atomic_add(own_states, TAKEN, 1, tid == 0)
-                embed_tile(k_head, embedded_head, table, uint32(taken * KEYS), seq_k, copied_dim, embedded_dim, hdim)
+                first_key = uint32(taken * KEYS)
+                embed_tile(
+                    advance(k_head, uint64(first_key) * uint64(k_pitch)),
+                    k_pitch,
+                    advance(embedded_head, uint64(first_key) * uint64(hdim)),
+                    table,
+                    first_key,
+                    uint32(seq_k - first_key),
+                    copied_dim,
+                    embedded_dim,
+                    hdim,
+                )
                 if tid == 0:
                     shared[taken_at + turn] = float32(next_taken)
                 cuda.syncthreads()
@@ -331,10 +370,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     fence()
                     ready = atomic_add(own_states, EMBEDDED, 1, tid == 0) + int32(1)
                 taken = int32(shared[taken_at + turn])
-            k_head = embedded_head
+            k_head, k_pitch = embedded_head, hdim
         else:
             cuda.syncthreads()  # or the compiler would move the loads behind the copies
-            copy_keys(shared, k_head, last_key, first_dim, hdim)
+            copy_keys(shared, k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
         if cluster > 1:
             if tid == uint32(threads - 1):  # of the warps that have fewest queries
@@ -350,7 +389,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if uint32(copied_dim + uint32(span)) < embedded_dim:
                 for i in range(1, groups):
                     embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-        place_query(shared, raw, column)
+        place_query(shared, raw, column, softmax_scale)
         if once:
             if first_warp:
                 ready = cuda.shfl_sync(FULL_MASK, ready, 0)
@@ -360,7 +399,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 fence()
                 served = atomic_add(own_states, SERVED, 1, tid == 0) + int32(1)
             cuda.syncthreads()
-            copy_keys(shared, k_head, last_key, first_dim, hdim)
+            copy_keys(shared, k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
 
         # This thread's part of the scores, two keys, and of the output.
@@ -376,7 +415,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         row_max = cuda.local.array(per_warp, float32)
         row_sum = cuda.local.array(per_warp, float32)
         for i in range(per_warp):
-            row_max[i] = NEGATIVE_INFINITY
+            row_max[i] = LOWEST
             row_sum[i] = float32(0.0)
 
         phase = uint32(0)  # of the mbarriers
@@ -387,9 +426,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             cuda.syncthreads()
             if first_tile:
                 fence_products()
-            v_tile = advance(v_head, tile_start * hdim)
+            v_tile = advance(v_head, uint64(tile_start) * uint64(v.row))
             if cluster == 1:
-                copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, v_tile, v.row, uint32(last_key - tile_start), first_dim, embedded_dim, hdim)
                 cp_async_commit()
 
             for i in range(size):
@@ -424,7 +463,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if cluster > 1:
                 if in_place:
                     cuda.syncthreads()
-                copy_values(shared, v_tile, uint32(last_key - tile_start), first_dim, hdim)
+                copy_values(shared, v_tile, v.row, uint32(last_key - tile_start), first_dim, embedded_dim, hdim)
                 cp_async_commit()
                 barrier_wait(shared, parts_arrived, phase)
                 if next_start < last_key:
@@ -434,8 +473,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             else:
                 cuda.syncthreads()
 
+            k_tile = advance(k_head, uint64(next_start) * uint64(k_pitch))
             if next_start < last_key and not in_place:
-                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+                copy_keys(shared, k_tile, k_pitch, uint32(last_key - next_start), first_dim, embedded_dim, hdim)
             cp_async_commit()
 
             s0 = cuda.local.array(per_warp, float32)
@@ -454,12 +494,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         z, w = ld2(shared, at + uint32(part * rows * KEYS))
                         x += z
                         y += w
-                    x *= scale
-                    y *= scale
                     if bias is not None:
                         distance = int32(q_offset + int32(first_query + row) - int32(key_of_lane))
-                        x += bias(table, head, distance) * LOG2_E
-                        y += bias(table, head, distance - int32(1)) * LOG2_E
+                        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+                        x += bias(table, bias_head, distance)
+                        y += bias(table, bias_head, distance - int32(1))
                     visible = last_key
                     if causal:
                         visible = uint32(min(last_key, uint32(q_offset + int32(first_query + row) + int32(1))))
@@ -474,9 +513,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 row = uint32(rank * uint32(rows) + own)
                 if all_rows or (own < uint32(rows) and row < uint32(queries)):
                     new_max[i] = max(row_max[i], new_max[i])
-                    correction[i] = exp2(row_max[i] - new_max[i])
+                    correction[i] = rescaling(row_max[i], new_max[i])
                     row_max[i] = new_max[i]
-                    s0[i], s1[i] = exp2(s0[i] - new_max[i]), exp2(s1[i] - new_max[i])
+                    s0[i], s1[i] = weight_of(s0[i], new_max[i]), weight_of(s1[i], new_max[i])
                     row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
                     x, xl = split(s0[i])
                     y, yl = split(s1[i])
@@ -517,7 +556,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             weigh(shared, acc, warpgroup, dim, member)
             if in_place and next_start < last_key:
                 cuda.syncthreads()
-                copy_keys(shared, advance(k_head, next_start * hdim), uint32(last_key - next_start), first_dim, hdim)
+                copy_keys(shared, k_tile, k_pitch, uint32(last_key - next_start), first_dim, embedded_dim, hdim)
                 cp_async_commit()
             tile_start = next_start
 
@@ -530,13 +569,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             local = uint32(panel * uint32(panel_dims) + dim)
             out_dim = uint32(local // uint32(GROUP) * uint32(span) + first_dim + local % uint32(GROUP))
             if panel < uint32(width // panel_dims) and out_dim < hdim:
-                out_start = advance(out_tile, uint32(uint32(2) * member * hdim + out_dim))
+                out_start = advance(out_tile, uint32(uint32(2) * member * out.row + out_dim))
                 for j in range(queries // 8):
                     for side in range(2):
                         if uint32(uint32(8 * j + side) + uint32(2) * member) < query_count:
                             i = p * abreast * size + 4 * j + side
                             by = inverse[2 * j + side]
-                            at = uint32(uint32(8 * j + side) * hdim)
+                            at = uint32(uint32(8 * j + side) * out.row)
                             if abreast == 2:
                                 st4(
                                     out_start,
@@ -559,7 +598,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (FLOATS,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 4 + (INT, UINT, FLOAT)
+    signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 5 + (INT, UINT, FLOAT)
     return Kernel(
         make_kernel(shape, embedding),
         signature,
@@ -586,7 +625,7 @@ def attend(
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     shared = ("k_embedded", "states") if shape.once else (k, k)
     kernel = kernel_of(shape, embedding, table_type)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table, *shared), embedded_dim)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (table, *shared), embedded_dim)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.vector import advance, ld4, make_float4, st4
-from .embedding import Embedding
+from ..device.vector import advance, make_float4, st4
+from .embedding import Embedding, loader_of
 from .mma_shape import COPIERS, GROUP
 from .wgmma_shape import KEYS, Shape
 
@@ -31,26 +31,34 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
     groups, passes, query_turns = shape.groups, shape.passes, shape.query_turns
     span = GROUP * shape.cluster  # from one group of a slice to the next
     key_turns = KEYS // passes
-    key_floats, begun_floats = 4 * key_turns * groups, 2 * groups
+    key_floats, begun_floats = 4 * key_turns * groups, 4 * groups
+    half_split = embedding.half_split
+    load_four = loader_of(half_split)
 
     @cuda.jit(device=True)
-    def embedded(x, table, position, dim, a, b, hdim):
-        s, t, u, v = prepare(table, position, dim, a, b, hdim)
+    def start(begun, at, table, dim):
+        x = begin(table, dim)
+        begun[at], begun[at + 1], begun[at + 2], begun[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def embedded(x, table, position, dim, begun, at, hdim):
+        y = make_float4(begun[at], begun[at + 1], begun[at + 2], begun[at + 3])
+        s, t, u, v = prepare(table, position, dim, y, hdim)
         return embed(x, s, t, u, v)
 
     def loader(turns):
         """A function that loads what a thread has of a slice of a tile of Q or K."""
 
         @cuda.jit(device=True)
-        def load(raw, source, count, dim, hdim):
+        def load(raw, source, pitch, count, dim, embedded_dim, hdim):
             """Four dims of each group of a thread's rows; 0 where there are none."""
             for i in range(turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                row_start = advance(source, uint32(row * hdim + dim))
+                row_start = advance(source, uint32(row * pitch))
                 for group in range(groups):
                     x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-                    if row < count and uint32(dim + uint32(group * span)) < hdim:
-                        x = ld4(row_start, uint32(group * span))
+                    if row < count:
+                        x = load_four(row_start, uint32(dim + uint32(group * span)), embedded_dim, hdim)
                     at = 4 * (i * groups + group)
                     raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
@@ -63,61 +71,66 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
         """What all rows share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
         for group in range(groups):
             if uint32(dim + uint32(group * span)) < embedded_dim:
-                begun[2 * group], begun[2 * group + 1] = begin(table, uint32(dim + uint32(group * span)))
+                start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
 
     @cuda.jit(device=True)
     def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
         """Embed a thread's part of a group of Q. Behind the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
         if dim < embedded_dim:
-            a, b = begun[2 * group], begun[2 * group + 1]
             for i in range(query_turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
                 position = first_position + min(int32(row), int32(count) - int32(1))
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                x = embedded(x, table, position, dim, a, b, hdim)
+                x = embedded(x, table, position, dim, begun, 4 * group, hdim)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def dim_of(group, half, member, first_dim):
+        """The first of four dims that a thread has of a half of a group, as they are embedded."""
+        dim = uint32(first_dim + group * uint32(span))
+        if half_split:
+            return uint32(dim + uint32(8) * member + uint32(4 * half))
+        return uint32(dim + uint32(half * HALF) + uint32(4) * member)
 
     @cuda.jit(device=True)
     def begin_keys(values, table, group, member, first_dim, embedded_dim):
         """What all keys share of the embedding of a thread's dims of a group."""
         for half in range(2):
-            dim = uint32(first_dim + group * uint32(span) + uint32(half * HALF) + uint32(4) * member)
+            dim = dim_of(group, half, member, first_dim)
             if dim < embedded_dim:
-                values[2 * half], values[2 * half + 1] = begin(table, dim)
+                start(values, 4 * half, table, dim)
 
     @cuda.jit(device=True)
     def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
         """Embed what `load_keys` loaded; `begun` is what `begin_keys` began."""
         for half in range(2):
-            dim = uint32(first_dim + group * uint32(span) + uint32(half * HALF) + uint32(4) * member)
+            dim = dim_of(group, half, member, first_dim)
             if dim < embedded_dim:
                 for i in range(2):
                     position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
                     at = 8 * half + 4 * i
                     four = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3])
-                    a, b = begun[2 * half], begun[2 * half + 1]
-                    four = embedded(four, table, position, dim, a, b, hdim)
+                    four = embedded(four, table, position, dim, begun, 4 * half, hdim)
                     x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
-    def embed_tile(source, to, table, first_key, seq_k, copied_dim, embedded_dim, hdim):
-        """Embed a thread's part of a slice of a tile of K, from global memory to global memory."""
+    def embed_tile(source, pitch, to, table, first_key, count, copied_dim, embedded_dim, hdim):
+        """Embed a thread's part of a slice of a tile of K, of `count` rows, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
         begin_dims(begun, table, copied_dim, embedded_dim)
-        load_key_rows(raw, advance(source, first_key * hdim), uint32(seq_k - first_key), copied_dim, hdim)
+        load_key_rows(raw, source, pitch, count, copied_dim, embedded_dim, hdim)
         for i in range(key_turns):
-            row = uint32(first_key + uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
                 dim = uint32(copied_dim + uint32(group * span))
-                if row < seq_k and dim < hdim:
+                if row < count and dim < hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                     if dim < embedded_dim:
-                        a, b = begun[2 * group], begun[2 * group + 1]
-                        x = embedded(x, table, int32(row), dim, a, b, hdim)
+                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, hdim)
                     st4(to, uint32(row * hdim + dim), x)
 
     return Embedders(load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile)

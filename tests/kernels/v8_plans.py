@@ -10,7 +10,7 @@ import torch
 
 from kernels import Problem
 from kernels.checking.reference import INPUTS, Verdict, reference_of
-from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
 from kernels.v8 import PLAIN, plan
@@ -23,7 +23,7 @@ def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
     """Attention by a core, a module of kernels.v8, in one of its shapes."""
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
     launch = core.attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape)
-    return plan(problem, launch, rates=rates_of_turning(dims))
+    return plan(problem, launch, rates=rates_buffer(dims))
 
 
 def tried(plan: Plan, **options: Any) -> Iterator[tuple[Verdict, list[Finding]]]:

@@ -14,7 +14,7 @@ from analysis.records.files import read_table
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import make_inputs, reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, attention_buffers
-from kernels.rope.v8 import ROPE, rates_of_turning
+from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.runtime.gpu import GpuError
@@ -27,7 +27,7 @@ SMALL = Problem("rope", seq_q=16, seq_k=80, hdim=128, rotary_dim=64, causal=True
 
 def changed_plan(*changes: str) -> Plan:
     core = candidates.changed(*changes)
-    buffers = attention_buffers(SMALL, rates=rates_of_turning(SMALL.rotary_dim))
+    buffers = attention_buffers(SMALL, rates=rates_buffer(SMALL.rotary_dim))
     launch = core.attend(SMALL, ROPE, "rates", SMALL.rotary_dim, shape=core.Shape(**vars(SHAPE)))
     return Plan(SMALL, buffers, (launch,))
 

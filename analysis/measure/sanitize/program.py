@@ -103,7 +103,7 @@ def _run_case(index: int, case: Case, mode: Mode) -> None:
         for number, launch in enumerate(plan.launches):
             require_target(launch, device_target())
             values, types = [], []
-            for argument, numba_type in zip(launch.args, launch.kernel.signature, strict=True):
+            for argument, numba_type in zip(launch.args, launch.kernel.parameters, strict=True):
                 values.append(addresses[argument] if isinstance(argument, str) else argument)
                 types.append(ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(numba_type)])
             function = load_ptx(named_ptx(index, number, launch.kernel, device_target()))

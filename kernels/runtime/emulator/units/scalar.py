@@ -158,8 +158,19 @@ def _neg(d: Decoding) -> Step | None:
     return d.apply(np.negative if d.head == "neg" else np.abs, d.source(1))
 
 
-@opcode("min max", "ftz NaN")
+def _xorsign(function: Callable) -> Callable:
+    """`function` of the magnitudes, with the signs of both operands multiplied."""
+
+    def signed(a, b):
+        return np.copysign(function(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), F32(-1), F32(1)))
+
+    return signed
+
+
+@opcode("min max", "ftz NaN xorsign abs")
 def _extremum(d: Decoding) -> Step | None:
+    if ("xorsign" in d.flags) != ("abs" in d.flags) or ("abs" in d.flags and d.type != "f32"):
+        raise d.unknown("xorsign and abs come together, for f32")
     if d.is_float:
         function = {
             ("min", 0): am.minimum,
@@ -169,6 +180,8 @@ def _extremum(d: Decoding) -> Step | None:
         }[d.head, int("NaN" in d.flags)]
         if d.type == "f16x2":
             function = on_halves(function)
+        if "xorsign" in d.flags:
+            function = _xorsign(function)
         return d.apply(function, *d.sources(1, 2))
     return d.apply(np.minimum if d.head == "min" else np.maximum, *d.sources(1, 2))
 
