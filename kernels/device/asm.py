@@ -108,20 +108,35 @@ def cp_async4(typingctx, shared, index, array, offset):
     return signature, codegen
 
 
+def _copy_or_zero(context, builder, signature, args, nbytes, level):
+    shared_type, index_type, array_type, offset_type, _ = signature.args
+    there = builder.trunc(args[4], ir.IntType(1)) if args[4].type.width > 1 else args[4]
+    to = _pointer(context, builder, shared_type, args[0], index_type, args[1], space=_SHARED)
+    source = _pointer(context, builder, array_type, args[2], offset_type, args[3], space=_GLOBAL)
+    size = builder.select(there, ir.Constant(_I32, nbytes), ir.Constant(_I32, 0))
+    operands = [builder.ptrtoint(to, _I32), builder.ptrtoint(source, ir.IntType(64)), size]
+    _asm(builder, f"cp.async.{level}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}", _VOID, operands)
+    return context.get_dummy_value()
+
+
 @intrinsic
 def cp_async4_or_zero(typingctx, shared, index, array, offset, there):
     """`cp_async4` where `there` holds; elsewhere the four floats become 0 and nothing is read. One instruction."""
     signature = types.void(shared, index, array, offset, types.boolean)
 
     def codegen(context, builder, signature, args):
-        shared_type, index_type, array_type, offset_type, _ = signature.args
-        there = builder.trunc(args[4], ir.IntType(1)) if args[4].type.width > 1 else args[4]
-        to = _pointer(context, builder, shared_type, args[0], index_type, args[1], space=_SHARED)
-        source = _pointer(context, builder, array_type, args[2], offset_type, args[3], space=_GLOBAL)
-        size = builder.select(there, ir.Constant(_I32, 16), ir.Constant(_I32, 0))
-        operands = [builder.ptrtoint(to, _I32), builder.ptrtoint(source, ir.IntType(64)), size]
-        _asm(builder, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r,~{memory}", _VOID, operands)
-        return context.get_dummy_value()
+        return _copy_or_zero(context, builder, signature, args, 16, "cg")
+
+    return signature, codegen
+
+
+@intrinsic
+def cp_async2_or_zero(typingctx, shared, index, array, offset, there):
+    """`cp_async4_or_zero` of two floats, on 8-byte boundaries."""
+    signature = types.void(shared, index, array, offset, types.boolean)
+
+    def codegen(context, builder, signature, args):
+        return _copy_or_zero(context, builder, signature, args, 8, "ca")
 
     return signature, codegen
 

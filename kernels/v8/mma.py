@@ -18,13 +18,19 @@ as many blocks as possible.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32, uint32, uint64
 
 from ..constants import FLOAT, FLOATS, INT, UINT
-from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one, mma_m16n8k8_tf32
+from ..device.asm import (
+    cp_async2_or_zero,
+    cp_async4_or_zero,
+    cp_async_commit,
+    cp_async_wait,
+    cp_async_wait_but_one,
+    mma_m16n8k8_tf32,
+)
 from ..device.cluster import (
     barrier_expect,
     barrier_init,
@@ -37,13 +43,15 @@ from ..device.cluster import (
     cluster_wait,
 )
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.tensor import split
+from ..device.rows import ROWS, rows_of
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded
 from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..version import Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
+from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch
 from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
 from .repeat import repeat
+from .softmax import LOWEST, greatest_weight, rescaling, weight_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
@@ -73,23 +81,39 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     embeds_query, embeds_keys = embedding.query, embedding.keys
     embeds = embeds_query or embeds_keys
     begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
+    half_split, of_batch = embedding.half_split, embedding.of_batch
 
     def copier(place, pitch, count):
         """A function that begins to copy a tile's slice of `count` rows to `place`, rows `pitch` apart."""
 
         @cuda.jit(device=True)
-        def copy(shared, source, exist, first_row, column, dim, hdim):
+        def copy(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
             """Of the rows, `exist` exist; the rest, and dims behind hdim, become 0."""
             for i in range(-(-count // passes)):
                 row = uint32(first_row + uint32(i * passes))
                 if count % passes == 0 or row < uint32(count):
                     to = uint32(place + row * pitch + column)
-                    row_start = advance(source, uint32(row * hdim + dim))
+                    row_start = advance(source, uint32(row * source_pitch + dim))
                     for group in range(0, groups, sharers):
                         there = row < exist and uint32(dim + uint32(group * span)) < hdim
                         cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
-        return copy
+        @cuda.jit(device=True)
+        def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
+            """As `copy`, of four dims the first ones of two pairs and then the second ones."""
+            for group in range(0, groups, sharers):
+                pairs = uint32(dim + uint32(group * span))
+                low, high = halves_of(pairs, embedded_dim)
+                for i in range(-(-count // passes)):
+                    row = uint32(first_row + uint32(i * passes))
+                    if count % passes == 0 or row < uint32(count):
+                        to = uint32(place + row * pitch + column + uint32(group * GROUP))
+                        row_start = advance(source, uint32(row * source_pitch))
+                        there = row < exist and pairs < hdim
+                        cp_async2_or_zero(shared, to, row_start, low, there)
+                        cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
+
+        return copy_halves if half_split and place != values_at else copy
 
     copy_query, copy_keys, copy_values = (
         copier(query_at, stride, queries),
@@ -98,17 +122,17 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     )
 
     @cuda.jit(device=True)
-    def compute_keys(values, table, tile_start, key_count, first_row, dim, a, b, hdim):
+    def compute_keys(values, table, tile_start, key_count, first_row, dim, begun, hdim):
         """What a thread's rows of K need to be embedded."""
         if embeds_keys:
             for i in range(turns):
                 row = uint32(first_row + uint32(i * passes))
                 if row < key_count:
-                    s, t, u, v = prepare(table, int32(tile_start + row), dim, a, b, hdim)
+                    s, t, u, v = prepare(table, int32(tile_start + row), dim, begun, hdim)
                     values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3] = s, t, u, v
 
     @cuda.jit(device=True)
-    def compute_query(values, table, first_position, query_count, key_count, first_row, dim, a, b, hdim):
+    def compute_query(values, table, first_position, query_count, key_count, first_row, dim, begun, hdim):
         """What a thread's rows of Q need, which is what its first rows of K need where their positions are the same."""
         if embeds_query:
             for i in range(turns):
@@ -117,7 +141,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     if embeds_keys and first_position == 0 and row < key_count:
                         s, t, u, v = values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3]
                     else:
-                        s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, hdim)
+                        s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
                     values[8 * i + 4], values[8 * i + 5], values[8 * i + 6], values[8 * i + 7] = s, t, u, v
 
     def embedder(place, first):
@@ -130,11 +154,29 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 if row < count:
                     at = uint32(place + row * stride + column)
                     j = 8 * i + first
-                    st4(shared, at, embed(ld4(shared, at), values[j], values[j + 1], values[j + 2], values[j + 3]))
+                    x = ld4(shared, at)
+                    if half_split:
+                        x = make_float4(x.x, x.z, x.y, x.w)
+                    x = embed(x, values[j], values[j + 1], values[j + 2], values[j + 3])
+                    if half_split:
+                        x = make_float4(x.x, x.z, x.y, x.w)
+                    st4(shared, at, x)
 
         return apply
 
     apply_keys, apply_query = embedder(keys_at, 0), embedder(query_at, 4)
+
+    @cuda.jit(device=True)
+    def scale_query(shared, scale, count, first_row, column):
+        """Multiply a thread's part of Q: of scaled dims, no score overflows that does not when it is scaled."""
+        for i in range(-(-queries // passes)):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                at = uint32(query_at + row * stride + column)
+                for group in range(0, groups, sharers):
+                    x = ld4(shared, uint32(at + uint32(group * GROUP)))
+                    x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
+                    st4(shared, uint32(at + uint32(group * GROUP)), x)
 
     def multiplier(count):
         """A function that adds the products of one A fragment with `count` B fragments to as many C fragments."""
@@ -162,18 +204,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         for j in range(columns):
             at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
             x = ld4(shared, at)
-            bh[4 * j], bl[4 * j] = split(x.x)
-            bh[4 * j + 1], bl[4 * j + 1] = split(x.y)
-            bh[4 * j + 2], bl[4 * j + 2] = split(x.z)
-            bh[4 * j + 3], bl[4 * j + 3] = split(x.w)
-        ux, uxl = split(upper.x)
-        uy, uyl = split(upper.y)
-        uz, uzl = split(upper.z)
-        uw, uwl = split(upper.w)
-        lx, lxl = split(lower.x)
-        ly, lyl = split(lower.y)
-        lz, lzl = split(lower.z)
-        lw, lwl = split(lower.w)
+            bh[4 * j], bl[4 * j] = split_bounded(x.x, FACTOR_BOUND)
+            bh[4 * j + 1], bl[4 * j + 1] = split_bounded(x.y, FACTOR_BOUND)
+            bh[4 * j + 2], bl[4 * j + 2] = split_bounded(x.z, FACTOR_BOUND)
+            bh[4 * j + 3], bl[4 * j + 3] = split_bounded(x.w, FACTOR_BOUND)
+        ux, uxl = split_bounded(upper.x, FACTOR_BOUND)
+        uy, uyl = split_bounded(upper.y, FACTOR_BOUND)
+        uz, uzl = split_bounded(upper.z, FACTOR_BOUND)
+        uw, uwl = split_bounded(upper.w, FACTOR_BOUND)
+        lx, lxl = split_bounded(lower.x, FACTOR_BOUND)
+        ly, lyl = split_bounded(lower.y, FACTOR_BOUND)
+        lz, lzl = split_bounded(lower.z, FACTOR_BOUND)
+        lw, lwl = split_bounded(lower.w, FACTOR_BOUND)
         for i in range(fragment):
             large[i] = float32(0.0)
         times_keys(large, (ux, lx, uy, ly), bh, 0)
@@ -207,7 +249,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         b[2], b[6], b[10], b[14] = v2.x, v2.y, v2.z, v2.w
         b[3], b[7], b[11], b[15] = v3.x, v3.y, v3.z, v3.w
         for i in range(16):
-            b[i], bl[i] = split(b[i])
+            b[i], bl[i] = split_bounded(b[i], VALUE_BOUND)
             c[i] = float32(0.0)
         ux, uxl = split(ux)
         uy, uyl = split(uy)
@@ -247,7 +289,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     weigh = repeat(weigh_panel, panels)
 
-    def attention(q, k, v, out, table, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(q, k, v, out, table, kv_heads, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
@@ -257,16 +299,20 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
-        kv_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
+        kv_head, batch = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(0)
+        bias_head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        if kv_head >= kv_heads:
+            batch = uint32(kv_head // kv_heads)
+            kv_head = uint32(kv_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        if of_batch is not None:
+            table = of_batch(table, batch)
         # the last queries first: under a mask they have most to do
         first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
-        q_tile = advance(q, (head * seq_q + first_query) * hdim)
-        out_tile = advance(out, (head * seq_q + first_query) * hdim)
-        k_head = advance(k, kv_head * seq_k * hdim)
-        v_head = advance(v, kv_head * seq_k * hdim)
+        q_tile, out_tile = rows_of(q, batch, head, first_query), rows_of(out, batch, head, first_query)
+        k_head, v_head = rows_of(k, batch, kv_head, uint32(0)), rows_of(v, batch, kv_head, uint32(0))
         last_key = seq_k
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
@@ -278,11 +324,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         column = uint32(lane_dim + sharer * uint32(GROUP))
         copied_dim = uint32(first_dim + lane_dim + sharer * uint32(span))
         if embeds:
-            a, b = float32(0.0), float32(0.0)
+            begun = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
             if copied_dim < embedded_dim:
-                a, b = begin(table, copied_dim)
-        copy_query(shared, q_tile, query_count, first_row, column, copied_dim, hdim)
-        copy_keys(shared, k_head, last_key, first_row, column, copied_dim, hdim)
+                begun = begin(table, copied_dim)
+        copy_query(shared, q_tile, q.row, query_count, first_row, column, copied_dim, embedded_dim, hdim)
+        copy_keys(shared, k_head, k.row, last_key, first_row, column, copied_dim, embedded_dim, hdim)
         cp_async_commit()
         if cluster > 1:
             if tid == 0:
@@ -293,7 +339,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
         if tid < uint32(rows):
-            shared[running_at + uint32(2) * tid] = NEGATIVE_INFINITY
+            shared[running_at + uint32(2) * tid] = LOWEST
             shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
 
         # This warp's part of the scores, and of the output.
@@ -308,25 +354,26 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         low = cuda.local.array(sums, float32)
         high = cuda.local.array(sums, float32)
 
+        greatest = greatest_weight(seq_k)
         phase = uint32(0)  # of the mbarriers
         tile_start = uint32(0)
         first_position = int32(q_offset + int32(first_query))
         while tile_start < last_key:
             key_count = uint32(min(uint32(keys), uint32(last_key - tile_start)))
             first_tile = tile_start == 0
-            v_tile = advance(v_head, tile_start * hdim)
+            v_tile = advance(v_head, uint64(tile_start) * uint64(v.row))
             if embeds:
                 values = cuda.local.array(embedded_floats, float32)
-                c, d = a, b
+                next_begun = begun
                 other, dim = column, copied_dim
                 while other < uint32(width) and dim < embedded_dim:
-                    e, f = c, d
+                    now = next_begun
                     next_dim = uint32(dim + uint32(sharers * span))
                     if next_dim < embedded_dim:
-                        c, d = begin(table, next_dim)
-                    compute_keys(values, table, tile_start, key_count, first_row, dim, e, f, hdim)
+                        next_begun = begin(table, next_dim)
+                    compute_keys(values, table, tile_start, key_count, first_row, dim, now, hdim)
                     if first_tile:
-                        compute_query(values, table, first_position, query_count, key_count, first_row, dim, e, f, hdim)
+                        compute_query(values, table, first_position, query_count, key_count, first_row, dim, now, hdim)
                     cp_async_wait()  # once: later there is nothing to wait for
                     if embeds_keys:
                         apply_keys(shared, values, key_count, first_row, other)
@@ -335,9 +382,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     other = uint32(other + uint32(sharers * GROUP))
                     dim = next_dim
             cp_async_wait()
+            if first_tile:
+                scale_query(shared, softmax_scale, query_count, first_row, column)
             cuda.syncthreads()
+            value_count = uint32(last_key - tile_start)
             if cluster == 1:
-                copy_values(shared, v_tile, uint32(last_key - tile_start), first_row, column, copied_dim, hdim)
+                copy_values(shared, v_tile, v.row, value_count, first_row, column, copied_dim, embedded_dim, hdim)
                 cp_async_commit()
 
             for i in range(sums):
@@ -370,7 +420,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         shared[at + uint32(1)] = y
             next_start = uint32(tile_start + uint32(keys))
             if cluster > 1:
-                copy_values(shared, v_tile, uint32(last_key - tile_start), first_row, column, copied_dim, hdim)
+                copy_values(shared, v_tile, v.row, value_count, first_row, column, copied_dim, embedded_dim, hdim)
                 cp_async_commit()
                 barrier_wait(shared, parts_arrived, phase)
                 if next_start < last_key:
@@ -381,8 +431,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 cuda.syncthreads()
 
             if next_start < last_key:
-                k_tile = advance(k_head, next_start * hdim)
-                copy_keys(shared, k_tile, uint32(last_key - next_start), first_row, column, copied_dim, hdim)
+                k_tile = advance(k_head, uint64(next_start) * uint64(k.row))
+                key_count = uint32(last_key - next_start)
+                copy_keys(shared, k_tile, k.row, key_count, first_row, column, copied_dim, embedded_dim, hdim)
             cp_async_commit()
 
             s = cuda.local.array(per_lane, float32)
@@ -406,9 +457,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 tile_max = NEGATIVE_INFINITY
                 for i in range(per_lane):
                     key = uint32(lane_id * uint32(per_lane) + uint32(i))
-                    s[i] *= softmax_scale
                     if bias is not None:
-                        s[i] += bias(table, head, q_offset + int32(first_query + row) - int32(tile_start + key))
+                        s[i] += bias(table, bias_head, q_offset + int32(first_query + row) - int32(tile_start + key))
                     if key >= uint32(keys) or tile_start + key >= visible:
                         s[i] = NEGATIVE_INFINITY
                     tile_max = max(tile_max, s[i])
@@ -416,7 +466,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 new_max = max(row_max, warp_max(tile_max))
                 tile_sum = float32(0.0)
                 for i in range(per_lane):
-                    s[i] = math.exp(s[i] - new_max)
+                    s[i] = weight_of(s[i], new_max, greatest)
                     tile_sum += s[i]
                 at = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
                 if lane_id * uint32(per_lane) < uint32(keys):
@@ -428,7 +478,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                             cluster_send(shared, at, uint32(other), s[0], weights_arrived)
                         else:
                             cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
-                correction = math.exp(row_max - new_max)
+                correction = rescaling(row_max, new_max)
                 row_sum = correction * row_sum + warp_sum(tile_sum)
                 cuda.syncwarp()
                 if lane_id == 0:
@@ -457,7 +507,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             row = uint32(top + uint32(8 * half) + lane_row)
             if row < query_count:
                 inverse = shared[rescale_at + uint32(2) * row + uint32(1)]
-                out_row = advance(out_tile, row * hdim)
+                out_row = advance(out_tile, row * out.row)
                 for p in range(panels):
                     group = uint32(panel + uint32(p * abreast))
                     dim = uint32(group * uint32(span) + first_dim + uint32(8) * member)
@@ -475,7 +525,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 5 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
 
 
@@ -495,4 +545,4 @@ def attend(
     """
     shape = shape or choose(problem, embedded_dim)
     kernel = kernel_of(shape, embedding, table_type)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table), embedded_dim)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (table,), embedded_dim)

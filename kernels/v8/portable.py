@@ -7,8 +7,8 @@ embedded: all of them or, where they do not fit, two slices in turn. The threads
 scores by shuffles, warps do the softmax of a row each, and every thread then adds up four dims of the output for all
 queries of the tile.
 
-The next loads begin before the present values are used up, across the ends of key tiles and panels of the output. Past
-the last key they read that one again, and its score is masked.
+The next loads begin before the present values are used up, across the ends of key tiles and panels of the output.
+Nothing is read past the last key: zeros stand there, and their scores are masked.
 
 As long as every dim of the output has its thread, four dims each, sums stay in registers. Beyond, a thread takes
 several panels of four dims and adds them up in global memory, where it reads only what it wrote; with one tile of keys
@@ -18,19 +18,21 @@ it reads nothing back.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32, uint32, uint64
 from numba.cuda import libdevice
 
 from ..constants import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
+from ..device.rows import ROWS, rows_of
 from ..device.vector import advance, ld4, make_float4, st2, st4
 from ..version import Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
+from .embedding import PLAIN, Embedding, loader_of
+from .launch import numbers, tensors
 from .portable_shape import BLOCK, Shape, choose
 from .repeat import repeat
+from .softmax import LOWEST, greatest_weight, rescaling, weight_of
 
 
 def _reduction(count: int, lanes: int) -> Any:
@@ -78,59 +80,63 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     outputs, row_scores = 4 * queries, rows_each * per_lane
     embeds_query, embeds_keys = embedding.query, embedding.keys
     begin, prepare, embed, bias = embedding.begin, embedding.prepare, embedding.embed, embedding.bias
+    of_batch = embedding.of_batch
+    load_pairs, load_four = loader_of(embedding.half_split), loader_of(False)
 
-    def loader(count):
-        """A function that loads four dims of `count` consecutive rows, and past the last row that one again.
+    def loader(count, load_dims):
+        """A function that loads four dims of `count` consecutive rows; a row past the last is 0.
 
         Values that have no row at all, or no dims, stay what they are.
         """
 
         @cuda.jit(device=True)
-        def load_whole(i, values, source):
-            x = ld4(source, uint32(i * hdim))
+        def load_whole(i, values, source, pitch, dim, embedded_dim):
+            x = load_dims(advance(source, uint32(uint32(i) * pitch)), dim, embedded_dim, uint32(hdim))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
         @cuda.jit(device=True)
-        def load_ragged(i, values, source, rows):
-            x = ld4(source, uint32(min(uint32(i), uint32(rows - uint32(1))) * uint32(hdim)))
+        def load_ragged(i, values, source, pitch, dim, embedded_dim, rows):
+            x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+            if uint32(i) < rows:
+                x = load_dims(advance(source, uint32(uint32(i) * pitch)), dim, embedded_dim, uint32(hdim))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
         load_all, load_some = repeat(load_whole, count), repeat(load_ragged, count)
 
         @cuda.jit(device=True)
-        def load(values, head, first, end, dim):
+        def load(values, head, pitch, first, end, dim, embedded_dim):
             if first < end and dim < uint32(hdim):
-                source = advance(head, uint32(first * uint32(hdim) + dim))
+                source = advance(head, uint64(first) * uint64(pitch))
                 if first + uint32(count) <= end:
-                    load_all(values, source)
+                    load_all(values, source, pitch, dim, embedded_dim)
                 else:
-                    load_some(values, source, uint32(end - first))
+                    load_some(values, source, pitch, dim, embedded_dim, uint32(end - first))
 
         return load
 
     # --- Q: a slice goes to registers, and embedded to shared memory
 
     @cuda.jit(device=True)
-    def fetch_quad(i, values, q_tile, query_count, first_dim):
+    def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
         quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if row < query_count and dim < uint32(hdim):
-            x = ld4(q_tile, uint32(row * uint32(hdim) + dim))
+        if row < query_count:
+            x = load_pairs(advance(q_tile, uint32(row * pitch)), dim, embedded_dim, uint32(hdim))
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def place_quad(i, shared, values, buffer, query_count, first_dim, first_position, table, embedded_dim):
+    def place_quad(i, shared, values, buffer, query_count, first_dim, first_position, table, embedded_dim, scale):
         quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query:
             dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
             if row < query_count and dim < embedded_dim:
-                a, b = begin(table, dim)
-                s, t, u, v = prepare(table, first_position + int32(row), dim, a, b, uint32(hdim))
+                s, t, u, v = prepare(table, first_position + int32(row), dim, begin(table, dim), uint32(hdim))
                 x = embed(x, s, t, u, v)
+        x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
@@ -138,12 +144,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     # --- scores: the stream of K, and its products with the staged queries
 
-    load_keys = loader(each)
+    load_keys = loader(each, load_pairs)
 
     @cuda.jit(device=True)
-    def embed_key(i, values, table, first, last_key, dim, a, b):
+    def embed_key(i, values, table, first, last_key, dim, begun):
         position = int32(min(uint32(first + uint32(i)), uint32(last_key - uint32(1))))
-        s, t, u, v = prepare(table, position, dim, a, b, uint32(hdim))
+        s, t, u, v = prepare(table, position, dim, begun, uint32(hdim))
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         x = embed(x, s, t, u, v)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
@@ -164,7 +170,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     # --- the output: the stream of V, and its sum weighted by the scores
 
-    load_values = loader(BLOCK)
+    load_values = loader(BLOCK, load_four)
 
     @cuda.jit(device=True)
     def weigh_row(i, acc, values, shared, at):
@@ -183,13 +189,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             acc[4 * i + d] *= correction
 
     @cuda.jit(device=True)
-    def recall_row(i, acc, out_tile, query_count, dim):
+    def recall_row(i, acc, out_tile, pitch, query_count, dim):
         if uint32(i) < query_count:
-            x = ld4(out_tile, uint32(uint32(i * hdim) + dim))
+            x = ld4(out_tile, uint32(uint32(i) * pitch + dim))
             acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def store_row(i, acc, shared, out_tile, query_count, dim, done):
+    def store_row(i, acc, shared, out_tile, pitch, query_count, dim, done):
         if uint32(i) < query_count:
             factor = float32(1.0)
             if done:
@@ -197,7 +203,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             x = make_float4(
                 acc[4 * i] * factor, acc[4 * i + 1] * factor, acc[4 * i + 2] * factor, acc[4 * i + 3] * factor
             )
-            st4(out_tile, uint32(uint32(i * hdim) + dim), x)
+            st4(out_tile, uint32(uint32(i) * pitch + dim), x)
 
     @cuda.jit(device=True)
     def give_row(i, acc, shared, at):
@@ -216,19 +222,24 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
     give, take = repeat(give_row, queries), repeat(take_row, queries)
 
-    def attention(q, k, v, out, table, seq_q, seq_k, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(q, k, v, out, table, kv_heads, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
         lane_id = tid % uint32(32)
-        kv_head = uint32(cuda.blockIdx.z)
+        kv_head, batch = uint32(cuda.blockIdx.z), uint32(0)
+        bias_head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        if kv_head >= kv_heads:
+            batch = uint32(kv_head // kv_heads)
+            kv_head = uint32(kv_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        if of_batch is not None:
+            table = of_batch(table, batch)
         first_query = uint32(uint32(cuda.blockIdx.x) * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         first_position = int32(q_offset + int32(first_query))
-        q_tile = advance(q, uint32((head * seq_q + first_query) * uint32(hdim)))
-        k_head = advance(k, uint32(kv_head * seq_k * uint32(hdim)))
-        v_head = advance(v, uint32(kv_head * seq_k * uint32(hdim)))
+        q_tile, out_tile = rows_of(q, batch, head, first_query), rows_of(out, batch, head, first_query)
+        k_head, v_head = rows_of(k, batch, kv_head, uint32(0)), rows_of(v, batch, kv_head, uint32(0))
         last_key = seq_k
         if causal:
             last_key = uint32(min(seq_k, uint32(first_position + int32(query_count))))
@@ -241,7 +252,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         first_dim = uint32((part * uint32(lanes) + member) * uint32(4))
         k_values = cuda.local.array(key_floats, float32)
         k_next = cuda.local.array(key_floats, float32)
-        load_keys(k_values, k_head, first_key, last_key, first_dim)
+        load_keys(k_values, k_head, k.row, first_key, last_key, first_dim, embedded_dim)
 
         # This thread's keys and dims of the output.
         group = tid // uint32(columns)
@@ -254,8 +265,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         q_values = cuda.local.array(query_floats, float32)
         buffer = query_at
-        fetch(q_values, q_tile, query_count, uint32(0))
-        place(shared, q_values, buffer, query_count, uint32(0), first_position, table, embedded_dim)
+        fetch(q_values, q_tile, q.row, query_count, uint32(0), embedded_dim)
+        place(shared, q_values, buffer, query_count, uint32(0), first_position, table, embedded_dim, softmax_scale)
         cuda.syncthreads()
 
         # What a warp knows of its rows.
@@ -264,11 +275,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         corrections = cuda.local.array(rows_each, float32)
         row_sum = cuda.local.array(rows_each, float32)
         for i in range(rows_each):
-            row_max[i] = NEGATIVE_INFINITY
+            row_max[i] = LOWEST
             row_sum[i] = float32(0.0)
 
         sums_of = cuda.local.array(sums, float32)
         s = cuda.local.array(row_scores, float32)
+        greatest = greatest_weight(seq_k)
         tile_start = uint32(0)
         while tile_start < last_key:
             for i in range(sums):
@@ -280,7 +292,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 if sliced:
                     if next_slice >= uint32(width):
                         next_slice = uint32(0)
-                    fetch(q_values, q_tile, query_count, next_slice)
+                    fetch(q_values, q_tile, q.row, query_count, next_slice, embedded_dim)
                 dim = first_dim
                 while dim < uint32(staged):
                     whole_dim = uint32(slice_start + dim)
@@ -289,20 +301,22 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         next_key, next_dim = uint32(key + uint32(keys)), first_dim
                     if embeds_keys:
                         if whole_dim < embedded_dim:
-                            a, b = begin(table, whole_dim)
-                            embed_keys(k_values, table, key, last_key, whole_dim, a, b)
+                            embed_keys(k_values, table, key, last_key, whole_dim, begin(table, whole_dim))
                     if ahead:
-                        load_keys(k_next, k_head, next_key, last_key, next_dim)
+                        load_keys(k_next, k_head, k.row, next_key, last_key, next_dim, embedded_dim)
                         multiply(sums_of, k_values, shared, uint32(buffer + dim))
                         for i in range(key_floats):
                             k_values[i] = k_next[i]
                     else:
                         multiply(sums_of, k_values, shared, uint32(buffer + dim))
-                        load_keys(k_values, k_head, next_key, last_key, next_dim)
+                        load_keys(k_values, k_head, k.row, next_key, last_key, next_dim, embedded_dim)
                     dim = uint32(dim + uint32(step))
                 if sliced:
                     buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
-                    place(shared, q_values, buffer, query_count, next_slice, first_position, table, embedded_dim)
+                    place(
+                        shared, q_values, buffer, query_count, next_slice, first_position, table, embedded_dim,
+                        softmax_scale,
+                    )  # fmt: skip
                     cuda.syncthreads()
                 slice_start = uint32(slice_start + uint32(staged))
 
@@ -327,7 +341,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     shared[at] = sums_of[i]
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
-            load_values(v_values, v_head, uint32(tile_start + group * uint32(BLOCK)), last_key, column)
+            load_values(v_values, v_head, v.row, uint32(tile_start + group * uint32(BLOCK)), last_key, column, uint32(0))
             cuda.syncthreads()
 
             # Softmax: first the maxima of all of a warp's rows, then the weights. No shuffle stands behind a branch: a
@@ -346,21 +360,20 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         total = float32(0.0)
                         for p in range(depth):
                             total += shared[scores_at + (uint32(p * queries) + row) * stride + own_key]
-                        total *= softmax_scale
                         if bias is not None:
                             if row < query_count:
-                                total += bias(table, head, query_position - int32(position))
+                                total += bias(table, bias_head, query_position - int32(position))
                         s[i * per_lane + n] = total
                 tile_max[i] = s[i * per_lane]
                 for n in range(1, per_lane):
                     tile_max[i] = max(tile_max[i], s[i * per_lane + n])
             for i in range(rows_each):
                 new_max = max(row_max[i], warp_max(tile_max[i]))
-                corrections[i] = math.exp(row_max[i] - new_max)
+                corrections[i] = rescaling(row_max[i], new_max)
                 row_max[i] = new_max
                 tile_sum = float32(0.0)
                 for n in range(per_lane):
-                    s[i * per_lane + n] = math.exp(s[i * per_lane + n] - new_max)
+                    s[i * per_lane + n] = weight_of(s[i * per_lane + n], new_max, greatest)
                     tile_sum += s[i * per_lane + n]
                 row_sum[i] = corrections[i] * row_sum[i] + warp_sum(tile_sum)
             for i in range(rows_each):
@@ -381,14 +394,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if resident:
                 if tile_start > 0:
                     rescale(acc, shared)
-            else:
-                out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
             while dim < uint32(hdim):
                 if not resident:
                     for i in range(outputs):
                         acc[i] = float32(0.0)
                     if tile_start > 0:
-                        recall(acc, out_tile, query_count, dim)
+                        recall(acc, out_tile, out.row, query_count, dim)
                         rescale(acc, shared)
                 block = group
                 while block * uint32(BLOCK) < live:
@@ -398,16 +409,16 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     next_key = uint32(tile_start + next_block * uint32(BLOCK))
                     at = uint32(scores_at + block * uint32(BLOCK))
                     if ahead:
-                        load_values(v_next, v_head, next_key, last_key, next_dim)
+                        load_values(v_next, v_head, v.row, next_key, last_key, next_dim, uint32(0))
                         weigh(acc, v_values, shared, at)
                         for i in range(value_floats):
                             v_values[i] = v_next[i]
                     else:
                         weigh(acc, v_values, shared, at)
-                        load_values(v_values, v_head, next_key, last_key, next_dim)
+                        load_values(v_values, v_head, v.row, next_key, last_key, next_dim, uint32(0))
                     block = uint32(block + uint32(groups))
                 if not resident:
-                    store(acc, shared, out_tile, query_count, dim, next_start >= last_key)
+                    store(acc, shared, out_tile, out.row, query_count, dim, next_start >= last_key)
                 dim = uint32(dim + uint32(4 * columns))
             tile_start = next_start
 
@@ -422,9 +433,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     take(acc, shared, at)
                 cuda.syncthreads()
                 count //= 2
-            out_tile = advance(out, uint32((head * seq_q + first_query) * uint32(hdim)))
             if group == 0 and column < uint32(hdim):
-                store(acc, shared, out_tile, query_count, column, True)
+                store(acc, shared, out_tile, out.row, query_count, column, True)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
@@ -432,7 +442,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (FLOATS,) * 4 + (table_type,) + (UINT,) * 3 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 5 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 
@@ -463,19 +473,7 @@ def attend(
             problem.batch * problem.kv_heads,
         ),
         block=(shape.threads,),
-        args=(
-            q,
-            k,
-            "v",
-            "out",
-            table,
-            problem.seq_q,
-            problem.seq_k,
-            embedded_dim,
-            problem.q_offset,
-            int(problem.causal),
-            problem.softmax_scale,
-        ),
+        args=(*tensors(problem, (q, k, "v", "out")), table, *numbers(problem, embedded_dim)),
         shared=shape.layout,
         shape=shape,
         embedding=embedding,

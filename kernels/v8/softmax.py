@@ -1,26 +1,33 @@
 """The weights of an online softmax, which stay finite wherever those of a softmax over whole rows do.
 
 The greatest score of a row so far begins at the least float32, not at minus infinity: keys whose scores are all minus
-infinity then weigh nothing. Weights are 2^-24 of what they are usually, so that no sum of weights times values
-overflows before it is divided by the sum of weights.
+infinity then weigh nothing. And a weight is at most one over the number of keys, or half of that, so that no sum of
+weights times values overflows before it is divided by the sum of weights.
 """
 
 from __future__ import annotations
 
 import math
 
-from numba import cuda, float32
+from numba import cuda, float32, int32
+from numba.cuda import libdevice
 from numba.cuda.libdevice import exp2f as exp2
 
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)
-LESS = float32(24.0)
+EXPONENT_BITS, EXPONENT_OF_ONE = int32(23), int32(127)
 
 
 @cuda.jit(device=True)
-def weight_of(score, row_max):
-    """The weight of a score, times 2^-24."""
-    return exp2((score - row_max) * LOG2_E - LESS)
+def greatest_weight(seq_k):
+    """The greatest power of two that is not above 1 / seq_k."""
+    rounded_up = int32(32) - int32(cuda.clz(int32(int32(seq_k) - int32(1))))
+    return libdevice.int_as_float(int32(int32(EXPONENT_OF_ONE - rounded_up) << EXPONENT_BITS))
+
+
+@cuda.jit(device=True)
+def weight_of(score, row_max, greatest):
+    return exp2((score - row_max) * LOG2_E) * greatest
 
 
 @cuda.jit(device=True)

@@ -54,7 +54,7 @@ from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
-from .softmax import LOWEST, rescaling, weight_of
+from .softmax import LOWEST, greatest_weight, rescaling, weight_of
 from .wgmma_embed import embedders
 from .wgmma_shape import KEYS, Shape, choose
 
@@ -418,6 +418,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             row_max[i] = LOWEST
             row_sum[i] = float32(0.0)
 
+        greatest = greatest_weight(seq_k)
         phase = uint32(0)  # of the mbarriers
         tile_start = uint32(0)
         while tile_start < last_key:
@@ -515,7 +516,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     new_max[i] = max(row_max[i], new_max[i])
                     correction[i] = rescaling(row_max[i], new_max[i])
                     row_max[i] = new_max[i]
-                    s0[i], s1[i] = weight_of(s0[i], new_max[i]), weight_of(s1[i], new_max[i])
+                    s0[i], s1[i] = weight_of(s0[i], new_max[i], greatest), weight_of(s1[i], new_max[i], greatest)
                     row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
                     x, xl = split(s0[i])
                     y, yl = split(s1[i])
