@@ -49,6 +49,11 @@ def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
     )
 
 
+def listed(table: str | tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """What a table's argument consists of."""
+    return (table,) if isinstance(table, str) else table
+
+
 def tensors(problem: Problem, names: tuple[str, ...]) -> tuple[str | int, ...]:
     """The arguments of contiguous tensors: each buffer's name, and its strides."""
     return tuple(part for name in names for part in (name, *strides(problem, name)))
@@ -60,7 +65,7 @@ def launch(
     embedding: Embedding,
     problem: Problem,
     rows: tuple[str, ...],
-    others: tuple[str, ...],
+    others: tuple[str | int, ...],
     embedded_dim: int,
 ) -> Launch:
     """A cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` what follows.

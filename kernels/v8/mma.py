@@ -48,7 +48,7 @@ from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded
 from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, halves_of
-from .launch import launch
+from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
 from .repeat import repeat
 from .softmax import LOWEST, greatest_weight, rescaling, weight_of
@@ -532,7 +532,7 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
 def attend(
     problem: Problem,
     embedding: Embedding = PLAIN,
-    table: str = "q",
+    table: str | tuple[str | int, ...] = "q",
     embedded_dim: int = 0,
     q: str = "q",
     k: str = "k",
@@ -541,8 +541,10 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
+    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
+
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim)
     kernel = kernel_of(shape, embedding, table_type)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (table,), embedded_dim)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), listed(table), embedded_dim)

@@ -29,7 +29,7 @@ from ..device.rows import ROWS, rows_of
 from ..device.vector import advance, ld4, make_float4, st2, st4
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, loader_of
-from .launch import numbers, tensors
+from .launch import listed, numbers, tensors
 from .portable_shape import BLOCK, Shape, choose
 from .repeat import repeat
 from .softmax import LOWEST, greatest_weight, rescaling, weight_of
@@ -449,7 +449,7 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
 def attend(
     problem: Problem,
     embedding: Embedding = PLAIN,
-    table: str = "q",
+    table: str | tuple[str | int, ...] = "q",
     embedded_dim: int = 0,
     q: str = "q",
     k: str = "k",
@@ -457,6 +457,8 @@ def attend(
     shape: Shape | None = None,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+
+    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
 
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
@@ -473,7 +475,7 @@ def attend(
             problem.batch * problem.kv_heads,
         ),
         block=(shape.threads,),
-        args=(*tensors(problem, (q, k, "v", "out")), table, *numbers(problem, embedded_dim)),
+        args=(*tensors(problem, (q, k, "v", "out")), *listed(table), *numbers(problem, embedded_dim)),
         shared=shape.layout,
         shape=shape,
         embedding=embedding,

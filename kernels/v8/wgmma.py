@@ -51,7 +51,7 @@ from ..device.wgmma import (
 )
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, halves_of
-from .launch import launch
+from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
 from .softmax import LOWEST, greatest_weight, rescaling, weight_of
@@ -612,7 +612,7 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
 def attend(
     problem: Problem,
     embedding: Embedding = PLAIN,
-    table: str = "q",
+    table: str | tuple[str | int, ...] = "q",
     embedded_dim: int = 0,
     q: str = "q",
     k: str = "k",
@@ -621,12 +621,14 @@ def attend(
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
+    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
+
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     shared = ("k_embedded", "states") if shape.once else (k, k)
     kernel = kernel_of(shape, embedding, table_type)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (table, *shared), embedded_dim)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (*listed(table), *shared), embedded_dim)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:

@@ -1,0 +1,118 @@
+"""RoPE in the V8 cores as programs ask for it: which dims are pairs, at which positions, by rates or by tables.
+
+A position outside [0, 2^20), or outside the tables, makes NaN: never a wrong number.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, types, uint32, uint64
+
+from ..constants import FLOATS, INTS
+from ..device.vector import advance, ld2, make_float4
+from ..v8 import Embedding
+from ..v8.embedding import MOST_POSITIONS
+from .v8 import ROPE, rates_of, turned_by, turns
+
+NAN = float32(float("nan"))
+
+
+class Places(NamedTuple):
+    """Rates, and int32 positions of what stands at each place, `batch` elements from one sequence to the next."""
+
+    rates: Any
+    positions: Any
+    batch: Any
+
+
+class Tables(NamedTuple):
+    """Cosines and sines, a row of `pitch` elements for each of `count` positions."""
+
+    cos: Any
+    sin: Any
+    pitch: Any
+    count: Any
+
+
+class PlacedTables(NamedTuple):
+    """Both."""
+
+    cos: Any
+    sin: Any
+    pitch: Any
+    count: Any
+    positions: Any
+    batch: Any
+
+
+PLACES = types.NamedTuple((FLOATS, INTS, types.uint64), Places)
+TABLES = types.NamedTuple((FLOATS, FLOATS, types.uint32, types.int32), Tables)
+PLACED_TABLES = types.NamedTuple((*TABLES.types, INTS, types.uint64), PlacedTables)
+
+
+@cuda.jit(device=True)
+def rates_at(places, dim):
+    return rates_of(places.rates, dim)
+
+
+@cuda.jit(device=True)
+def turns_at(places, place, dim, rate, hdim):
+    position = places.positions[place]
+    cos0, sin0, cos1, sin1 = turns(places.rates, position, dim, rate, hdim)
+    if position < 0 or position >= MOST_POSITIONS:
+        cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
+    return cos0, sin0, cos1, sin1
+
+
+@cuda.jit(device=True)
+def places_of(places, batch):
+    return Places(places.rates, advance(places.positions, uint64(batch) * places.batch), places.batch)
+
+
+@cuda.jit(device=True)
+def nothing(tables, dim):
+    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+
+
+@cuda.jit(device=True)
+def row_of(tables, position, dim, begun, hdim):
+    cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
+    if position >= 0 and position < tables.count:
+        at = uint64(uint64(position) * uint64(tables.pitch) + uint64(dim // uint32(2)))
+        cos0, cos1 = ld2(tables.cos, at)
+        sin0, sin1 = ld2(tables.sin, at)
+    return cos0, sin0, cos1, sin1
+
+
+@cuda.jit(device=True)
+def row_at(tables, place, dim, begun, hdim):
+    return row_of(tables, tables.positions[place], dim, begun, hdim)
+
+
+@cuda.jit(device=True)
+def placed_tables_of(tables, batch):
+    positions = advance(tables.positions, uint64(batch) * tables.batch)
+    return PlacedTables(tables.cos, tables.sin, tables.pitch, tables.count, positions, tables.batch)
+
+
+MODES = {
+    (False, False): (ROPE, FLOATS),
+    (False, True): (Embedding("rope_at", rates_at, turns_at, turned_by, of_batch=places_of), PLACES),
+    (True, False): (Embedding("rope_table", nothing, row_of, turned_by), TABLES),
+    (True, True): (Embedding("rope_table_at", nothing, row_at, turned_by, of_batch=placed_tables_of), PLACED_TABLES),
+}
+
+
+@functools.cache
+def mode(tables: bool, positions: bool, half_split: bool) -> tuple[Embedding, Any]:
+    """The embedding, and the Numba type of its table.
+
+    Its arguments: rates, or cos, sin, their pitch and number of rows; then positions and their stride of the batch.
+    """
+    embedding, table_type = MODES[tables, positions]
+    if half_split:
+        embedding = replace(embedding, name=f"{embedding.name}_halves", half_split=True)
+    return embedding, table_type
