@@ -18,10 +18,11 @@ class Rows(NamedTuple):
     row: Any
 
 
-ROWS = types.NamedTuple((types.CPointer(types.float32), types.uint64, types.uint64, types.uint32), Rows)
+ROWS = types.NamedTuple((types.CPointer(types.float32), types.uint32, types.uint32, types.uint32), Rows)
 
 
 @cuda.jit(device=True)
 def rows_of(rows, batch, head, first):
     """The pointer to row `first` of a head."""
-    return advance(rows.data, uint64(batch) * rows.batch + uint64(head) * rows.head + uint64(first) * uint64(rows.row))
+    offset = uint64(batch) * uint64(rows.batch) + uint64(head) * uint64(rows.head) + uint64(first) * uint64(rows.row)
+    return advance(rows.data, offset)

@@ -9,10 +9,8 @@ from numba.cuda.extending import intrinsic
 from .asm import _FLOAT, _I32
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half of the last bit that TF32 keeps, and the bits it keeps
-# Of factors whose product may overflow: no product of two high parts does, nor do 2^12 of a high and a low one.
-FACTOR_BOUND = 2.0**63
-# Of factors of weights: the greatest float32 that is rounded to a finite TF32.
-VALUE_BOUND = float.fromhex("0x1.ffdffep+127")
+FACTOR_BOUND = 2.0**63  # of high parts whose products may overflow: none does, nor do 2^12 of a high and a low one
+VALUE_BOUND = float.fromhex("0x1.ffcp+127")  # of those of values, whose weights are below 1: the greatest TF32
 
 
 @intrinsic
@@ -23,6 +21,17 @@ def tf32(typingctx, value):
     def codegen(context, builder, signature, args):
         bits = builder.add(builder.bitcast(args[0], _I32), ir.Constant(_I32, _ROUND))
         return builder.bitcast(builder.and_(bits, ir.Constant(_I32, _KEEP)), _FLOAT)
+
+    return signature, codegen
+
+
+@intrinsic
+def truncated(typingctx, value):
+    """A float32 without the bits that TF32 lacks."""
+    signature = types.float32(types.float32)
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.and_(builder.bitcast(args[0], _I32), ir.Constant(_I32, _KEEP)), _FLOAT)
 
     return signature, codegen
 
@@ -54,4 +63,14 @@ def split_bounded(value, bound):
     Three products then treat them as one product of float32 does: a term that is infinite has one sign.
     """
     high = tf32(bounded(value, float32(bound)))
+    return high, value - high
+
+
+@cuda.jit(device=True)
+def split_short(value, bound):
+    """`split_bounded` in an instruction less: `high` is not rounded, but cut, and `low` has the sign of the value.
+
+    Of two factors one at most may be split like this: what three products leave out then has no sign of its own.
+    """
+    high = truncated(bounded(value, float32(bound)))
     return high, value - high

@@ -44,16 +44,21 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 
 @cuda.jit(device=True)
-def halves_of(dim, embedded_dim):
+def halves_of(dim, embedded_dim, hdim):
     """Where the dims `dim` .. + 3 of a row lie, when pairs are split: two at each of both places.
 
-    Behind the embedded dims nothing is paired; there, eight dims that lie together come as two times four as well.
+    Behind the embedded dims nothing is paired: there are two halves of a group of 32, or of 8 where no group is whole.
     """
-    pair = dim // uint32(2)
-    if dim < embedded_dim:
-        return pair, uint32(pair + embedded_dim // uint32(2))
-    low = uint32(dim // uint32(8) * uint32(8) + dim % uint32(8) // uint32(2))
-    return low, uint32(low + uint32(4))
+    low, high = dim // uint32(2), uint32(dim // uint32(2) + embedded_dim // uint32(2))
+    if dim >= embedded_dim:
+        together = uint32(32)
+        group = uint32(dim & uint32(~31 & 0xFFFFFFFF))
+        if group < embedded_dim or group + uint32(32) > hdim:
+            together = uint32(8)
+            group = uint32(dim & uint32(~7 & 0xFFFFFFFF))
+        low = uint32(group + (dim - group) // uint32(2))
+        high = uint32(low + together // uint32(2))
+    return low, high
 
 
 def loader_of(half_split: bool) -> Any:
@@ -73,7 +78,7 @@ def loader_of(half_split: bool) -> Any:
     def load_halves(row, dim, embedded_dim, hdim):
         x0, x1, y0, y1 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
         if dim < hdim:
-            low, high = halves_of(dim, embedded_dim)
+            low, high = halves_of(dim, embedded_dim, hdim)
             x0, x1 = ld2(row, low)
             y0, y1 = ld2(row, high)
         return make_float4(x0, y0, x1, y1)

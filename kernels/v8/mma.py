@@ -44,7 +44,7 @@ from ..device.cluster import (
 )
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.rows import ROWS, rows_of
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, halves_of
@@ -103,7 +103,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             """As `copy`, of four dims the first ones of two pairs and then the second ones."""
             for group in range(0, groups, sharers):
                 pairs = uint32(dim + uint32(group * span))
-                low, high = halves_of(pairs, embedded_dim)
+                low, high = halves_of(pairs, embedded_dim, hdim)
                 for i in range(-(-count // passes)):
                     row = uint32(first_row + uint32(i * passes))
                     if count % passes == 0 or row < uint32(count):
@@ -204,10 +204,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         for j in range(columns):
             at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
             x = ld4(shared, at)
-            bh[4 * j], bl[4 * j] = split_bounded(x.x, FACTOR_BOUND)
-            bh[4 * j + 1], bl[4 * j + 1] = split_bounded(x.y, FACTOR_BOUND)
-            bh[4 * j + 2], bl[4 * j + 2] = split_bounded(x.z, FACTOR_BOUND)
-            bh[4 * j + 3], bl[4 * j + 3] = split_bounded(x.w, FACTOR_BOUND)
+            bh[4 * j], bl[4 * j] = split_short(x.x, FACTOR_BOUND)
+            bh[4 * j + 1], bl[4 * j + 1] = split_short(x.y, FACTOR_BOUND)
+            bh[4 * j + 2], bl[4 * j + 2] = split_short(x.z, FACTOR_BOUND)
+            bh[4 * j + 3], bl[4 * j + 3] = split_short(x.w, FACTOR_BOUND)
         ux, uxl = split_bounded(upper.x, FACTOR_BOUND)
         uy, uyl = split_bounded(upper.y, FACTOR_BOUND)
         uz, uzl = split_bounded(upper.z, FACTOR_BOUND)
@@ -249,7 +249,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         b[2], b[6], b[10], b[14] = v2.x, v2.y, v2.z, v2.w
         b[3], b[7], b[11], b[15] = v3.x, v3.y, v3.z, v3.w
         for i in range(16):
-            b[i], bl[i] = split_bounded(b[i], VALUE_BOUND)
+            b[i], bl[i] = split_short(b[i], VALUE_BOUND)
             c[i] = float32(0.0)
         ux, uxl = split(ux)
         uy, uyl = split(uy)

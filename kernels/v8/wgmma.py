@@ -36,7 +36,7 @@ from ..device.cluster import (
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.rows import ROWS as TENSOR
 from ..device.rows import rows_of
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
 from ..device.wgmma import (
     ROWS,
@@ -139,7 +139,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for group in range(groups):
             pairs = uint32(first_dim + uint32(group * span) + uint32(2) * (lane % uint32(STEP)))
-            low, high = halves_of(pairs, embedded_dim)
+            low, high = halves_of(pairs, embedded_dim, hdim)
             dim = high if lane >= uint32(STEP) else low
             for i in range(KEYS // passes):
                 row = uint32(first_row + uint32(i * passes))
@@ -204,7 +204,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             for i in range(2):
                 for term in range(4):
                     at = 8 * half + i + 2 * term
-                    a[at], al[at] = split_bounded(x[8 * half + 4 * i + term], FACTOR_BOUND)
+                    a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
         start_scores(new, a, al, b, bl)
@@ -225,7 +225,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             else:
                 a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
         for i in range(16):
-            a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
+            a[i], al[i] = split_short(a[i], VALUE_BOUND)
 
     @cuda.jit(device=True)
     def start_step(shared, new, a, al, step):
