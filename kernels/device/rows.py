@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import cuda, types, uint64
+from numba import cuda, types, uint32, uint64
 
 from .vector import advance
 
@@ -26,3 +26,15 @@ def rows_of(rows, batch, head, first):
     """The pointer to row `first` of a head."""
     offset = uint64(batch) * uint64(rows.batch) + uint64(head) * uint64(rows.head) + uint64(first) * uint64(rows.row)
     return advance(rows.data, offset)
+
+
+def reciprocal_of(divisor: int) -> int:
+    """What `quotient` needs of a divisor: 2^31 over it, rounded up."""
+    return -(-(2**31) // divisor)
+
+
+@cuda.jit(device=True)
+def quotient(number, divisor, reciprocal):
+    """number // divisor for numbers below 2^31, without the function that a division calls."""
+    near = uint32((uint64(number) * uint64(reciprocal)) >> uint64(31))  # one too many at most
+    return uint32(near - uint32(1)) if uint32(near * divisor) > number else near

@@ -10,7 +10,7 @@ from .asm import _FLOAT, _I32
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half of the last bit that TF32 keeps, and the bits it keeps
 FACTOR_BOUND = 2.0**63  # of high parts whose products may overflow: none does, nor do 2^12 of a high and a low one
-VALUE_BOUND = float.fromhex("0x1.ffcp+127")  # of those of values, whose weights are below 1: the greatest TF32
+VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # of those of values, whose weights are below 1: what rounds to finite
 
 
 @intrinsic
@@ -70,7 +70,8 @@ def split_bounded(value, bound):
 def split_short(value, bound):
     """`split_bounded` in an instruction less: `high` is not rounded, but cut, and `low` has the sign of the value.
 
-    Of two factors one at most may be split like this: what three products leave out then has no sign of its own.
+    Of two factors one at most may be split like this: what three products leave out then has no sign of its own. Not
+    values: the low part has 13 bits, of which TF32 keeps 11, and a single weight of 1 would show it.
     """
     high = truncated(bounded(value, float32(bound)))
     return high, value - high

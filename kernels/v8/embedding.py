@@ -8,7 +8,7 @@ from typing import Any
 from numba import cuda, float32, uint32
 
 from ..constants import MUST_BE, require
-from ..device.vector import ld2, ld4, make_float4
+from ..device.vector import advance, ld2, ld4, make_float4
 from ..version import Problem
 
 MOST_POSITIONS = 2**20  # up to which angles are those of float32 arithmetic with exact tables
@@ -47,38 +47,33 @@ PLAIN = Embedding("plain", query=False, keys=False)
 def halves_of(dim, embedded_dim, hdim):
     """Where the dims `dim` .. + 3 of a row lie, when pairs are split: two at each of both places.
 
-    Behind the embedded dims nothing is paired: there are two halves of a group of 32, or of 8 where no group is whole.
+    Behind the embedded dims nothing is paired: there are two halves of 32 dims that lie together, or of 8.
     """
-    low, high = dim // uint32(2), uint32(dim // uint32(2) + embedded_dim // uint32(2))
-    if dim >= embedded_dim:
-        together = uint32(32)
-        group = uint32(dim & uint32(~31 & 0xFFFFFFFF))
-        if group < embedded_dim or group + uint32(32) > hdim:
-            together = uint32(8)
-            group = uint32(dim & uint32(~7 & 0xFFFFFFFF))
-        low = uint32(group + (dim - group) // uint32(2))
-        high = uint32(low + together // uint32(2))
-    return low, high
+    together = uint32(32) if (embedded_dim | hdim) % uint32(32) == 0 else uint32(8)
+    inside = uint32(dim & uint32(together - uint32(1)))
+    embedded = dim < embedded_dim
+    low = uint32(dim // uint32(2)) if embedded else uint32(dim - inside + inside // uint32(2))
+    return low, uint32(low + (embedded_dim if embedded else together) // uint32(2))
 
 
 def loader_of(half_split: bool) -> Any:
-    """A device function load(row, dim, embedded_dim, hdim) -> Float4: four dims of a row as they are paired.
+    """A device function load(row, dim, more, there, embedded_dim, hdim) -> Float4: four dims of a row as they are paired.
 
-    Behind the last dim are zeros.
+    They are those at `dim` + `more`; 0 where `there` does not hold, and behind the last dim.
     """
 
     @cuda.jit(device=True)
-    def load_adjacent(row, dim, embedded_dim, hdim):
+    def load_adjacent(row, dim, more, there, embedded_dim, hdim):
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if dim < hdim:
-            x = ld4(row, dim)
+        if there and uint32(dim + more) < hdim:
+            x = ld4(advance(row, dim), more)
         return x
 
     @cuda.jit(device=True)
-    def load_halves(row, dim, embedded_dim, hdim):
+    def load_halves(row, dim, more, there, embedded_dim, hdim):
+        low, high = halves_of(uint32(dim + more), embedded_dim, hdim)
         x0, x1, y0, y1 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-        if dim < hdim:
-            low, high = halves_of(dim, embedded_dim, hdim)
+        if there and uint32(dim + more) < hdim:
             x0, x1 = ld2(row, low)
             y0, y1 = ld2(row, high)
         return make_float4(x0, y0, x1, y1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..constants import OPT_IN_SHARED_LIMIT, require, require_shared
+from ..device.rows import reciprocal_of
 from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 
@@ -39,6 +40,7 @@ def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
     """The arguments behind the buffers, which all cores take."""
     return (
         problem.kv_heads,
+        reciprocal_of(problem.kv_heads),
         problem.seq_q,
         problem.seq_k,
         problem.hdim,

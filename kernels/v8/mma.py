@@ -43,7 +43,7 @@ from ..device.cluster import (
     cluster_wait,
 )
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.rows import ROWS, rows_of
+from ..device.rows import ROWS, quotient, rows_of
 from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..version import Kernel, Launch, Problem
@@ -51,7 +51,7 @@ from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
 from .repeat import repeat
-from .softmax import LOWEST, greatest_weight, rescaling, weight_of
+from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
@@ -249,7 +249,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         b[2], b[6], b[10], b[14] = v2.x, v2.y, v2.z, v2.w
         b[3], b[7], b[11], b[15] = v3.x, v3.y, v3.z, v3.w
         for i in range(16):
-            b[i], bl[i] = split_short(b[i], VALUE_BOUND)
+            b[i], bl[i] = split_bounded(b[i], VALUE_BOUND)
             c[i] = float32(0.0)
         ux, uxl = split(ux)
         uy, uyl = split(uy)
@@ -289,7 +289,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     weigh = repeat(weigh_panel, panels)
 
-    def attention(q, k, v, out, table, kv_heads, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(
+        q, k, v, out, table,
+        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
+    ):  # fmt: skip
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
@@ -299,11 +302,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
-        kv_head, batch = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(0)
-        bias_head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        if kv_head >= kv_heads:
-            batch = uint32(kv_head // kv_heads)
-            kv_head = uint32(kv_head - batch * kv_heads)
+        shared_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))  # counted through the batch
+        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        batch = quotient(shared_head, kv_heads, heads_reciprocal)
+        kv_head = uint32(shared_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         if of_batch is not None:
             table = of_batch(table, batch)
@@ -487,10 +489,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 if lane_id < uint32(cluster):
                     at = uint32(rescale_at + uint32(2) * row)
                     if cluster > 1:
-                        cluster_send2(shared, at, lane_id, correction, float32(1.0) / row_sum, weights_arrived)
+                        cluster_send2(shared, at, lane_id, correction, inverse_of(row_sum), weights_arrived)
                     else:
                         shared[at] = correction
-                        shared[at + uint32(1)] = float32(1.0) / row_sum
+                        shared[at + uint32(1)] = inverse_of(row_sum)
                 own += uint32(warps)
             cp_async_wait_but_one()
             cuda.syncthreads()
@@ -525,7 +527,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 5 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 6 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
 
 

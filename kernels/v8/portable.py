@@ -21,18 +21,17 @@ import functools
 from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
-from numba.cuda import libdevice
 
 from ..constants import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.rows import ROWS, rows_of
+from ..device.rows import ROWS, quotient, rows_of
 from ..device.vector import advance, ld4, make_float4, st2, st4
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, loader_of
 from .launch import listed, numbers, tensors
 from .portable_shape import BLOCK, Shape, choose
 from .repeat import repeat
-from .softmax import LOWEST, greatest_weight, rescaling, weight_of
+from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
 
 
 def _reduction(count: int, lanes: int) -> Any:
@@ -91,14 +90,14 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         @cuda.jit(device=True)
         def load_whole(i, values, source, pitch, dim, embedded_dim):
-            x = load_dims(advance(source, uint32(uint32(i) * pitch)), dim, embedded_dim, uint32(hdim))
+            row = advance(source, uint32(uint32(i) * pitch))
+            x = load_dims(row, dim, uint32(0), True, embedded_dim, uint32(hdim))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
         @cuda.jit(device=True)
         def load_ragged(i, values, source, pitch, dim, embedded_dim, rows):
-            x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-            if uint32(i) < rows:
-                x = load_dims(advance(source, uint32(uint32(i) * pitch)), dim, embedded_dim, uint32(hdim))
+            row = advance(source, uint32(uint32(i) * pitch))
+            x = load_dims(row, dim, uint32(0), uint32(i) < rows, embedded_dim, uint32(hdim))
             values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
         load_all, load_some = repeat(load_whole, count), repeat(load_ragged, count)
@@ -121,9 +120,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
-        x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if row < query_count:
-            x = load_pairs(advance(q_tile, uint32(row * pitch)), dim, embedded_dim, uint32(hdim))
+        row_start = advance(q_tile, uint32(row * pitch))
+        x = load_pairs(row_start, dim, uint32(0), row < query_count, embedded_dim, uint32(hdim))
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
@@ -222,16 +220,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
     give, take = repeat(give_row, queries), repeat(take_row, queries)
 
-    def attention(q, k, v, out, table, kv_heads, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(
+        q, k, v, out, table,
+        kv_heads, heads_reciprocal, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale,
+    ):  # fmt: skip
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
         lane_id = tid % uint32(32)
-        kv_head, batch = uint32(cuda.blockIdx.z), uint32(0)
-        bias_head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        if kv_head >= kv_heads:
-            batch = uint32(kv_head // kv_heads)
-            kv_head = uint32(kv_head - batch * kv_heads)
+        shared_head = uint32(cuda.blockIdx.z)  # counted through the batch
+        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        batch = quotient(shared_head, kv_heads, heads_reciprocal)
+        kv_head = uint32(shared_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         if of_batch is not None:
             table = of_batch(table, batch)
@@ -341,7 +341,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     shared[at] = sums_of[i]
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
-            load_values(v_values, v_head, v.row, uint32(tile_start + group * uint32(BLOCK)), last_key, column, uint32(0))
+            first_value = uint32(tile_start + group * uint32(BLOCK))
+            load_values(v_values, v_head, v.row, first_value, last_key, column, uint32(0))
             cuda.syncthreads()
 
             # Softmax: first the maxima of all of a warp's rows, then the weights. No shuffle stands behind a branch: a
@@ -385,7 +386,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                             shared[scores_at + row * stride + own_key] = s[i * per_lane + n]
                     if lane_id == 0:
                         shared[rescale_at + row] = corrections[i]
-                        shared[inverse_at + row] = libdevice.fast_fdividef(float32(1.0), row_sum[i])
+                        shared[inverse_at + row] = inverse_of(row_sum[i])
             cuda.syncthreads()
 
             next_start = uint32(tile_start + uint32(keys))
@@ -442,7 +443,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 5 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 6 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 

@@ -34,3 +34,14 @@ def weight_of(score, row_max, greatest):
 def rescaling(old_max, row_max):
     """What sums are multiplied by as the greatest score of their row rises."""
     return exp2((old_max - row_max) * LOG2_E)
+
+
+@cuda.jit(device=True)
+def inverse_of(row_sum):
+    """1 / row_sum within an ulp; 0 where nothing weighs anything, as in PyTorch.
+
+    Without the function that `1 / x` calls: a call would let no two products of warpgroups overlap.
+    """
+    near = libdevice.fast_fdividef(float32(1.0), row_sum)
+    near = cuda.fma(near, cuda.fma(-row_sum, near, float32(1.0)), near)
+    return float32(0.0) if row_sum == float32(0.0) else near

@@ -35,7 +35,7 @@ from ..device.cluster import (
 )
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.rows import ROWS as TENSOR
-from ..device.rows import rows_of
+from ..device.rows import quotient, rows_of
 from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
 from ..device.wgmma import (
@@ -54,20 +54,13 @@ from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
-from .softmax import LOWEST, greatest_weight, rescaling, weight_of
+from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
 from .wgmma_embed import embedders
 from .wgmma_shape import KEYS, Shape, choose
 
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
-
-
-@cuda.jit(device=True)
-def reciprocal(x):
-    """1 / x within an ulp, without the function that `1 / x` calls: a call would let no two products overlap."""
-    near = cuda.libdevice.fast_fdividef(float32(1.0), x)
-    return cuda.fma(near, cuda.fma(-x, near, float32(1.0)), near)
 
 
 @cuda.jit(device=True)
@@ -225,7 +218,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             else:
                 a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
         for i in range(16):
-            a[i], al[i] = split_short(a[i], VALUE_BOUND)
+            a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
 
     @cuda.jit(device=True)
     def start_step(shared, new, a, al, step):
@@ -288,7 +281,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     def attention(
         q, k, v, out, table, k_embedded, states,
-        kv_heads, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
+        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tid = uint32(cuda.threadIdx.x)
@@ -303,12 +296,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
-            owned = uint32(min(int32(rows), max(int32(queries) - int32(rank) * int32(rows), int32(0))))
-        kv_head, batch = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(0)
-        shared_head = kv_head  # counted through the batch
-        if kv_head >= kv_heads:
-            batch = uint32(kv_head // kv_heads)
-            kv_head = uint32(kv_head - batch * kv_heads)
+            owned = min(uint32(rows), max(uint32(queries), uint32(rank * uint32(rows))) - uint32(rank * uint32(rows)))
+        shared_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))  # counted through the batch
+        batch = quotient(shared_head, kv_heads, heads_reciprocal)
+        kv_head = uint32(shared_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         if of_batch is not None:
             table = of_batch(table, batch)
@@ -535,7 +526,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     for i in range(per_warp):
                         row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, row_sum[i], 16 >> bit)
                 for i in range(per_warp):
-                    row_sum[i] = reciprocal(row_sum[i])
+                    row_sum[i] = inverse_of(row_sum[i])
             for i in range(per_warp):
                 own = uint32(warp_id + uint32(i * warps))
                 row = uint32(rank * uint32(rows) + own)
@@ -599,7 +590,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 5 + (INT, UINT, FLOAT)
+    signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
     return Kernel(
         make_kernel(shape, embedding),
         signature,

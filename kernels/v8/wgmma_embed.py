@@ -56,9 +56,7 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
                 row_start = advance(source, uint32(row * pitch))
                 for group in range(groups):
-                    x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-                    if row < count:
-                        x = load_four(row_start, uint32(dim + uint32(group * span)), embedded_dim, hdim)
+                    x = load_four(row_start, dim, uint32(group * span), row < count, embedded_dim, hdim)
                     at = 4 * (i * groups + group)
                     raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
