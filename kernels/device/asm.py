@@ -142,6 +142,18 @@ def cp_async2_or_zero(typingctx, shared, index, array, offset, there):
 
 
 @intrinsic
+def exp2(typingctx, x):
+    """2^x of a float32 within 2 units in the last place, in one instruction; below 2^-126 it is 0."""
+    signature = types.float32(types.float32)
+
+    def codegen(context, builder, signature, args):
+        function = ir.FunctionType(_FLOAT, [_FLOAT])
+        return builder.asm(function, "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), side_effect=False)
+
+    return signature, codegen
+
+
+@intrinsic
 def cp_async_commit(typingctx):
     """Close the group of this thread's copies begun since the last call."""
 

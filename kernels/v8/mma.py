@@ -102,14 +102,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
             """As `copy`, of four dims the first ones of two pairs and then the second ones."""
             for group in range(0, groups, sharers):
-                pairs = uint32(dim + uint32(group * span))
-                low, high = halves_of(pairs, embedded_dim, hdim)
+                low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
                 for i in range(-(-count // passes)):
                     row = uint32(first_row + uint32(i * passes))
                     if count % passes == 0 or row < uint32(count):
                         to = uint32(place + row * pitch + column + uint32(group * GROUP))
                         row_start = advance(source, uint32(row * source_pitch))
-                        there = row < exist and pairs < hdim
+                        there = row < exist and uint32(dim + uint32(group * span)) < hdim
                         cp_async2_or_zero(shared, to, row_start, low, there)
                         cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
 

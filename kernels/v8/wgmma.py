@@ -131,14 +131,15 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for group in range(groups):
-            pairs = uint32(first_dim + uint32(group * span) + uint32(2) * (lane % uint32(STEP)))
-            low, high = halves_of(pairs, embedded_dim, hdim)
+            pairs = uint32(first_dim + uint32(2) * (lane % uint32(STEP)))
+            low, high = halves_of(pairs, uint32(group * span), embedded_dim, hdim)
             dim = high if lane >= uint32(STEP) else low
+            within = uint32(pairs + uint32(group * span)) < hdim
             for i in range(KEYS // passes):
                 row = uint32(first_row + uint32(i * passes))
                 to = uint32(keys_at + row * stride + exchanged(lane, row))
                 row_start = advance(source, uint32(row * pitch))
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and pairs < hdim)
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
 
     copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
 
