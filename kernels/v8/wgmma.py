@@ -50,7 +50,7 @@ from ..device.wgmma import (
     tile_index,
 )
 from ..version import Buffer, Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding, halves_of
+from .embedding import PLAIN, Embedding, halves_of, together
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
@@ -130,16 +130,27 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+        pairs = uint32(first_dim + uint32(2) * (lane % uint32(STEP)))
+        behind = uint32(pairs + lane // uint32(STEP) * uint32(4))
+        if together(embedded_dim, hdim) == uint32(GROUP):
+            behind = uint32(first_dim + lane)
         for group in range(groups):
-            pairs = uint32(first_dim + uint32(2) * (lane % uint32(STEP)))
-            low, high = halves_of(pairs, uint32(group * span), embedded_dim, hdim)
-            dim = high if lane >= uint32(STEP) else low
-            within = uint32(pairs + uint32(group * span)) < hdim
-            for i in range(KEYS // passes):
-                row = uint32(first_row + uint32(i * passes))
-                to = uint32(keys_at + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * pitch))
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
+            if uint32(pairs + uint32(group * span)) < embedded_dim:
+                low, high = halves_of(uint32(pairs + uint32(group * span)), embedded_dim)
+                dim = high if lane >= uint32(STEP) else low
+                for i in range(KEYS // passes):
+                    row = uint32(first_row + uint32(i * passes))
+                    to = uint32(keys_at + row * stride + exchanged(lane, row))
+                    row_start = advance(source, uint32(row * pitch))
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count)
+            else:
+                within = uint32(pairs + uint32(group * span)) < hdim
+                for i in range(KEYS // passes):
+                    row = uint32(first_row + uint32(i * passes))
+                    to = uint32(keys_at + row * stride + exchanged(lane, row))
+                    row_start = advance(source, uint32(row * pitch + behind))
+                    there = row < count and within
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
     copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
 
