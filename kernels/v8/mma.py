@@ -39,6 +39,7 @@ from ..device.cluster import (
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st4
+from ..limits import EMULATED_TARGET
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch
@@ -488,11 +489,12 @@ def attend(
     k: str = "k",
     table_type: Any = FLOATS,
     shape: Shape | None = None,
+    target: str = EMULATED_TARGET,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim)
+    shape = shape or choose(problem, embedded_dim, target)
     kernel = kernel_of(shape, embedding, table_type)
     return launch(kernel, shape, embedding, problem, (q, k, "v", "out", table), embedded_dim)

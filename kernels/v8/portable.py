@@ -221,9 +221,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
         lane_id = tid % uint32(32)
-        kv_head = uint32(cuda.blockIdx.z)
-        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        first_query = uint32(uint32(cuda.blockIdx.x) * uint32(queries))
+        tiles = uint32((seq_q + uint32(queries - 1)) // uint32(queries))
+        kv_head = uint32(uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        sharers = uint32(cuda.gridDim.x) // tiles  # heads that share keys
+        head = uint32(kv_head * sharers + uint32(cuda.blockIdx.x) // tiles)
+        first_query = uint32(uint32(cuda.blockIdx.x) % tiles * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         first_position = int32(q_offset + int32(first_query))
         q_tile = advance(q, uint32((head * seq_q + first_query) * uint32(hdim)))
@@ -458,9 +460,9 @@ def attend(
     return Launch(
         kernel_of(shape, embedding, table_type),
         grid=(
-            -(-problem.seq_q // shape.queries),
-            problem.heads // problem.kv_heads,
-            problem.batch * problem.kv_heads,
+            -(-problem.seq_q // shape.queries) * (problem.heads // problem.kv_heads),
+            problem.kv_heads,
+            problem.batch,
         ),
         block=(shape.threads,),
         args=(

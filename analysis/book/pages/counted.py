@@ -79,12 +79,12 @@ def resources(records: Records, version: Version) -> Table | str:
         return ""
     targets = list(dict.fromkeys(found["target"]))
     grouped: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
-    launched = found.groupby(["launch", "problem"], sort=False)
-    for (launch, problem), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
+    launched = found.groupby(["launch", "problem", "kernel"], sort=False)
+    for (launch, problem, kernel), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
         by_target = {row.target: row for row in assembled.itertuples()}
         first = next(iter(by_target.values()))
         cells = (_assembled(by_target[target]) if target in by_target else NOTHING for target in targets)
-        dims, shared = grouped.setdefault((f"{launch + 1}. {code(first.kernel)}", *cells), ([], []))
+        dims, shared = grouped.setdefault((f"{launch + 1}. {code(kernel)}", *cells), ([], []))
         dims.append(problem.hdim)
         shared.append(first.shared_bytes)
     rows = [

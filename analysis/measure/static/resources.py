@@ -25,13 +25,13 @@ WORKERS = 2
 
 def report(name: str, problem: Problem) -> list[dict[str, Any]]:
     """One row per launch and target of version `name` on `problem`; none where it is unsupported."""
-    try:
-        launches = VERSIONS[name](problem).launches
-    except Unsupported:
-        return []
     rows = []
-    for index, launch in enumerate(launches):
-        for target in TARGETS:
+    for target in TARGETS:
+        try:
+            launches = VERSIONS[name](problem, target).launches
+        except Unsupported:
+            continue
+        for index, launch in enumerate(launches):
             try:
                 require_instructions(launch.kernel, target)
             except Unsupported:
