@@ -73,6 +73,7 @@ def test_the_status_of_a_check_is_that_of_the_kind_and_not_of_the_words(monkeypa
     planned = Version("refusing", "attention", "", "", "", None, None, 1, plan)
     monkeypatch.setitem(VERSIONS, "refusing", planned)
     monkeypatch.setattr(on_gpu, "today", lambda name: "")
+    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
     said = on_gpu.check(("refusing", Problem("attention")), "uniform")
     assert said == {"status": "unsupported", "reason": "a {library}: there is no {shared memory}"}
     small = Problem("attention", 1, 4, seq_q=64, hdim=512)

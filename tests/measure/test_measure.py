@@ -108,6 +108,7 @@ def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pyt
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
 
     monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
+    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
     row = on_gpu.check((name, Problem("attention")), "uniform")
     assert row == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
 
