@@ -236,7 +236,7 @@ class Candidate:
 
 
 @functools.cache
-def choice(problem: Problem, target: str) -> tuple[str, Any]:
+def choice(problem: Problem, target: str = EMULATED_TARGET) -> tuple[str, Any]:
     """The core and the shape that `rope_v8` takes for a problem."""
     shape = VERSIONS[VERSION](problem, target).launches[-1].shape
     return shape.core, shape
