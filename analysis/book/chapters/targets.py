@@ -142,8 +142,9 @@ def problem_table(evidence: Evidence) -> Table:
             "error": ("error", factor),
         },
         slice(2, None),
-        f"device_warm on the {evidence.gpu['name']}. Core: what `rope_v8` ran on (kernels/v8). The fastest peer whose result is right. Error: the "
-        "largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at this problem.",
+        f"device_warm on the {evidence.gpu['name']}. Core: the one that V8 ran on. The fastest peer whose result is "
+        "right. Error: the largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at "
+        "this problem.",
     )
 
 
