@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..constants import OPT_IN_SHARED_LIMIT, require
 from ..device.wgmma import ROWS, WARPGROUP
-from ..version import MOST_BLOCKS, Problem, SharedLayout
+from ..version import Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
@@ -148,10 +148,9 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     def waves(shape: Shape) -> int:
         return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
 
-    heights = [queries for queries in QUERIES if -(-problem.seq_q // queries) <= MOST_BLOCKS["z"]]
-    shapes = [Shape(cluster, queries, width, warpgroups) for queries in heights]
+    shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
     fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
-    least = min((shape.layout.nbytes for shape in shapes), default=0)
+    least = min(shape.layout.nbytes for shape in shapes)
     template = f"hdim is {problem.hdim}; the tiles of no shape fit shared memory"
     require(bool(fitting), "shared_memory", least, OPT_IN_SHARED_LIMIT, template)
     shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))

@@ -55,6 +55,7 @@ EXTREMES = (
     Problem("rope", seq_q=MOST_POSITIONS, seq_k=MOST_POSITIONS, hdim=128, rotary_dim=128),
     Problem("rope", seq_q=MOST_POSITIONS - 1, seq_k=1, hdim=MOST_HDIM - 4, rotary_dim=2, q_offset=0),
     Problem("rope", seq_q=MOST_POSITIONS - 1, seq_k=100, hdim=MOST_HDIM - 4, rotary_dim=2, q_offset=0),
+    Problem("rope", seq_q=MOST_POSITIONS, seq_k=1, hdim=3072, rotary_dim=2, q_offset=0),
     Problem("rope", seq_q=1, seq_k=MOST_POSITIONS - 1, hdim=MOST_HDIM, rotary_dim=MOST_HDIM),
     Problem("rope", batch=2, heads=MOST_HEADS, kv_heads=1, seq_q=2, seq_k=40, hdim=64, rotary_dim=64),
     Problem("rope", batch=2, heads=MOST_HEADS, seq_q=2, seq_k=40, hdim=64, rotary_dim=64),
@@ -82,7 +83,7 @@ def check(plan: Plan, target: str) -> None:
     if capability(target) == (9, 0):
         allowed = {"wgmma"} if problem.seq_k > 32 else {"mma"}
     assert plan.core in allowed, said
-    if problem.hdim <= 2048 and problem.seq_q < 2**19 and capability(target) > (9, 0):
+    if problem.hdim <= 3072 and problem.seq_q < 2**19 and capability(target) > (9, 0):
         assert plan.core == "mma", said
 
 
