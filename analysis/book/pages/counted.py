@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from kernels import Problem, Version
+from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
 from ...measure.counters import STALL, STALLS
@@ -69,7 +70,8 @@ def launches(version: Version) -> Table:
             cluster = f" {small(f'clusters of {step.cluster}')}" if step.cluster > 1 else ""
             rows.append((shape(problem), code(step.kernel.name), grid + cluster, block, f"{step.shared_bytes:,}"))
     header = ("shape", "launch", "grid, blocks", "block, threads", "shared, B")
-    return Table(header, rows, numbers=header[2:])
+    caption = f"As planned for {EMULATED_TARGET}; other targets may get another core." if version.by_target else ""
+    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 def resources(records: Records, version: Version) -> Table | str:
