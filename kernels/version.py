@@ -6,6 +6,7 @@ Three runtimes consume the same plan and no version knows which: `runtime.gpu` r
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
+
+from .limits import EMULATED_TARGET
 
 FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16", "decode")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -307,8 +310,14 @@ class Plan:
     def launches(self) -> tuple[Launch, ...]:
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
+    @property
+    def core(self) -> str:
+        """The V8 core that attends: wgmma, mma or portable; empty where none does."""
+        return next((launch.shape.core for launch in self.launches if launch.shape), "")
+
 
 Model = Callable[[Problem, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # q, k and v to out, in float64
+Planner = Callable[..., Plan]  # of a problem, or of a problem and `target`
 
 
 @dataclass(frozen=True)
@@ -323,7 +332,7 @@ class Version:
     parent: str | None
     baseline: str | None
     iterations: int
-    plan: Callable[[Problem], Plan]
+    plan: Planner
     ablation: bool = False
     beyond: bool = False
     variant_of: str | None = None
@@ -344,9 +353,14 @@ class Version:
         """The version that this is the fast-math build of, or itself."""
         return self.variant_of if self.fast_math and self.variant_of else self.id
 
-    def __call__(self, problem: Problem) -> Plan:
-        """Plan `problem`. Raises: Unsupported, with what was asked and what is allowed."""
-        return self.plan(problem)
+    @functools.cached_property
+    def by_target(self) -> bool:
+        """Whether its launches depend on the target: whether its planner has a parameter of that name."""
+        return "target" in inspect.signature(self.plan).parameters
+
+    def __call__(self, problem: Problem, target: str = EMULATED_TARGET) -> Plan:
+        """Plan `problem` for a target such as "sm_90". Raises: Unsupported, with what was asked and what is allowed."""
+        return self.plan(problem, target=target) if self.by_target else self.plan(problem)
 
 
 VERSIONS: dict[str, Version] = {}
@@ -371,8 +385,8 @@ def register(
     scalar_loads: bool = False,
     accurate_sines: bool = False,
     wrong_output: Model | None = None,
-) -> Callable[[Callable[[Problem], Plan]], Callable[[Problem], Plan]]:
-    """Register the decorated planner as the version that bears its name.
+) -> Callable[[Planner], Planner]:
+    """Register the decorated planner, of a problem or of a problem and a `target`, as the version that bears its name.
 
     `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
     `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
@@ -391,7 +405,7 @@ def register(
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
     """
 
-    def decorate(plan: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
+    def decorate(plan: Planner) -> Planner:
         name = plan.__name__
         if name in VERSIONS:
             raise ValueError(f"version {name!r} is registered twice: {VERSIONS[name].module} and {plan.__module__}")

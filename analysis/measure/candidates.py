@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kernels import Problem
-from kernels.constants import OPT_IN_SHARED_LIMIT
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.limits import EMULATED_TARGET, capability, limits_of
 from kernels.rope.v8 import ROPE, rates_buffer
-from kernels.v8 import mma, mma_shape, plan, wgmma, wgmma_shape
+from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
 from ..records.files import problem_columns
@@ -197,11 +197,12 @@ class Candidate:
     core: str
     shape: Any  # of that core
     change: str = ""
+    target: str = EMULATED_TARGET
 
     @property
     def chosen(self) -> bool:
         """Whether the version takes this core and shape for the problem."""
-        return (self.core, self.shape) == choice(self.problem)
+        return (self.core, self.shape) == choice(self.problem, self.target)
 
     def plan(self) -> Plan:
         """Raises: Unsupported where the shape does not take the problem."""
@@ -234,10 +235,11 @@ class Candidate:
         return tuple(self.columns().values())
 
 
-def choice(problem: Problem) -> tuple[str, Any]:
+@functools.cache
+def choice(problem: Problem, target: str = EMULATED_TARGET) -> tuple[str, Any]:
     """The core and the shape that `rope_v8` takes for a problem."""
-    core = "wgmma" if wgmma_shape.takes(problem) else "mma"
-    return core, CORES[core].choose(problem)
+    shape = VERSIONS[VERSION](problem, target).launches[-1].shape
+    return shape.core, shape
 
 
 def wgmma_shapes(problem: Problem) -> list[wgmma.Shape]:
@@ -259,40 +261,51 @@ def wgmma_shapes(problem: Problem) -> list[wgmma.Shape]:
         ):
             number = 1 if width == wgmma_shape.ROWS else 2
             shapes += [wgmma.Shape(cluster, height, width, number) for height in OTHER_HEIGHTS]
-    return _fitting(problem, shapes)
+    return _fitting(problem, shapes, EMULATED_TARGET)
 
 
-def mma_shapes(problem: Problem) -> list[mma.Shape]:
-    """What the rule chooses, and shapes that differ from it in one thing."""
-    chosen = mma.choose(problem)
+def mma_shapes(problem: Problem, target: str) -> list[mma.Shape]:
+    """What the rule chooses, and shapes that differ from it in one thing; none where no tile fits the target."""
+    try:
+        chosen = mma.choose(problem, target=target)
+    except Unsupported:
+        return []
     shapes = [chosen, replace(chosen, queries=48 - chosen.queries)]
     for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
-        if 1 <= cluster <= mma_shape.MAX_CLUSTER and (cluster - 1) * mma_shape.GROUP < problem.hdim:
+        if 1 <= cluster <= limits_of(target).cluster and (cluster - 1) * mma_shape.GROUP < problem.hdim:
             shapes.append(replace(chosen, cluster=cluster, width=mma_shape.width_of(problem.hdim, cluster)))
     if chosen.blocks > 1:
         shapes.append(replace(chosen, blocks=1))
-    return _fitting(problem, shapes)
+    return _fitting(problem, shapes, target)
 
 
-def _fitting(problem: Problem, shapes: Iterable[Any]) -> list[Any]:
+def _fitting(problem: Problem, shapes: Iterable[Any], target: str) -> list[Any]:
     """Each shape once that fits shared memory, that of the SM for two blocks, and has a row for the queries."""
+    limits = limits_of(target)
 
     def fits(shape: Any) -> bool:
-        most = OPT_IN_SHARED_LIMIT if shape.blocks == 1 else mma_shape.SM_SHARED // shape.blocks - mma_shape.RESERVED
+        most = limits.shared_bytes // shape.blocks - limits.reserved_shared_bytes
         return shape.layout.nbytes <= most and shape.queries - problem.seq_q < 16
 
     return [shape for shape in dict.fromkeys(shapes) if fits(shape)]
 
 
-def candidates() -> list[Candidate]:
-    """Everything that is tried, in the order of the problems. Raises: ValueError for a change that does not fit."""
+def candidates(target: str = EMULATED_TARGET) -> list[Candidate]:
+    """Everything that is tried on a target, in the order of the problems; of wgmma where that has it.
+
+    Raises: ValueError for a change that does not fit.
+    """
     for name in CHANGES:
         changed(name)
     found = []
+    warpgroups = capability(target) == WARPGROUPS_ON
     for problem in PROBLEMS:
-        found += [Candidate(problem, "wgmma", shape) for shape in wgmma_shapes(problem)]
+        if warpgroups:
+            found += [Candidate(problem, "wgmma", shape) for shape in wgmma_shapes(problem)]
         if not problem.causal:
-            found += [Candidate(problem, "mma", shape) for shape in mma_shapes(problem)]
+            found += [Candidate(problem, "mma", shape, target=target) for shape in mma_shapes(problem, target)]
+        if not warpgroups:
+            continue
         shape = wgmma.choose(problem)
         for change in CHANGES.values():
             if problem in change.problems and change.fits(shape):

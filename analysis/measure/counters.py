@@ -176,7 +176,7 @@ def launch_all(folder: Path) -> None:
     for version, columns in json.loads((folder / "tasks.json").read_text()):
         problem = Problem(**columns)
         try:
-            plan = VERSIONS[version](problem)
+            plan = VERSIONS[version](problem, device_target())
             program = Program(plan, make_inputs(problem, "uniform"))
             program.launch()
             torch.cuda.synchronize()

@@ -48,7 +48,7 @@ def check(pair: Pair, kind: str) -> dict[str, Any]:
     """Columns of a check: run the version once on inputs of that kind and compare with float64."""
     name, problem = pair
     try:
-        plan = VERSIONS[name](problem)
+        plan = VERSIONS[name](problem, device_target())
         case = reference_of(problem, kind, "cuda")
         verdict = case.compare(Program(plan, case.inputs).output())
     except Unsupported as refusal:
@@ -76,6 +76,7 @@ def check(pair: Pair, kind: str) -> dict[str, Any]:
         "max_abs_err": verdict.max_abs_err,
         "allowed_abs_err": verdict.allowed_abs_err,
         "nan_share": verdict.nan_share,
+        "core": plan.core,
     }
 
 
@@ -109,7 +110,8 @@ def time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection)
     warm_up()
     for (study_name, pair), timer, checked in tasks:
         name, problem = pair
-        timing = measure(VERSIONS[name](problem), _timed_inputs(problem), timer, VERSIONS[name].iterations)
+        plan = VERSIONS[name](problem, device_target())
+        timing = measure(plan, _timed_inputs(problem), timer, VERSIONS[name].iterations)
         row = row_of(
             study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **outcome(checked), **vars(timing)
         )

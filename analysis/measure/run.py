@@ -53,7 +53,7 @@ def _compile(pair: Pair, target: str) -> None:
     name, problem = pair
     # What cannot be planned or compiled is said by the check, in its row.
     with contextlib.suppress(Unsupported, CompileError):
-        for launch in VERSIONS[name](problem).launches:
+        for launch in VERSIONS[name](problem, target).launches:
             require_target(launch, target)
             assembled(compile_ptx(launch.kernel, target), target)
 

@@ -158,7 +158,7 @@ def tune(path: Path | None = None, new_run: bool = False) -> Path:
 
     Raises: DataError, GpuError, ValueError for a change that does not fit.
     """
-    chosen = candidates()
+    chosen = candidates(device_target())
     path = path or MEASURED / identity()["slug"] / "shapes.csv"
     kept = [] if new_run else _kept(path, chosen)
     write_table(path, "shapes", kept)

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import Problem
+from kernels.limits import EMULATED_TARGET, limits_of
 from kernels.v8 import wgmma_shape
 from kernels.version import Launch, Plan
 
-SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
-SM_THREADS, SM_REGISTERS, SM_BLOCKS = 2048, 65_536, 32
 REGISTERS = 168  # of a thread, where a kernel's launch bounds allow as many
 CLUSTERED = 10 / 11  # of the SMs, whole clusters find room on: GPCs have SMs left over
 NAIVE_KEYS = 32  # of its tile
@@ -59,6 +58,7 @@ TERMS = {
     "naive_round": Term("a tile of keys of the log's fusion", "round", "rounds", _constant(1.0)),
     "naive_dim": Term("its products, a thread a key", "dim of a tile", "products", _constant(0.01)),
     "naive_turn": Term("its rotations, again for every query", "pair of a tile", "", _constant(0.01)),
+    "portable": Term("products of the portable core", "MFLOP", "products", _ceiling("fp32_tflops", 1 / 2)),
 }
 NAMES = tuple(TERMS)
 GROUPS = tuple(dict.fromkeys(term.group for term in TERMS.values() if term.group))
@@ -74,20 +74,23 @@ class Card:
     sms: int
     l2_bytes: int
     ceilings: tuple[tuple[str, float], ...]
+    target: str = EMULATED_TARGET
 
     @classmethod
     def of(cls, gpu: Mapping[str, Any]) -> Card:
         """From the content of a gpu.json."""
-        return cls(gpu["sms"], gpu["l2_bytes"], tuple(gpu["ceilings"].items()))
+        target = "sm_" + gpu["compute_capability"].replace(".", "")
+        return cls(gpu["sms"], gpu["l2_bytes"], tuple(gpu["ceilings"].items()), target)
 
     def room(self, launch: Launch) -> tuple[int, int]:
         """The SMs that a launch can use, and how many of its blocks one holds at a time."""
-        threads = math.prod(map(int, launch.block))
+        limits, threads = limits_of(self.target), math.prod(map(int, launch.block))
         bounds = launch.kernel.launch_bounds or ()
         least = bounds[1] if len(bounds) > 1 else 1
-        registers = min(REGISTERS, SM_REGISTERS // (threads * least))
-        by_shared = SM_SHARED // (launch.shared_bytes + RESERVED)
-        blocks = min(SM_BLOCKS, SM_THREADS // threads, SM_REGISTERS // (threads * registers), by_shared)
+        registers = min(REGISTERS, limits.registers // (threads * least))
+        by_shared = limits.shared_bytes // max(launch.shared_bytes + limits.reserved_shared_bytes, 1)
+        by_registers = limits.registers // (threads * registers)
+        blocks = min(limits.blocks, 32 * limits.warps // threads, by_registers, by_shared)
         whole = int(self.sms * CLUSTERED) // launch.cluster * launch.cluster
         return max(whole, launch.cluster) if launch.cluster > 1 else self.sms, max(blocks, 1)
 
@@ -114,7 +117,7 @@ def together(launch: Launch) -> bool:
 
 
 def _core(problem: Problem, launch: Launch, card: Card) -> dict[str, float]:
-    """An attention of the V8 family in clusters."""
+    """An attention of the V8 family; products on tensor cores are three each."""
     queries, keys, width = launch.shape.queries, launch.shape.keys, launch.shape.width
     blocks = math.prod(launch.grid)
     sms, held = card.room(launch)
@@ -133,7 +136,7 @@ def _core(problem: Problem, launch: Launch, card: Card) -> dict[str, float]:
     rows = blocks_of_busiest * embeds_queries * queries + (rounds * embeds_keys + taken) * keys
     some_queries, some_keys = min(queries, problem.seq_q), min(keys, problem.seq_k)
     copied = 2 * (blocks_of_busiest * some_queries + rounds * some_keys) * problem.hdim / launch.cluster
-    products = 3 * 4 * rounds * queries * keys * width
+    products = (1 if launch.shape.core == "portable" else 3) * 4 * rounds * queries * keys * width
     millions = card.sms / 1e6  # of the busiest SM, as if of all
     return {
         "start": waves,

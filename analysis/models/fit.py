@@ -46,7 +46,8 @@ class Model:
 
     def us(self, version: str, problem: Problem) -> float:
         """Microseconds of a call. Raises: Unsupported."""
-        return float(_launch_times(work(VERSIONS[version](problem), self.card), self.costs, self.overlap).sum())
+        amounts = work(VERSIONS[version](problem, self.card.target), self.card)
+        return float(_launch_times(amounts, self.costs, self.overlap).sum())
 
     def cost(self, term: str) -> float:
         return self.costs[NAMES.index(term)]
@@ -88,7 +89,7 @@ def fit(points: tuple[Point, ...], card: Card) -> Model:
     problems = len({point.problem for point in points})
     if problems < FEWEST:
         raise DataError(f"{problems} problems of study {STUDY!r} were timed; the model needs {FEWEST} to fit")
-    amounts = [work(VERSIONS[point.version](point.problem), card) for point in points]
+    amounts = [work(VERSIONS[point.version](point.problem, card.target), card) for point in points]
     call = np.repeat(np.arange(len(points)), [len(rows) for rows in amounts])
     launches, measured = np.concatenate(amounts), np.log([point.us for point in points])
     ceilings = dict(card.ceilings)

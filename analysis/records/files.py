@@ -66,15 +66,20 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     try:
         header = next(reader, [])
         expected = [column.name for column in columns]
+        added = [column.name for column in columns if column.added]
         for name in expected:
-            if name not in header:
+            if name not in header and name not in added:
                 raise DataError(f"{path}, line 1: column {name!r} is missing")
         for name in header:
             if name not in expected:
                 raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(expected)}")
+        header += [name for name in added if name not in header]
+        fewest = len(header) - len(added) if header[-len(added) :] == added else len(header)
         by_name = {column.name: column for column in columns}
         parsers = [functools.cache(functools.partial(_parse, column=by_name[name])) for name in header]  # cells recur
         for cells in reader:
+            if fewest <= len(cells):
+                cells += [""] * (len(header) - len(cells))  # a row of before a column was added
             if len(cells) != len(header):
                 raise DataError(f"{path}, line {reader.line_num}: {len(cells)} cells where {len(header)} are due")
             row: list[Any] = []
@@ -124,21 +129,37 @@ def _lines(rows: Iterable[Mapping[str, Any]], table: str) -> str:
     return out.getvalue()
 
 
+def _header(columns: Iterable[Column]) -> bytes:
+    return (",".join(column.name for column in columns) + "\n").encode()
+
+
+def _name_added(path: Path, table: str) -> None:
+    """Name the columns that were added since in the header of a file, in one step; its rows stay as they are."""
+    before, header = _header(c for c in SCHEMAS[table] if not c.added), _header(SCHEMAS[table])
+    with path.open("rb") as file:
+        if before != header and file.readline() == before:
+            temporary = path.with_suffix(".tmp")
+            temporary.write_bytes(header + file.read())
+            os.replace(temporary, path)
+
+
 def append_rows(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows and force them to disk: all of them or, if the disk refuses, none.
 
     Raises:
         DataError: the rows could not be written; what was in the file is still there.
     """
-    content = _lines(rows, table)
-    if not path.exists() or path.stat().st_size == 0:
-        content = ",".join(column.name for column in SCHEMAS[table]) + "\n" + content
+    data = _lines(rows, table).encode()
+    new = not path.exists() or path.stat().st_size == 0
+    if new:
+        data = _header(SCHEMAS[table]) + data
     try:
+        if not new:
+            _name_added(path, table)
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", buffering=0) as file:
             size = file.tell()
             try:
-                data = content.encode()
                 while data:
                     data = data[file.write(data) :]
                 os.fsync(file.fileno())

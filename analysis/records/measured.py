@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
@@ -181,6 +181,17 @@ class Measured:
             rows = self._checked.get((version, problem))
             self._found[version, problem] = None if rows is None else self._judged(rows)
         return self._found[version, problem]
+
+    def core(self, version: str, problem: Problem) -> str:
+        """The V8 core that ran, empty where none did; of checks that do not say so, that of the emulated target."""
+        check = self.check(version, problem)
+        if check is None or check.status not in ("ok", "wrong") or VERSIONS[version].is_peer:
+            return ""
+        recorded = self._checked[version, problem]["core"].dropna()
+        try:
+            return str(recorded.iloc[-1]) if len(recorded) else VERSIONS[version](problem).core
+        except Unsupported:  # today
+            return ""
 
     @staticmethod
     def _judged(rows: pd.DataFrame) -> Check:

@@ -11,10 +11,13 @@ STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table. One that was `added` later is the last, may be empty, and rows of before end without it."""
+
     name: str
     kind: str
     meaning: str
     optional: bool = False
+    added: bool = False
 
 
 _PROBLEM_MEANINGS = {
@@ -77,6 +80,13 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("nan_share", "number", "share of outputs that are not finite", optional=True),
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
+        Column(
+            "core",
+            "text",
+            "the V8 core that ran: wgmma, mma or portable; empty of other versions, and in rows of before it was kept",
+            optional=True,
+            added=True,
+        ),
     ),
     "timings": (
         _RUN,

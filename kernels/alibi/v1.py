@@ -38,9 +38,9 @@ def _slopes(batch: int, heads: int) -> np.ndarray:
     beyond=True,
     variant_of="rope_v8",
 )
-def alibi_v1(problem: Problem) -> Plan:
+def alibi_v1(problem: Problem, target: str) -> Plan:
     """Plan float32 attention with linear biases. Raises: Unsupported."""
     require_problem(problem, "alibi")
     require_table(problem)
     slopes = Buffer((problem.batch * problem.heads,), init=partial(_slopes, problem.batch, problem.heads))
-    return plan(problem, attend(problem, ALIBI, "slopes"), slopes=slopes)
+    return plan(problem, attend(problem, ALIBI, "slopes", target=target), slopes=slopes)

@@ -21,7 +21,7 @@ from ..version import Plan, Problem, register
     beyond=True,
     variant_of="rope_v8",
 )
-def attention_v8(problem: Problem) -> Plan:
-    """Plan float32 attention on compute capability 9.0 and up. Raises: Unsupported."""
+def attention_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 attention on the core for the target. Raises: Unsupported."""
     require_problem(problem, "attention")
-    return plan(problem, attend(problem))
+    return plan(problem, attend(problem, target=target))

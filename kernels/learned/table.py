@@ -53,11 +53,11 @@ def _contents(problem: Problem) -> np.ndarray:
     return (table.view(torch.uint8) if problem.table == "float8" else table).numpy()
 
 
-def add_rows(problem: Problem) -> Plan:
+def add_rows(problem: Problem, target: str) -> Plan:
     """Plan attention with the problem's table. Raises: Unsupported where the family has no such table."""
     require_table(problem)
     embedding, pointer, dtype = TABLES[problem.table]
     positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
     table = Buffer((positions, problem.hdim), dtype, partial(_contents, problem))
-    launch = attend(problem, embedding, "table", problem.hdim, table_type=pointer)
+    launch = attend(problem, embedding, "table", problem.hdim, table_type=pointer, target=target)
     return plan(problem, launch, table=table)

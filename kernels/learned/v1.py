@@ -21,7 +21,7 @@ from .table import add_rows
     beyond=True,
     variant_of="rope_v8",
 )
-def learned_v1(problem: Problem) -> Plan:
+def learned_v1(problem: Problem, target: str) -> Plan:
     """Plan float32 attention with a learned table, of the problem's `table`. Raises: Unsupported."""
     require_problem(problem, "learned")
-    return add_rows(problem)
+    return add_rows(problem, target)

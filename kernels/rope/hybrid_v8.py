@@ -28,10 +28,10 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
     beyond=True,
     variant_of="rope_v8",
 )
-def rope_hybrid_v8(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     rates = rates_buffer(problem.rotary_dim)
     buffers = attention_buffers(problem, rates=rates, k_turned=Buffer(problem.kv_shape))
-    attention = attend(problem, ROPE_OF_QUERIES, "rates", problem.rotary_dim, k="k_turned")
+    attention = attend(problem, ROPE_OF_QUERIES, "rates", problem.rotary_dim, k="k_turned", target=target)
     return Plan(problem, buffers, (launch_rotation(problem, "k"), attention))

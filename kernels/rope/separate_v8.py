@@ -61,10 +61,10 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
     beyond=True,
     variant_of="rope_v8",
 )
-def rope_separate_v8(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+def rope_separate_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
     buffers = attention_buffers(problem, rates=rates_buffer(problem.rotary_dim), **turned)
     rotations = tuple(launch_rotation(problem, name) for name in "qk")
-    return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned")))
+    return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned", target=target)))

@@ -70,8 +70,8 @@ def rates_buffer(rotary_dim: int) -> Buffer:
     change="one launch; a cluster shares the head dim; K is rotated once a query tile, or once; TF32 tensor cores",
     beyond=True,
 )
-def rope_v8(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
+def rope_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    launch = attend(problem, ROPE, "rates", problem.rotary_dim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

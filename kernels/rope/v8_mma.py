@@ -23,8 +23,8 @@ from .v8 import ROPE, rates_buffer
     change="mma.sync of single warps in place of wgmma",
     beyond=True,
 )
-def rope_v8_mma(problem: Problem) -> Plan:
+def rope_v8_mma(problem: Problem, target: str) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    launch = attend(problem, ROPE, "rates", problem.rotary_dim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

@@ -21,41 +21,11 @@ from cuda.bindings import nvjitlink
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 
+from ..limits import EMULATED_TARGET, LIMITS, TARGETS, capability
 from ..version import Kernel, Launch, Unsupported
 from .identity import kernel_identity
 
-TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-EMULATED_TARGET = "sm_90"
 CACHE = Path(os.environ.get("FUSED_PE_CACHE", Path.home() / ".cache" / "fused-positional-embeddings"))
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications).
-
-    A block may ask for the SM's shared memory without what is reserved.
-    """
-
-    warps: int
-    blocks: int
-    shared_bytes: int
-    reserved_shared_bytes: int = 1024
-    registers: int = 65_536
-
-    @property
-    def block_shared_bytes(self) -> int:
-        return self.shared_bytes - self.reserved_shared_bytes
-
-
-LIMITS = {
-    (7, 5): Limits(warps=32, blocks=16, shared_bytes=65_536, reserved_shared_bytes=0),
-    (8, 0): Limits(warps=64, blocks=32, shared_bytes=167_936),
-    (8, 6): Limits(warps=48, blocks=16, shared_bytes=102_400),
-    (8, 9): Limits(warps=48, blocks=24, shared_bytes=102_400),
-    (9, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
-    (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472),
-    (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400),
-}
 # Instructions that not every target has, by the least compute capability that has them (PTX ISA, target ISA notes);
 # those of one architecture alone are not here: a kernel with them is bound to it.
 INSTRUCTIONS = {
@@ -90,14 +60,6 @@ class Resources:
     spill_bytes: int
     stack_bytes: int
     static_shared_bytes: int
-
-
-def capability(target: str) -> tuple[int, int]:
-    """`"sm_90"` to `(9, 0)`. Raises: CompileError for anything else than sm_NN or sm_NNa."""
-    match = re.fullmatch(r"sm_(\d+)(\d)a?", target)
-    if not match:
-        raise CompileError(f"target is {target!r}; allowed: {', '.join(TARGETS)} and the like")
-    return int(match[1]), int(match[2])
 
 
 def _has(target: str, architecture: str | None) -> bool:

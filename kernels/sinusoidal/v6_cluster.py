@@ -44,10 +44,10 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
     beyond=True,
     variant_of="rope_v8",
 )
-def sinusoidal_v6(problem: Problem) -> Plan:
+def sinusoidal_v6(problem: Problem, target: str) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, computed or of the problem's `table`. Raises: Unsupported."""
     require_problem(problem, "sinusoidal")
     if problem.table != "computed":
-        return add_rows(problem)
-    launch = attend(problem, SINUSOIDAL, "rates", problem.hdim)
+        return add_rows(problem, target)
+    launch = attend(problem, SINUSOIDAL, "rates", problem.hdim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.hdim))

@@ -9,23 +9,37 @@ from __future__ import annotations
 from typing import Any
 
 from ..constants import attention_buffers
-from ..version import Buffer, Launch, Plan, Problem
+from ..limits import EMULATED_TARGET, capability
+from ..version import Buffer, Launch, Plan, Problem, Unsupported
 from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps
+from .portable import attend as attend_anywhere
 from .wgmma import attend as attend_by_warpgroups
 from .wgmma import workspace
 from .wgmma_shape import takes
 
 __all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 
+WARPGROUPS_ON, CLUSTERS_SINCE = (9, 0), (9, 0)  # compute capabilities
 
-def attend(problem: Problem, *arguments: Any, **options: Any) -> Launch:
-    """The launch that attends to a problem on the core that is made for it; arguments are those of `wgmma.attend`.
 
-    Raises: Unsupported where no tile fits shared memory.
+def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, **options: Any) -> Launch:
+    """The launch that attends to a problem on the core that is made for it and for the target.
+
+    Arguments and options are those of `wgmma.attend`. Where clusters do not hold a problem, the portable core does.
+
+    Raises: Unsupported for more blocks than a grid has.
     """
-    core = attend_by_warpgroups if takes(problem) else attend_by_warps
-    return core(problem, *arguments, **options)
+    cc = capability(target)
+    if cc == WARPGROUPS_ON and takes(problem):
+        return attend_by_warpgroups(problem, *arguments, **options)
+    if cc >= CLUSTERS_SINCE:
+        try:
+            return attend_by_warps(problem, *arguments, **{"target": target, **options})
+        except Unsupported as refusal:
+            if refusal.kind not in ("shared_memory", "grid"):
+                raise
+    return attend_anywhere(problem, *arguments, **options)
 
 
 def plan(problem: Problem, launch: Launch, **buffers: Buffer) -> Plan:

@@ -37,10 +37,8 @@ def strides(problem: Problem, name: str) -> tuple[int, int, int]:
 
 
 def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
-    """The arguments behind the buffers, which all cores take."""
+    """The last arguments, which all cores take."""
     return (
-        problem.kv_heads,
-        reciprocal_of(problem.kv_heads),
         problem.seq_q,
         problem.seq_k,
         problem.hdim,
@@ -83,7 +81,13 @@ def launch(
         kernel,
         grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
         block=(shape.threads,),
-        args=(*tensors(problem, rows), *others, *numbers(problem, embedded_dim)),
+        args=(
+            *tensors(problem, rows),
+            *others,
+            problem.kv_heads,
+            reciprocal_of(problem.kv_heads),
+            *numbers(problem, embedded_dim),
+        ),
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,

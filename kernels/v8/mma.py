@@ -46,6 +46,7 @@ from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.rows import ROWS, quotient, rows_of
 from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ..device.vector import advance, ld2, ld4, make_float4, st4
+from ..limits import EMULATED_TARGET
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, halves_of, together
 from .launch import launch, listed
@@ -544,6 +545,7 @@ def attend(
     k: str = "k",
     table_type: Any = FLOATS,
     shape: Shape | None = None,
+    target: str = EMULATED_TARGET,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
 
@@ -551,6 +553,6 @@ def attend(
 
     Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim)
+    shape = shape or choose(problem, embedded_dim, target)
     kernel = kernel_of(shape, embedding, table_type)
     return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), listed(table), embedded_dim)

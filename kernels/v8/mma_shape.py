@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..constants import OPT_IN_SHARED_LIMIT
+from ..constants import require, require_shared
+from ..limits import EMULATED_TARGET, limits_of
 from ..version import Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 
@@ -15,7 +16,6 @@ STEP = 16  # dims or keys that two mma take
 COPIERS = GROUP // 4  # threads that copy one row of a group
 BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
-SM_SHARED, RESERVED = 233_472, 1_024  # bytes of shared memory an SM has, and keeps a block
 SMS = 132  # of the H200, which the shapes are chosen for
 MANY = 8192  # elements of a slice of Q and K that are embedded
 ALONE = 7  # clusters of 16 that it holds, one a GPC
@@ -103,18 +103,23 @@ def width_of(hdim: int, cluster: int) -> int:
     return -(-hdim // (cluster * GROUP)) * GROUP
 
 
-def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
+def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET) -> Shape:
     """The shape for a problem of which so many dims are embedded, those that turn if None, by what the H200 showed.
 
     Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
     itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
     SM, so that one computes while the other waits. Twice the warps where a block of few queries embeds much.
+
+    Raises: Unsupported where the target has no clusters, or no tile fits its shared memory.
     """
+    limits = limits_of(target)
+    template = "the core of warps needs clusters, of compute capability {needed}; the target is {allowed}"
+    require(limits.cluster > 1, "capability", "9.0", target, template)
     embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
     keys = min(max(power_of_two(problem.seq_k), 16), 64)
     queries = 16 if problem.seq_q <= 16 else 32
-    widest = min(power_of_two(-(-problem.hdim // GROUP)), MAX_CLUSTER)
+    widest = min(power_of_two(-(-problem.hdim // GROUP)), limits.cluster)
     tiles = heads * -(-problem.seq_q // queries)
 
     def shaped(cluster: int, blocks: int = 1) -> Shape:
@@ -130,13 +135,14 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     if tiles * min(widest, 8) > 2 * SMS:
         for cluster in (1, 2, 4, 8, 16):
             shape = shaped(cluster, 2)
-            if cluster <= widest and 2 * (shape.layout.nbytes + RESERVED) <= SM_SHARED:
+            needed = 2 * (shape.layout.nbytes + limits.reserved_shared_bytes)
+            if cluster <= widest and needed <= limits.shared_bytes:
                 return shape
     cluster = min(widest, 16 if tiles <= ALONE else 8)
     if tiles * cluster < 64 and queries == 32:
         queries = 16
-    while shaped(cluster).layout.nbytes > OPT_IN_SHARED_LIMIT:
-        if cluster < min(widest, MAX_CLUSTER):
+    while shaped(cluster).layout.nbytes > limits.block_shared_bytes:
+        if cluster < widest:
             cluster *= 2
         elif keys > queries:
             keys //= 2
@@ -146,4 +152,6 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
             keys //= 2
         else:
             break
-    return shaped(cluster)
+    shape = shaped(cluster)
+    require_shared(shape.layout, problem, limits.block_shared_bytes)
+    return shape

@@ -24,7 +24,7 @@ from numba import cuda, float32, int32, uint32, uint64
 
 from ..constants import FLOAT, FLOATS, INT, UINT, require, require_shared
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.rows import ROWS, quotient, rows_of
+from ..device.rows import ROWS, rows_of
 from ..device.vector import advance, ld4, make_float4, st2, st4
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding, loader_of
@@ -220,22 +220,19 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
     give, take = repeat(give_row, queries), repeat(take_row, queries)
 
-    def attention(
-        q, k, v, out, table,
-        kv_heads, heads_reciprocal, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale,
-    ):  # fmt: skip
+    def attention(q, k, v, out, table, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id = tid // uint32(32)
         lane_id = tid % uint32(32)
-        shared_head = uint32(cuda.blockIdx.z)  # counted through the batch
-        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        batch = quotient(shared_head, kv_heads, heads_reciprocal)
-        kv_head = uint32(shared_head - batch * kv_heads)
-        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        tiles = uint32((seq_q + uint32(queries - 1)) // uint32(queries))
+        batch, kv_head = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y)
+        sharers = uint32(cuda.gridDim.x) // tiles  # heads that share keys
+        head = uint32(kv_head * sharers + uint32(cuda.blockIdx.x) // tiles)
+        bias_head = uint32(batch * uint32(cuda.gridDim.y) * sharers + head)
         if of_batch is not None:
             table = of_batch(table, batch)
-        first_query = uint32(uint32(cuda.blockIdx.x) * uint32(queries))
+        first_query = uint32(uint32(cuda.blockIdx.x) % tiles * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         first_position = int32(q_offset + int32(first_query))
         q_tile, out_tile = rows_of(q, batch, head, first_query), rows_of(out, batch, head, first_query)
@@ -443,7 +440,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 6 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 
@@ -471,9 +468,9 @@ def attend(
     return Launch(
         kernel_of(shape, embedding, table_type),
         grid=(
-            -(-problem.seq_q // shape.queries),
-            problem.heads // problem.kv_heads,
-            problem.batch * problem.kv_heads,
+            -(-problem.seq_q // shape.queries) * (problem.heads // problem.kv_heads),
+            problem.kv_heads,
+            problem.batch,
         ),
         block=(shape.threads,),
         args=(*tensors(problem, (q, k, "v", "out")), *listed(table), *numbers(problem, embedded_dim)),

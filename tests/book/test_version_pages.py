@@ -115,6 +115,14 @@ def test_a_page_says_what_changed_how_it_went_and_what_was_published(records: ve
     assert "\n-" in text.partition("```diff")[2] and "claims.html#C-10'" in text
 
 
+def test_a_page_of_v8_names_the_cores_that_ran(records: version_pages.Records) -> None:
+    evidence = version_pages.Records(GPU, ("beyond",))
+    said = {name: version_pages.page(evidence, VERSIONS[name]) for name in ("rope_v8_portable", "rope_v8")}
+    assert re.search(r"\nCore that ran on the NVIDIA H200: `portable` on \d+ problems\.\n", said["rope_v8_portable"])
+    assert re.search(r"\nCore that ran on the NVIDIA H200: `wgmma` on \d+ problems", said["rope_v8"])
+    assert "Core that ran" not in version_pages.page(records, VERSIONS["rope_v4"])
+
+
 def test_a_version_that_does_not_fit_says_both_numbers(pages: dict[str, str]) -> None:
     with pytest.raises(Unsupported) as refusal:
         VERSIONS["attention_tensor_core_v1"](Problem("attention", 1, 4, seq_q=64, hdim=512))

@@ -74,7 +74,7 @@ def any_order(plan: Plan, case: Reference) -> float:
 
 @pytest.mark.parametrize(("version", "problem"), VERSION_CASES)
 def test_version_has_its_declared_status_and_the_emulators_output(version, problem: Problem) -> None:
-    plan = version(problem)
+    plan = version(problem, device_target())
     for kind in INPUTS:
         case = reference_of(problem, kind, "cuda")
         result = Program(plan, case.inputs).output()
@@ -103,7 +103,7 @@ def test_version_has_its_declared_status_and_the_emulators_output(version, probl
 
 @pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
 def test_blocks_per_sm_are_the_drivers(version) -> None:
-    for launch in (launch for problem in problems(version) for launch in version(problem).launches):
+    for launch in (launch for problem in problems(version) for launch in version(problem, device_target()).launches):
         function = load_ptx(compiler.compile_ptx(launch.kernel, device_target()))
         limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         assert driver.cuFuncSetAttribute(function, limit, launch.shared_bytes)[0] == driver.CUresult.CUDA_SUCCESS
@@ -162,7 +162,7 @@ def test_launches_go_to_torchs_current_stream_and_into_graphs() -> None:
     version = VERSIONS["attention_online_fixed"]
     problem = Problem("attention", seq_q=64, hdim=64)
     case = reference_of(problem, "sharp", "cuda")
-    program = Program(version(problem), case.inputs)
+    program = Program(version(problem, device_target()), case.inputs)
     program.launch()
     program.buffers[0, "out"].fill_(float("nan"))
     graph = torch.cuda.CUDAGraph()

@@ -90,10 +90,11 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
             assert shape.layout.nbytes <= (SHARED_LIMIT if core is portable else OPT_IN_SHARED_LIMIT), said
 
             launch = launch_of(core, problem, shape)
-            tiles = launch.grid[0] if core is portable else launch.grid[2]
+            sharers = problem.heads // problem.kv_heads
+            tiles = launch.grid[0] // sharers if core is portable else launch.grid[2]
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
             assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
-            assert launch.grid[1] == problem.heads // problem.kv_heads, said
+            assert launch.grid[1] == (problem.kv_heads if core is portable else sharers), said
             if core in CLUSTERED:
                 assert launch.cluster == shape.cluster and launch.grid[0] % launch.cluster == 0, said
                 assert shape.rows * shape.cluster >= shape.queries, said

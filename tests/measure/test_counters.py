@@ -245,6 +245,7 @@ def test_the_profiled_program_goes_on_behind_a_refused_launch(tmp_path: Path, mo
                 raise GpuError("refused")
 
     monkeypatch.setattr(counters, "Program", Refused)
+    monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
     monkeypatch.setattr(counters, "make_inputs", lambda *_: {})
     for module, name in (
         (counters.torch.cuda, "synchronize"),

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis.records import dictionary, files
-from analysis.records.files import DATA, DataError, append_rows, read_json, read_table
+from analysis.records.files import DATA, DataError, append_rows, problem_columns, read_json, read_records, read_table
 from analysis.records.schema import SCHEMAS
+from kernels import Problem
 
 HEADER = "run,study,node,started_at,finished_at,complete,seconds,driver,cuda,python,numba,numba_cuda,torch"
 HEADER += ",sm_mhz_max,power_limit_w,throttle,commit\n"
@@ -106,3 +107,51 @@ def test_every_committed_table_loads(path: Path, table: str) -> None:
 
 def test_the_data_dictionary_is_todays() -> None:
     assert (DATA / "README.md").read_text(encoding="utf-8") == dictionary.dictionary()
+
+
+# ---------------------------------------------------------------- columns that were added
+
+
+CHECK = {
+    **dict.fromkeys((column.name for column in SCHEMAS["checks"] if column.kind == "text"), "x"),
+    **problem_columns(Problem("rope", rotary_dim=64)),
+    "measured_at": "2026-01-01T00:00:00Z",
+    "core": "wgmma",
+}
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A file of the checks as it was before they said which core ran."""
+    path = tmp_path / "checks.csv"
+    append_rows(path, "checks", [CHECK, CHECK])
+    assert path.read_text().count(",core\n") == 1 and path.read_text().count(",wgmma\n") == 2
+    path.write_text(path.read_text().replace(",core\n", "\n").replace(",wgmma\n", "\n"))
+    return path
+
+
+def test_rows_of_before_a_column_was_added_are_read_and_stay_byte_for_byte(before: Path) -> None:
+    rows = before.read_bytes().split(b"\n", 1)[1]
+    assert [row["core"] for row in read_records(before, "checks")] == [None, None]
+    for core in ("mma", None):
+        append_rows(before, "checks", [{**CHECK, "core": core}])
+    header, content = before.read_bytes().split(b"\n", 1)
+    assert content.startswith(rows) and header.endswith(b",measured_at,core")
+    assert not before.with_suffix(".tmp").exists()
+    assert [row["core"] for row in read_records(before, "checks")] == [None, None, "mma", None]
+
+
+def test_a_row_with_fewer_cells_than_before_is_damaged(before: Path) -> None:
+    append_rows(before, "checks", [CHECK])
+    lines = before.read_text().splitlines()
+    for cells in (len(SCHEMAS["checks"]) - 2, len(SCHEMAS["checks"]) + 1):
+        short = ",".join((lines[1] + ",x,y").split(",")[:cells])
+        before.write_text("\n".join([*lines, short]) + "\n")
+        with pytest.raises(DataError, match=f"line 5: {cells} cells where {len(SCHEMAS['checks'])} are due"):
+            read_table(before, "checks")
+
+
+def test_columns_are_added_at_the_end_and_may_be_empty() -> None:
+    for columns in SCHEMAS.values():
+        added = [column.added for column in columns]
+        assert added == sorted(added) and all(column.optional for column in columns if column.added)

@@ -13,6 +13,7 @@ from analysis.measure.studies import STUDIES, Study, study
 from analysis.records import current, files
 from analysis.records.current import today
 from kernels import VERSIONS, Plan, Problem, Version
+from kernels.checking.reference import reference_of
 
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
@@ -108,8 +109,32 @@ def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pyt
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
 
     monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
+    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
     row = on_gpu.check((name, Problem("attention")), "uniform")
     assert row == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
+
+
+@pytest.mark.parametrize(("target", "core"), [("sm_75", "portable"), ("sm_90", "wgmma"), ("sm_120", "mma")])
+def test_a_check_plans_for_the_card_and_says_which_core_ran(
+    target: str, core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem("rope", heads=2, seq_q=8, seq_k=40, hdim=64, rotary_dim=64)
+    case = reference_of(problem, "uniform")
+    ran = []
+
+    class Program:
+        def __init__(self, plan: Plan, inputs: object) -> None:
+            ran.append(plan.core)
+
+        def output(self) -> torch.Tensor:
+            return case.expected
+
+    monkeypatch.setattr(on_gpu, "device_target", lambda: target)
+    monkeypatch.setattr(on_gpu, "reference_of", lambda *_: case)
+    monkeypatch.setattr(on_gpu, "Program", Program)
+    found = on_gpu.check(("rope_v8", problem), "uniform")
+    assert (found["status"], found["core"], ran) == ("ok", core, [core])
+    assert on_gpu.check(("rope_v7", Problem("rope", seq_q=8, hdim=64, rotary_dim=64)), "uniform")["core"] == ""
 
 
 def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> None:

@@ -39,7 +39,7 @@ PAIRS = [
 ]
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
-    "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
+    "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c", "compute_capability": "9.0",
 }  # fmt: skip
 
 
@@ -509,11 +509,11 @@ def test_the_watched_process_runs_every_case_and_marks_it(session, tmp_path, mon
     assert program.watched("memcheck", str(tmp_path), "2") == 1
     assert said[-1] == {"case": 2, "failed": "the CUDA driver answered CUDA_ERROR_ILLEGAL_ADDRESS"}
 
-    session.cases = [Case("rope_v8", Problem("rope", heads=4, hdim=512, rotary_dim=128), "")]
+    session.cases = [Case("rope_v8_mma", Problem("rope", heads=4, hdim=512, rotary_dim=128), "")]
     session.save(tmp_path)
     monkeypatch.setattr(program, "device_target", lambda: "sm_89")
     assert program.watched("memcheck", str(tmp_path), "0") == 0
-    refused = "clusters of 8 blocks need compute capability 9.0, this GPU has sm_89"
+    refused = "the core of warps needs clusters, of compute capability 9.0; the target is sm_89"
     assert {"case": 0, "refused": refused} in said
 
 

@@ -15,7 +15,7 @@ from kernels import VERSIONS, Problem
 from kernels.checking.reference import make_inputs, reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, attention_buffers
 from kernels.rope.v8 import ROPE, rates_buffer
-from kernels.runtime.compile import compile_ptx
+from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.emulator import run
 from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
@@ -98,7 +98,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
             return self.out
 
     monkeypatch.setattr(tune, "DEVICE", "cpu")
-    monkeypatch.setattr(tune, "candidates", lambda: found)
+    monkeypatch.setattr(tune, "candidates", lambda target: found)
     monkeypatch.setattr(tune, "Program", Program)
     monkeypatch.setattr(tune, "_registers", lambda plan: 128)
     monkeypatch.setattr(tune, "device_target", lambda: "sm_90")
@@ -164,3 +164,14 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
         tune.tune(path)
     frame = read_table(tune.tune(path), "shapes")
     assert list(frame["status"]) == ["error", "ok", "wrong"] and "illegal memory access" in frame["reason"][0]
+
+
+def test_candidates_of_other_cards_are_those_that_they_can_run() -> None:
+    assert not candidates.candidates("sm_89")
+    found = candidates.candidates("sm_120")
+    assert {candidate.core for candidate in found} == {"mma"} and len({each.key for each in found}) == len(found)
+    for candidate in found:
+        require_target(candidate.plan().launches[0], "sm_120")
+    narrow = [each for each in found if each.problem == candidates.SMALL]
+    (chosen,) = (each for each in narrow if each.chosen)
+    assert len(narrow) > 1 and chosen.plan().launches == VERSIONS["rope_v8"](candidates.SMALL, "sm_120").launches

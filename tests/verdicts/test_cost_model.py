@@ -32,6 +32,7 @@ NOISE = 0.02  # standard deviation of the logarithm of a time
 GPU = {
     "name": "Test GPU",
     "slug": "test-gpu",
+    "compute_capability": "9.0",
     "sms": 132,
     "l2_bytes": 60_000_000,
     "ceilings": {name: value for name, value in zip(CEILINGS, (4000.0, 8000.0, 60.0, 700.0, 0.5, 4.0))},
@@ -207,6 +208,14 @@ def test_what_a_core_does_is_not_read_from_its_name(version: str) -> None:
     other = dataclasses.replace(plan, steps=tuple(renamed(launch) for launch in plan.launches))
     assert (cost.work(other, card) == cost.work(plan, card)).all()
     assert cost.work(plan, card)[-1, cost.NAMES.index("wgmma")] > 0
+
+
+def test_a_card_without_clusters_pays_for_the_products_of_the_portable_core() -> None:
+    card = Card.of({**GPU, "compute_capability": "7.5"})
+    amounts = cost.work(VERSIONS[FULL](LOG_SHAPE, card.target), card).sum(axis=0)
+    done = dict(zip(cost.NAMES, amounts))
+    assert done["portable"] > 0 and done["rotation"] > 0 and done["round"] > 0
+    assert not any(done[name] for name in ("wgmma", "mma", "exchange", "naive_round", "naive_dim"))
 
 
 def test_keys_rotated_together_are_rotated_once_whatever_the_queries() -> None:

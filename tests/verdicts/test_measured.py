@@ -111,6 +111,19 @@ def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
     assert measured.check("rope_v3", PROBLEM) == measured.check("rope_v7", PROBLEM) == Check(**wrong)
 
 
+def test_the_core_that_ran_is_the_recorded_one_or_that_of_the_emulated_target(folder: Path) -> None:
+    names = ("rope_v8", "rope_v7", "rope_v8_mma", "rope_separate_v8", "rope_hybrid_v8")
+    add_run(folder, "1", {name: [10.0] for name in names[:2]})
+    for name, row in zip(
+        names[2:], ({"status": "unsupported"}, {"status": "ok", "core": "portable"}, {"status": "wrong"})
+    ):
+        common = {"run": "1", "study": "log", "version": name, "source_hash": today(name), "measured_at": "1"}
+        append_rows(folder / "checks.csv", "checks", [{**common, **problem_columns(PROBLEM), "inputs": "sharp", **row}])
+    measured = Measured.read(folder)
+    assert [measured.core(name, PROBLEM) for name in names] == ["wgmma", "", "", "portable", "wgmma"]
+    assert measured.core("rope_v8_portable", PROBLEM) == ""  # not measured
+
+
 def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
     with pytest.raises(DataError, match=r"runs\.csv: no run of study 'log' is complete"):

@@ -120,6 +120,7 @@ def problem_table(evidence: Evidence) -> Table:
         rows.append(
             {
                 "problem": lines(label(problem), mark(MISSED, STYLE[MISSED]) if problem in missed else ""),
+                "core": measured.core(V8, problem) if measured else "",
                 "us": measured.time(V8, problem) if measured else None,
                 "floor": floor(problem, evidence.gpu).us,
                 "peer": lines(f"{peer.taken.us:.1f}", small(code(peer.version))) if peer else None,
@@ -132,6 +133,7 @@ def problem_table(evidence: Evidence) -> Table:
         rows,
         {
             "problem": ("problem", str),
+            "core": ("core", str),
             "us": ("V8, µs", microseconds),
             "floor": ("floor, µs", "{:.1f}"),
             "peer": ("fastest peer, µs", "{}"),
@@ -139,9 +141,10 @@ def problem_table(evidence: Evidence) -> Table:
             "over_v7": ("V7 over V8", ratio),
             "error": ("error", factor),
         },
-        slice(1, None),
-        f"device_warm on the {evidence.gpu['name']}. The fastest peer whose result is right. Error: the "
-        "largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at this problem.",
+        slice(2, None),
+        f"device_warm on the {evidence.gpu['name']}. Core: the one that V8 ran on. The fastest peer whose result is "
+        "right. Error: the largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at "
+        "this problem.",
     )
 
 

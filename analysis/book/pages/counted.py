@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from kernels import Problem, Version
+from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
 from ...measure.counters import STALL, STALLS
@@ -69,7 +70,8 @@ def launches(version: Version) -> Table:
             cluster = f" {small(f'clusters of {step.cluster}')}" if step.cluster > 1 else ""
             rows.append((shape(problem), code(step.kernel.name), grid + cluster, block, f"{step.shared_bytes:,}"))
     header = ("shape", "launch", "grid, blocks", "block, threads", "shared, B")
-    return Table(header, rows, numbers=header[2:])
+    caption = f"As planned for {EMULATED_TARGET}; other targets may get another core." if version.by_target else ""
+    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 def resources(records: Records, version: Version) -> Table | str:
@@ -79,12 +81,12 @@ def resources(records: Records, version: Version) -> Table | str:
         return ""
     targets = list(dict.fromkeys(found["target"]))
     grouped: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
-    launched = found.groupby(["launch", "problem"], sort=False)
-    for (launch, problem), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
+    launched = found.groupby(["launch", "problem", "kernel"], sort=False)
+    for (launch, problem, kernel), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
         by_target = {row.target: row for row in assembled.itertuples()}
         first = next(iter(by_target.values()))
         cells = (_assembled(by_target[target]) if target in by_target else NOTHING for target in targets)
-        dims, shared = grouped.setdefault((f"{launch + 1}. {code(first.kernel)}", *cells), ([], []))
+        dims, shared = grouped.setdefault((f"{launch + 1}. {code(kernel)}", *cells), ([], []))
         dims.append(problem.hdim)
         shared.append(first.shared_bytes)
     rows = [

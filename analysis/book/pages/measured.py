@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -100,6 +101,17 @@ def expected(version: Version) -> Table:
     """What its plans say that it does, where nothing was measured."""
     rows = [(shape(problem), plan.expected, escape(plan.defect)) for problem, plan in planned(version.id).items()]
     return Table(("shape", "declared", "reason"), rows)
+
+
+def cores(records: Records, version: Version) -> str:
+    """Which V8 cores ran, and on how many of the measured problems; empty of other versions."""
+    ran = {
+        problem: measured.core(version.id, problem)
+        for measured in records.studies.values()
+        for problem in measured.problems(version.family)
+    }
+    counted = Counter(core for core in ran.values() if core)
+    return ", ".join(f"`{core}` on {number} problems" for core, number in counted.most_common())
 
 
 def checks(records: Records, version: Version) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def page(records: Records, version: Version) -> str:
         gpu=records.gpu,
         times=measured.times(records, version),
         expected=measured.expected(version),
+        cores=measured.cores(records, version),
         **measured.checks(records, version),
         claims=tables.verdicts(records.verdicts, claims_by_version().get(version.id, ())),
         hazards=counted.hazards(records, version),

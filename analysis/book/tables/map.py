@@ -91,7 +91,8 @@ def map_constants(judged: fit.Judged) -> Table:
     """What the model was fitted to say of the card: what a thing costs, or at which rate it goes."""
     model = judged.model
     planned = judged.points[["version", "problem"]].itertuples(index=False, name=None)
-    amounts = sum(np.sum(cost.work(VERSIONS[name](problem), model.card), axis=0) for name, problem in planned)
+    plans = (VERSIONS[name](problem, model.card.target) for name, problem in planned)
+    amounts = sum(np.sum(cost.work(plan, model.card), axis=0) for plan in plans)
     rows = []
     for amount, (term, does) in zip(amounts, cost.TERMS.items()):
         if amount:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.checking.reference import TABLES_OF
+from kernels.limits import EMULATED_TARGET
 
 from ...records.current import today
 from ...records.files import problem_columns, problem_of
@@ -35,13 +36,13 @@ class Case(NamedTuple):
     problem: Problem
     source_hash: str
 
-    def plan(self) -> Plan:
-        return plan_of(self.version, self.problem)
+    def plan(self, target: str = EMULATED_TARGET) -> Plan:
+        return plan_of(self.version, self.problem, target)
 
 
 @functools.cache
-def plan_of(version: str, problem: Problem) -> Plan:
-    return VERSIONS[version](problem)
+def plan_of(version: str, problem: Problem, target: str = EMULATED_TARGET) -> Plan:
+    return VERSIONS[version](problem, target)
 
 
 def _first_supported(version: Version, candidates: Iterable[Problem]) -> Iterator[Problem]:
@@ -126,6 +127,11 @@ class Session:
     cases: list[Case]
     finished_at: str | None = None
     seconds: float = 0.0
+
+    @property
+    def target(self) -> str:
+        """What its plans were made for."""
+        return "sm_" + self.gpu["compute_capability"].replace(".", "")
 
     def save(self, folder: Path) -> None:
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -86,7 +86,7 @@ def _grid(launch: Launch, one_block: bool) -> tuple[int, ...]:
 
 
 def _run_case(index: int, case: Case, mode: Mode) -> None:
-    plan = case.plan()
+    plan = case.plan(device_target())
     inputs = make_inputs(plan.problem, "uniform")
     sizes = {name: buffer.size * DTYPES[buffer.dtype].itemsize for name, buffer in plan.buffers.items()}
     padding = {name: 0 if mode.exact else buffer.padding for name, buffer in plan.buffers.items()}

@@ -76,7 +76,7 @@ class Evidence:
         """The array of shared memory at a report's address."""
         if report.case is None or report.case == PLANTED or report.launch is None or report.address is None:
             return SOMEWHERE
-        layout = self.session.cases[report.case].plan().launches[report.launch].shared
+        layout = self.session.cases[report.case].plan(self.session.target).launches[report.launch].shared
         return layout.place(report.address - self.bases[mode])
 
     def _keys(self, report: Report, instructions: frozenset[int]) -> list[tuple[Any, ...]]:

@@ -138,8 +138,8 @@ class Watch:
 
 def _assemble(chosen: Sequence[tuple[int, Case]], target: str) -> None:
     for index, case in chosen:
-        for number, launch in enumerate(case.plan().launches):
-            with contextlib.suppress(Unsupported, CompileError):  # the watched process says so
+        with contextlib.suppress(Unsupported, CompileError):  # the watched process says so
+            for number, launch in enumerate(case.plan(target).launches):
                 require_target(launch, target)
                 assembled(program.named_ptx(index, number, launch.kernel, target), target)
 

@@ -1,7 +1,7 @@
 """What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
 
-Needs no GPU. A kernel has no row for a target that lacks its instructions; one of which no block fits has 0 blocks per
-SM. Rows of versions whose code has not changed are kept.
+Needs no GPU. What is compiled for a target is what is planned for it. A kernel has no row for a target that lacks its
+instructions; one of which no block fits has 0 blocks per SM. Rows of versions whose code has not changed are kept.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WORKERS = 2
 
 def report(name: str, problem: Problem) -> list[dict[str, Any]]:
     """One row per launch and target of version `name` on `problem`; none where it is unsupported."""
-    try:
-        launches = VERSIONS[name](problem).launches
-    except Unsupported:
-        return []
     rows = []
-    for index, launch in enumerate(launches):
-        for target in TARGETS:
+    for target in TARGETS:
+        try:
+            launches = VERSIONS[name](problem, target).launches
+        except Unsupported:
+            continue
+        for index, launch in enumerate(launches):
             try:
                 require_instructions(launch.kernel, target)
             except Unsupported:

@@ -1,0 +1,57 @@
+"""What the compute capabilities hold, by target: asked by those who plan launches, compile them and run them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+EMULATED_TARGET = "sm_90"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications).
+
+    A block may ask for the SM's shared memory without what is reserved. `cluster` is the most blocks of a cluster, 1
+    without clusters; above 8 only where the larger ones have been seen, as they are not portable.
+    """
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_shared_bytes: int = 1024
+    registers: int = 65_536
+    cluster: int = 1
+
+    @property
+    def block_shared_bytes(self) -> int:
+        return self.shared_bytes - self.reserved_shared_bytes
+
+
+LIMITS = {
+    (7, 5): Limits(warps=32, blocks=16, shared_bytes=65_536, reserved_shared_bytes=0),
+    (8, 0): Limits(warps=64, blocks=32, shared_bytes=167_936),
+    (8, 6): Limits(warps=48, blocks=16, shared_bytes=102_400),
+    (8, 9): Limits(warps=48, blocks=24, shared_bytes=102_400),
+    (9, 0): Limits(warps=64, blocks=32, shared_bytes=233_472, cluster=16),
+    (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472, cluster=16),
+    (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400, cluster=8),
+}
+
+
+def capability(target: str) -> tuple[int, int]:
+    """`"sm_90"` to `(9, 0)`. Raises: ValueError for anything else than sm_NN or sm_NNa."""
+    match = re.fullmatch(r"sm_(\d+)(\d)a?", target)
+    if not match:
+        raise ValueError(f"target is {target!r}; allowed: {', '.join(TARGETS)} and the like")
+    return int(match[1]), int(match[2])
+
+
+def limits_of(target: str) -> Limits:
+    """The limits of a target; of one that is not listed those of the highest listed below it, or of the lowest.
+
+    Raises: ValueError.
+    """
+    cc = capability(target)
+    return LIMITS[max((known for known in LIMITS if known <= cc), default=min(LIMITS))]

@@ -1,0 +1,183 @@
+"""V8 by target: the core that a plan gets, and that the target takes every launch of it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from kernels import VERSIONS, Problem, Unsupported, version
+from kernels.checking.reference import INPUTS, reference_of
+from kernels.limits import EMULATED_TARGET, capability, limits_of
+from kernels.runtime.compile import assembled, compile_ptx, require_target
+from kernels.runtime.emulator import run
+from kernels.runtime.probes import EMPTY
+from kernels.v8 import mma, portable, wgmma
+from kernels.version import MOST_BLOCKS, Plan, Version
+
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
+ANY_CORE = ("rope_v8", "rope_separate_v8", "rope_hybrid_v8", "attention_v8", "sinusoidal_v6", "alibi_v1", "learned_v1")
+PROBLEMS = 4000  # a target
+MOST_HDIM, MOST_POSITIONS, MOST_ELEMENTS = 4096, 2**20, 2**32 - 1
+MOST_HEADS = MOST_BLOCKS["y"]  # that share keys, and that have keys of their own
+
+
+def size(rng: random.Random, most: int) -> int:
+    return int(most ** rng.uniform(0, 1))
+
+
+def draw(rng: random.Random, family: str) -> Problem:
+    """A problem of the documented range whose tensors kernels can count."""
+    while True:
+        hdim = max(size(rng, MOST_HDIM) // 4, 1) * 4
+        batch, kv_heads, sharers = (size(rng, rng.choice((1, 16, MOST_HEADS))) for _ in range(3))
+        seq_q, seq_k = size(rng, MOST_POSITIONS), size(rng, MOST_POSITIONS)
+        if batch * kv_heads * hdim * max(sharers * seq_q, seq_k) <= MOST_ELEMENTS:
+            return Problem(
+                family,
+                batch,
+                kv_heads * sharers,
+                kv_heads,
+                seq_q,
+                seq_k,
+                hdim,
+                rotary_dim=2 * rng.randint(0, hdim // 2) if family == "rope" else 0,
+                table="float8" if family == "learned" else "computed",
+                causal=rng.random() < 0.5,
+                q_offset=rng.choice((0, max(seq_k - seq_q, 0), MOST_POSITIONS - seq_q)),
+            )
+
+
+EXTREMES = (
+    Problem("rope", seq_q=MOST_POSITIONS, seq_k=1, hdim=4, rotary_dim=4, q_offset=0),
+    Problem("rope", seq_q=MOST_POSITIONS, seq_k=MOST_POSITIONS, hdim=128, rotary_dim=128),
+    Problem("rope", seq_q=MOST_POSITIONS - 1, seq_k=1, hdim=MOST_HDIM - 4, rotary_dim=2, q_offset=0),
+    Problem("rope", seq_q=MOST_POSITIONS - 1, seq_k=100, hdim=MOST_HDIM - 4, rotary_dim=2, q_offset=0),
+    Problem("rope", seq_q=MOST_POSITIONS, seq_k=1, hdim=3072, rotary_dim=2, q_offset=0),
+    Problem("rope", seq_q=1, seq_k=MOST_POSITIONS - 1, hdim=MOST_HDIM, rotary_dim=MOST_HDIM),
+    Problem("rope", batch=2, heads=MOST_HEADS, kv_heads=1, seq_q=2, seq_k=40, hdim=64, rotary_dim=64),
+    Problem("rope", batch=2, heads=MOST_HEADS, seq_q=2, seq_k=40, hdim=64, rotary_dim=64),
+    Problem("rope", batch=MOST_HEADS, heads=8, kv_heads=4, seq_q=2, seq_k=4, hdim=64, rotary_dim=64),
+)
+
+
+@pytest.fixture
+def any_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans without their kernels, which are made anew for every shape."""
+    for core in (mma, wgmma, portable):
+        monkeypatch.setattr(core, "kernel_of", lambda shape, *_: EMPTY)
+
+
+def check(plan: Plan, target: str) -> None:
+    problem, launch, limits = plan.problem, plan.launches[-1], limits_of(target)
+    said = f"{problem} on {target}: {launch.shape}"
+    for each in plan.launches:
+        require_target(each, target)
+    assert launch.cluster <= limits.cluster, said
+    assert math.prod(launch.block) * getattr(launch.shape, "blocks", 1) <= 32 * limits.warps, said
+    tiles = -(-problem.seq_q // launch.shape.queries)
+    assert math.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
+    allowed = {"portable"} if capability(target) < (9, 0) else {"mma", "portable"}
+    if capability(target) == (9, 0):
+        allowed = {"wgmma"} if problem.seq_k > 32 else {"mma"}
+    assert plan.core in allowed, said
+    if problem.hdim <= 3072 and problem.seq_q < 2**19 and capability(target) > (9, 0):
+        assert plan.core == "mma", said
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_of_the_documented_range_is_refused(target: str, any_kernel: None) -> None:
+    rng = random.Random(target)
+    for number in range(PROBLEMS):
+        chosen = version(ANY_CORE[number % len(ANY_CORE)])
+        check(chosen(draw(rng, chosen.family), target), target)
+    for problem in EXTREMES:
+        check(version("rope_v8")(problem, target), target)
+
+
+def test_what_no_cluster_holds_goes_to_the_portable_core(any_kernel: None) -> None:
+    wide = Problem("rope", seq_q=8, hdim=MOST_HDIM, rotary_dim=64)
+    assert [version("rope_v8")(wide, target).core for target in ("sm_90", "sm_100", "sm_120")] == [
+        "mma", "mma", "portable",
+    ]  # fmt: skip
+    with pytest.raises(Unsupported) as caught:
+        version("rope_v8_mma")(wide, "sm_120")
+    assert (caught.value.kind, caught.value.allowed) == ("shared_memory", 101_376) and caught.value.needed > 101_376
+    assert version("rope_v8")(Problem("rope", seq_q=8, hdim=65_536, rotary_dim=64), "sm_90").core == "portable"
+
+
+def test_a_core_of_its_own_stays_what_it_is(any_kernel: None) -> None:
+    problem = Problem("rope", heads=4, seq_q=64, hdim=512, rotary_dim=128)
+    for target in TARGETS:
+        assert version("rope_v8_portable")(problem, target).core == "portable"
+        if capability(target) >= (9, 0):
+            assert version("rope_v8_mma")(problem, target).core == "mma"
+        else:
+            with pytest.raises(Unsupported) as caught:
+                version("rope_v8_mma")(problem, target)
+            assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("capability", "9.0", target)
+
+
+def test_a_plan_is_for_the_emulated_target_unless_said() -> None:
+    problem = Problem("rope", heads=4, seq_q=64, hdim=512, rotary_dim=128)
+    for name in ("rope_v8", "rope_v7"):
+        assert version(name)(problem).launches == version(name)(problem, EMULATED_TARGET).launches
+    assert version("rope_v7")(problem, "sm_75").launches == version("rope_v7")(problem).launches
+    assert version("rope_v8")(problem, "sm_75").launches != version("rope_v8")(problem).launches
+
+
+@pytest.mark.parametrize("target", ["sm90", "90", "sm_9", "compute_90"])
+def test_a_target_that_is_none_is_named(target: str) -> None:
+    with pytest.raises(ValueError, match=f"target is '{target}'; allowed: sm_75"):
+        version("rope_v8")(Problem("rope", rotary_dim=64), target)
+
+
+def small(chosen: Version) -> Problem:
+    """Two tiles of queries, heads that share keys, a mask."""
+    return Problem(
+        chosen.family,
+        2,
+        4,
+        2,
+        seq_q=5,
+        seq_k=7,
+        hdim=40,
+        rotary_dim=24 if chosen.family == "rope" else 0,
+        table="float8" if chosen.family == "learned" else "computed",
+        causal=True,
+    )
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ANY_CORE)
+def test_every_version_is_right_on_the_portable_core(name: str) -> None:
+    """Of the others, the emulated target has the tests."""
+    plan = version(name)(small(VERSIONS[name]), "sm_75")
+    assert plan.core == "portable"
+    for kind in INPUTS:
+        case = reference_of(plan.problem, kind)
+        report = run(plan, case.inputs, lambda kernel: compile_ptx(kernel, "sm_75"))
+        verdict = case.compare(torch.from_numpy(report.out))
+        assert verdict.status == "ok" and not report.findings, (verdict, report.findings)
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_120"])
+def test_the_target_takes_the_code(target: str) -> None:
+    assert_taken("rope_v8", target)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ANY_CORE)
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
+def test_every_target_takes_the_code_of_every_version(target: str, name: str) -> None:
+    assert_taken(name, target)
+
+
+def assert_taken(name: str, target: str) -> None:
+    plan = version(name)(small(VERSIONS[name]), target)
+    assert plan.core == ("portable" if capability(target) < (9, 0) else "mma")
+    for launch in plan.launches:
+        require_target(launch, target)
+        assembled(compile_ptx(launch.kernel, target), target)
