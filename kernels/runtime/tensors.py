@@ -1,0 +1,290 @@
+"""Launches of the V8 kernels on a user's own tensors: on their device, on torch's current stream, where they lie."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import struct
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from ctypes import addressof, create_string_buffer
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..checking.reference import alibi_slopes
+from ..version import Launch, Problem, Unsupported
+from . import compile as compiler
+from . import gpu
+from .arguments import Asked, Tensors
+from .torch_path import MOST_POSITIONS
+
+PACKAGE = __name__.split(".")[0]
+ROW_BYTES = 16  # that a row starts on
+MOST_ROW_STRIDE = 2**32 - 1
+MOST_PREPARED = 4096
+KEYS = 64  # of a tile
+C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
+
+_copied: set[str] = set()
+
+
+class Planned(NamedTuple):
+    """How a problem is launched.
+
+    launch: its kernel, grid, block, shared memory and cluster; what it says of arguments is not read
+    arguments: (name, Numba type) of each scalar parameter, in their order. Names are those of `values` in
+        `launch_on_card`: "q" is a pointer, "q.batch", "q.head" and "q.row" strides in elements.
+    states: int32 counters, 0 at first, that the launch needs; with them an argument "states", and "k_embedded" like k
+    interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
+    """
+
+    launch: Launch
+    arguments: tuple[tuple[str, str], ...]
+    states: int = 0
+    interleaved: bool = True
+
+
+def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
+    """The launch of `problem` on `target`, such as "sm_90". Raises: Unsupported where no core takes it."""
+    template = "this GPU is {needed}; the kernels that take tensors run on {allowed}"
+    raise Unsupported("capability", target, "none yet", template)
+
+
+class _Cells(threading.local):
+    """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
+
+    def __init__(self, function: Any, launch: Launch, size: int, offsets: Sequence[int], device: int) -> None:
+        torch.zeros(1, device=f"cuda:{device}")  # makes torch's context current in this thread
+        self.buffer = create_string_buffer(size)
+        start = addressof(self.buffer)
+        self.config = gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)
+        self.grid = launch.grid
+        self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
+
+
+class Prepared:
+    """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
+
+    def __init__(self, function: Any, launch: Launch, types: Sequence[str], device: int) -> None:
+        formats = "".join(C_FORMATS[name] for name in types)
+        ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
+        offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
+        layout = struct.Struct("@" + formats)
+        self._pack = layout.pack_into
+        self._cells = _Cells(function, launch, layout.size, offsets, device)
+
+    def launch(self, grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error."""
+        cells = self._cells
+        self._pack(cells.buffer, 0, *values)
+        if grid != cells.grid:
+            config = cells.config
+            config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+            cells.grid = grid
+        cells.launch()
+
+
+class _Ready(NamedTuple):
+    """A call that has been planned and compiled. `pick` takes its arguments from the values by name."""
+
+    prepared: Prepared
+    grid: tuple[int, ...]
+    pick: Any
+    states: int
+    interleaved: bool
+
+
+_ready: dict[Any, _Ready | Unsupported] = {}
+
+
+def launch_on_card(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, tensors: Tensors, asked: Asked
+) -> torch.Tensor:
+    """Attend by a kernel into `out`, which shares no memory with the others, and return it.
+
+    What the call allocates it leaves to torch's allocator, in the order of the current stream. Tensors that the kernel
+    cannot take where they lie are copied, with one warning for each name.
+
+    Raises: Unsupported where no kernel takes the call; nothing has been launched then.
+    """
+    if not q.is_cuda:
+        template = "the tensors are on {needed}; the kernels take those on {allowed}"
+        raise Unsupported("capability", q.device.type, "cuda", template)
+    device = q.get_device()
+    if torch.cuda.current_device() != device:
+        with torch.cuda.device(device):
+            return launch_on_card(q, k, v, out, tensors, asked)
+    (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
+    family, rotary_dim, base, interleaved, causal, q_offset, scale = asked
+    cos, sin, positions, slopes = tensors
+    tabled, placed = cos is not None, positions is not None
+    key = (device, q.shape, kv_heads, planned_keys(seq_k), q.dtype, family, rotary_dim, interleaved, causal)
+    ready = _ready.get((key, tabled, placed)) or _prepare(q, k, asked, tabled, placed, (key, tabled, placed))
+    if isinstance(ready, Unsupported):
+        raise Unsupported(*ready.args)
+    if rotary_dim and not (tabled or placed) and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
+        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
+        raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
+    if not interleaved and ready.interleaved and rotary_dim:
+        q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
+    (q, q_at, q_strides), (k, k_at, k_strides), (v, v_at, v_strides) = _rows("q", q), _rows("k", k), _rows("v", v)
+    written = out if writable(out) else torch.empty(out.shape, dtype=out.dtype, device=out.device)
+    out_strides = written.stride()
+    values: dict[str, Any] = {
+        "q": q_at, "q.batch": q_strides[0], "q.head": q_strides[1], "q.row": q_strides[2],
+        "k": k_at, "k.batch": k_strides[0], "k.head": k_strides[1], "k.row": k_strides[2],
+        "v": v_at, "v.batch": v_strides[0], "v.head": v_strides[1], "v.row": v_strides[2],
+        "out": written.data_ptr(), "out.batch": out_strides[0], "out.head": out_strides[1], "out.row": out_strides[2],
+        "seq_q": seq_q, "seq_k": seq_k, "hdim": hdim, "rotary_dim": rotary_dim,
+        "q_offset": q_offset, "causal": causal, "scale": scale,
+    }  # fmt: skip
+    # What they point to lives until the launch is in its stream.
+    kept: list[torch.Tensor] = []
+
+    def add(name: str, tensor: torch.Tensor) -> None:
+        kept.append(tensor)
+        values[name] = tensor.data_ptr()
+
+    if tabled:
+        add("cos", _compact("cos", cos))
+        add("sin", _compact("sin", sin))
+        values["rows"] = cos.shape[0]
+    elif rotary_dim:
+        add("rates", _rates(rotary_dim, base, device))
+    if placed:
+        add("positions", _positions(positions))
+        values["positions.batch"] = positions.shape[-1] if positions.dim() == 2 else 0
+    if family == "alibi" and slopes is None:
+        add("slopes", _default_slopes(heads, batch, device))
+    elif family == "alibi":
+        add("slopes", slopes.expand(batch, heads).contiguous())
+    if ready.states:
+        add("states", torch.zeros(ready.states, dtype=torch.int32, device=q.device))
+        add("k_embedded", torch.empty(k.shape, dtype=k.dtype, device=k.device))
+    ready.prepared.launch(ready.grid, ready.pick(values))
+    return out if written is out else out.copy_(written)
+
+
+def planned_keys(seq_k: int) -> int:
+    """The seq_k that a call is planned for: not below, and one of few, so that a growing cache is planned seldom.
+
+    Whole tiles of keys up to 16, then steps of an eighth to a sixteenth; or half a tile.
+    """
+    if seq_k <= KEYS // 2:
+        return KEYS // 2
+    tiles = -(-seq_k // KEYS)
+    step = 1 << max(tiles.bit_length() - 4, 0)
+    return KEYS * step * -(-tiles // step)
+
+
+def _prepare(q: Any, k: Any, asked: Asked, tabled: bool, placed: bool, key: Any) -> _Ready | Unsupported:
+    """Plan and compile, and remember both, or that no kernel takes it."""
+    if len(_ready) >= MOST_PREPARED:
+        _ready.clear()
+    try:
+        ready: _Ready | Unsupported = _compile(q, k, asked, tabled, placed)
+    except Unsupported as refusal:
+        ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
+    _ready[key] = ready
+    return ready
+
+
+def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
+    if q.dtype != torch.float32:
+        template = "the tensors are {needed}; the kernels take {allowed}"
+        raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
+    batch, heads, seq_q, hdim = q.shape
+    seq_k = planned_keys(k.shape[2])
+    sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, asked.rotary_dim)
+    problem = Problem(asked.family, *sizes, causal=asked.causal, q_offset=max(seq_k - seq_q, 0))
+    target = gpu.device_target()
+    planned = plan_launch(problem, target, asked.interleaved, tabled, placed)
+    gpu.require_target(planned.launch, target)
+    names, types = zip(*planned.arguments, strict=True)
+    prepared = _prepared(planned.launch, types, target, q.get_device())
+    return _Ready(prepared, planned.launch.grid, operator.itemgetter(*names), planned.states, planned.interleaved)
+
+
+_made: dict[Any, Prepared] = {}
+
+
+def _prepared(launch: Launch, types: tuple[str, ...], target: str, device: int) -> Prepared:
+    """One for each kernel, whatever the grid."""
+    key = (launch.kernel, launch.block, launch.shared_bytes, launch.cluster, device)
+    if key not in _made:
+        if not compiler.is_cached(launch.kernel, target):
+            kept = f"once (kept in {compiler.CACHE})"
+            print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
+        function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
+        gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)  # or it is refused
+        _made[key] = Prepared(function, launch, types, device)
+    return _made[key]
+
+
+def _in_place(address: int, batch: int, head: int, row: int, last: int) -> bool:
+    """Whether kernels take a tensor where it lies, by its address and its strides."""
+    return last == 1 and not (address | 4 * (batch | head | row)) & (ROW_BYTES - 1) and row <= MOST_ROW_STRIDE
+
+
+def _rows(name: str, x: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...]]:
+    """A tensor that a kernel takes where it lies, its address and its strides: it, or a copy."""
+    strides, address = x.stride(), x.data_ptr()
+    if _in_place(address, *strides):
+        return x, address, strides
+    strides = tuple(stride if size > 1 else 0 for size, stride in zip(x.shape[:3], strides)) + strides[3:]
+    if _in_place(address, *strides):  # strides to a second row, head or batch that is not there lead nowhere
+        return x, address, strides
+    _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
+    x = x.clone(memory_format=torch.contiguous_format)
+    return x, x.data_ptr(), x.stride()
+
+
+def writable(out: torch.Tensor) -> bool:
+    """Whether a kernel can write there: as `_rows` has it, and each element once, as far as strides of 0 tell."""
+    strides = out.stride()
+    return _in_place(out.data_ptr(), *strides) and 0 not in strides
+
+
+def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
+    """x with dims in the order that makes pairs (j, j + rotary_dim / 2) neighbours: products of q and k stay."""
+    _say_copy(name, f"its {rotary_dim} rotary dims are half-split, which kernels take in multiples of 8")
+    pairs = x[..., :rotary_dim].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    return torch.cat((pairs, x[..., rotary_dim:]), -1)
+
+
+def _compact(name: str, table: torch.Tensor) -> torch.Tensor:
+    if not table.is_contiguous():
+        _say_copy(name, "its rows do not follow one another")
+    return table.contiguous()
+
+
+def _positions(positions: torch.Tensor) -> torch.Tensor:
+    """int32, contiguous; what int32 does not hold stays out of range."""
+    if positions.dtype != torch.int32:
+        positions = positions.clamp(-1, MOST_POSITIONS).to(torch.int32)
+    return positions.contiguous()
+
+
+def _say_copy(name: str, why: str) -> None:
+    if name not in _copied:
+        _copied.add(name)
+        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=6)
+
+
+@functools.lru_cache(maxsize=256)
+def _rates(rotary_dim: int, base: float, device: int) -> torch.Tensor:
+    """float32[pairs, 2], pairs even: half turns of a pair from one position to the next, high and low part."""
+    pairs = rotary_dim // 2
+    exact = np.append(base ** (-np.arange(pairs) / pairs) / np.pi, np.zeros(pairs % 2))
+    high = exact.astype(np.float32)
+    return torch.from_numpy(np.stack((high, (exact - high).astype(np.float32)), -1)).to(f"cuda:{device}")
+
+
+@functools.lru_cache(maxsize=256)
+def _default_slopes(heads: int, batch: int, device: int) -> torch.Tensor:
+    """float32[batch, heads]"""
+    return torch.from_numpy(np.tile(alibi_slopes(heads).astype(np.float32), (batch, 1))).to(f"cuda:{device}")

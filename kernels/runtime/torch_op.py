@@ -1,0 +1,77 @@
+"""The ops as one `torch.library` op, `attention` of this package's namespace: what torch.compile and autograd see.
+
+It computes by the kernel where this takes the call, else in PyTorch; its backward computes in PyTorch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from ..version import Unsupported
+from .arguments import Asked, Tensors
+from .tensors import launch_on_card
+from .torch_path import attend, gradients
+
+NAMESPACE = __name__.split(".")[0]
+SCHEMA = """attention(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor? positions, Tensor? slopes,
+str family, SymInt rotary_dim, float base, bool interleaved, bool causal, SymInt q_offset, float scale,
+bool fallback) -> Tensor"""
+TENSORS = 7  # of the schema's arguments
+
+_warned: set[str] = set()
+
+
+def output_like(q: torch.Tensor) -> torch.Tensor:
+    """An empty output, in the order of q's dims where its rows are contiguous: its strides, if it has no gaps."""
+    return torch.empty_like(q) if q.stride(-1) == 1 else torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+
+def compute(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    asked: Asked,
+    fallback: bool,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`out`, or a new output, by the kernel or in PyTorch, with one warning for each reason. Raises: Unsupported."""
+    try:
+        return launch_on_card(q, k, v, output_like(q) if out is None else out, tensors, asked)
+    except Unsupported as refusal:
+        if not fallback:
+            raise
+        if refusal.kind not in _warned:
+            _warned.add(refusal.kind)
+            warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=4)
+    return (output_like(q) if out is None else out).copy_(attend(q, k, v, tensors, asked))
+
+
+def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return compute(q, k, v, Tensors(*rest[:4]), Asked(*rest[4:-1]), rest[-1])
+
+
+def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
+    return output_like(q)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:TENSORS])
+    ctx.asked = Asked(*inputs[TENSORS:-1])
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    q, k, v, *tensors = ctx.saved_tensors
+    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.asked)
+    return (*made, *(None,) * (TENSORS - 3 + len(Asked._fields) + 1))
+
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+_library.define(SCHEMA)
+_library.impl("attention", _compute, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::attention", _shape_only, lib=_library)
+torch.library.register_autograd(f"{NAMESPACE}::attention", _backward, setup_context=_save, lib=_library)
+attention = getattr(torch.ops, NAMESPACE).attention.default
