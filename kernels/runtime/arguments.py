@@ -219,7 +219,7 @@ def _rotary_dim(rotary_dim: Any, hdim: int, cos: Any, sin: Any) -> int:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
         raise TypeError(f"{name} is {value!r}; it must be a number")
-    if not math.isfinite(value):
+    if not -math.inf < value < math.inf:  # as torch.compile takes it
         raise ValueError(f"{name} is {value}; it must be finite")
     return float(value)
 

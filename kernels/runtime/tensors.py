@@ -111,19 +111,20 @@ def launch_on_card(
 
     Raises: Unsupported where no kernel takes the call; nothing has been launched then.
     """
-    if not q.is_cuda:
+    device = card_of(q)
+    if device < 0:
         template = "the tensors are on {needed}; the kernels take those on {allowed}"
         raise Unsupported("capability", q.device.type, "cuda", template)
-    device = q.get_device()
     if torch.cuda.current_device() != device:
         with torch.cuda.device(device):
             return launch_on_card(q, k, v, out, tensors, asked)
     (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
     family, rotary_dim, base, interleaved, causal, q_offset, scale = asked
     cos, sin, positions, slopes = tensors
-    tabled, placed = cos is not None, positions is not None
+    tabled, placed = bool(rotary_dim) and cos is not None, bool(rotary_dim) and positions is not None
     key = (device, q.shape, kv_heads, planned_keys(seq_k), q.dtype, family, rotary_dim, interleaved, causal)
-    ready = _ready.get((key, tabled, placed)) or _prepare(q, k, asked, tabled, placed, (key, tabled, placed))
+    key += (tabled, placed)
+    ready = _ready.get(key) or _prepare(key, device, q, k, asked)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if rotary_dim and not (tabled or placed) and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
@@ -169,6 +170,11 @@ def launch_on_card(
     return out if written is out else out.copy_(written)
 
 
+def card_of(x: torch.Tensor) -> int:
+    """The index of the CUDA device that a tensor is on; -1 elsewhere."""
+    return x.get_device() if x.is_cuda else -1
+
+
 def planned_keys(seq_k: int) -> int:
     """The seq_k that a call is planned for: not below, and one of few, so that a growing cache is planned seldom.
 
@@ -181,19 +187,19 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
-def _prepare(q: Any, k: Any, asked: Asked, tabled: bool, placed: bool, key: Any) -> _Ready | Unsupported:
+def _prepare(key: Any, device: int, q: torch.Tensor, k: torch.Tensor, asked: Asked) -> _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     if len(_ready) >= MOST_PREPARED:
         _ready.clear()
     try:
-        ready: _Ready | Unsupported = _compile(q, k, asked, tabled, placed)
+        ready: _Ready | Unsupported = _compile(device, q, k, asked, *key[-2:])
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     _ready[key] = ready
     return ready
 
 
-def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
+def _compile(device: int, q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
     if q.dtype != torch.float32:
         template = "the tensors are {needed}; the kernels take {allowed}"
         raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
@@ -205,7 +211,7 @@ def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, place
     planned = plan_launch(problem, target, asked.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
-    prepared = _prepared(planned.launch, types, target, q.get_device())
+    prepared = _prepared(planned.launch, types, target, device)
     return _Ready(prepared, planned.launch.grid, operator.itemgetter(*names), planned.states, planned.interleaved)
 
 

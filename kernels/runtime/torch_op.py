@@ -42,12 +42,17 @@ def compute(
     try:
         return launch_on_card(q, k, v, output_like(q) if out is None else out, tensors, asked)
     except Unsupported as refusal:
-        if not fallback:
-            raise
-        if refusal.kind not in _warned:
-            _warned.add(refusal.kind)
-            warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=4)
+        fall_back(refusal, fallback)
     return (output_like(q) if out is None else out).copy_(attend(q, k, v, tensors, asked))
+
+
+def fall_back(refusal: Unsupported, allowed: bool) -> None:
+    """Warn, once for each kind of refusal, that PyTorch computes. Raises: the refusal where that is not allowed."""
+    if not allowed:
+        raise refusal
+    if refusal.kind not in _warned:
+        _warned.add(refusal.kind)
+        warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=5)
 
 
 def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
