@@ -57,8 +57,8 @@ def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, 
 class _Cells(threading.local):
     """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
 
-    def __init__(self, function: Any, launch: Launch, size: int, offsets: Sequence[int], device: int) -> None:
-        torch.zeros(1, device=f"cuda:{device}")  # makes torch's context current in this thread
+    def __init__(self, function: Any, launch: Launch, size: int, offsets: Sequence[int], device: Any) -> None:
+        torch.zeros(1, device=device)  # makes torch's context current in this thread
         self.buffer = create_string_buffer(size)
         start = addressof(self.buffer)
         self.config = gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)
@@ -69,7 +69,7 @@ class _Cells(threading.local):
 class Prepared:
     """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
 
-    def __init__(self, function: Any, launch: Launch, types: Sequence[str], device: int) -> None:
+    def __init__(self, function: Any, launch: Launch, types: Sequence[str], device: torch.device) -> None:
         formats = "".join(C_FORMATS[name] for name in types)
         ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
         offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
@@ -124,7 +124,7 @@ def launch_on_card(
     tabled, placed = bool(rotary_dim) and cos is not None, bool(rotary_dim) and positions is not None
     key = (device, q.shape, kv_heads, planned_keys(seq_k), q.dtype, family, rotary_dim, interleaved, causal)
     key += (tabled, placed)
-    ready = _ready.get(key) or _prepare(key, device, q, k, asked)
+    ready = _ready.get(key) or _prepare(key, q, k, asked)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if rotary_dim and not (tabled or placed) and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
@@ -155,12 +155,12 @@ def launch_on_card(
         add("sin", _compact("sin", sin))
         values["rows"] = cos.shape[0]
     elif rotary_dim:
-        add("rates", _rates(rotary_dim, base, device))
+        add("rates", _rates(rotary_dim, base, q.device))
     if placed:
         add("positions", _positions(positions))
         values["positions.batch"] = positions.shape[-1] if positions.dim() == 2 else 0
     if family == "alibi" and slopes is None:
-        add("slopes", _default_slopes(heads, batch, device))
+        add("slopes", _default_slopes(heads, batch, q.device))
     elif family == "alibi":
         add("slopes", slopes.expand(batch, heads).contiguous())
     if ready.states:
@@ -187,19 +187,19 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
-def _prepare(key: Any, device: int, q: torch.Tensor, k: torch.Tensor, asked: Asked) -> _Ready | Unsupported:
+def _prepare(key: Any, q: torch.Tensor, k: torch.Tensor, asked: Asked) -> _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     if len(_ready) >= MOST_PREPARED:
         _ready.clear()
     try:
-        ready: _Ready | Unsupported = _compile(device, q, k, asked, *key[-2:])
+        ready: _Ready | Unsupported = _compile(q, k, asked, *key[-2:])
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     _ready[key] = ready
     return ready
 
 
-def _compile(device: int, q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
+def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
     if q.dtype != torch.float32:
         template = "the tensors are {needed}; the kernels take {allowed}"
         raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
@@ -211,23 +211,23 @@ def _compile(device: int, q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled
     planned = plan_launch(problem, target, asked.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
-    prepared = _prepared(planned.launch, types, target, device)
+    prepared = _prepared(planned.launch, types, target, q)
     return _Ready(prepared, planned.launch.grid, operator.itemgetter(*names), planned.states, planned.interleaved)
 
 
 _made: dict[Any, Prepared] = {}
 
 
-def _prepared(launch: Launch, types: tuple[str, ...], target: str, device: int) -> Prepared:
-    """One for each kernel, whatever the grid."""
-    key = (launch.kernel, launch.block, launch.shared_bytes, launch.cluster, device)
+def _prepared(launch: Launch, types: tuple[str, ...], target: str, q: torch.Tensor) -> Prepared:
+    """One for each kernel and device, that of q, whatever the grid."""
+    key = (launch.kernel, launch.block, launch.shared_bytes, launch.cluster, card_of(q))
     if key not in _made:
         if not compiler.is_cached(launch.kernel, target):
             kept = f"once (kept in {compiler.CACHE})"
             print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
         function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
         gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)  # or it is refused
-        _made[key] = Prepared(function, launch, types, device)
+        _made[key] = Prepared(function, launch, types, q.device)
     return _made[key]
 
 
@@ -278,19 +278,19 @@ def _positions(positions: torch.Tensor) -> torch.Tensor:
 def _say_copy(name: str, why: str) -> None:
     if name not in _copied:
         _copied.add(name)
-        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=6)
+        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=7)  # the line that calls the op
 
 
 @functools.lru_cache(maxsize=256)
-def _rates(rotary_dim: int, base: float, device: int) -> torch.Tensor:
+def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
     """float32[pairs, 2], pairs even: half turns of a pair from one position to the next, high and low part."""
     pairs = rotary_dim // 2
     exact = np.append(base ** (-np.arange(pairs) / pairs) / np.pi, np.zeros(pairs % 2))
     high = exact.astype(np.float32)
-    return torch.from_numpy(np.stack((high, (exact - high).astype(np.float32)), -1)).to(f"cuda:{device}")
+    return torch.from_numpy(np.stack((high, (exact - high).astype(np.float32)), -1)).to(device)
 
 
 @functools.lru_cache(maxsize=256)
-def _default_slopes(heads: int, batch: int, device: int) -> torch.Tensor:
+def _default_slopes(heads: int, batch: int, device: torch.device) -> torch.Tensor:
     """float32[batch, heads]"""
-    return torch.from_numpy(np.tile(alibi_slopes(heads).astype(np.float32), (batch, 1))).to(f"cuda:{device}")
+    return torch.from_numpy(np.tile(alibi_slopes(heads).astype(np.float32), (batch, 1))).to(device)
