@@ -35,5 +35,6 @@ def __getattr__(name: str) -> object:
     if name in _OPS:
         from . import ops
 
-        return getattr(ops, name)
+        globals().update({each: getattr(ops, each) for each in _OPS})  # so that this is not asked again
+        return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

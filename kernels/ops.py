@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from .runtime.arguments import NO_TENSORS, Tensors, ask, require_out
 from .runtime.torch_op import attention as _op
@@ -27,7 +28,7 @@ from .runtime.torch_op import compute, fall_back
 from .runtime.torch_path import attend
 from .version import Unsupported
 
-_FUNCTORCH = torch._C._functorch
+_C, _FUNCTORCH = torch._C, torch._C._functorch
 
 __all__ = ["Unsupported", "alibi_attention", "attention", "rope_attention"]
 
@@ -112,14 +113,14 @@ def _attend(
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if out is not None:
         require_out(out, q, differentiated)
-    compiles = torch.compiler.is_compiling()
+    compiles = is_compiling()
     if not compiles and (_FUNCTORCH.peek_interpreter_stack() is not None or forward_ad._current_level >= 0):
         template = "a call {needed} has no launch; the kernels take {allowed}"
         fall_back(Unsupported("library", "inside a transform of torch.func", "plain tensors", template), fallback)
         result = attend(q, k, v, tensors, asked)
     elif differentiated or compiles or _watched(q, k, v):
         result = _op(q, k, v, *tensors, *asked, fallback)
-    elif out is None or not any(_overlap(out, each) for each in (q, k, v, *tensors)):
+    elif out is None or not (0 in out.stride() or any(_overlap(out, each) for each in (q, k, v, *tensors))):
         return compute(q, k, v, tensors, asked, fallback, out)
     else:
         result = compute(q, k, v, tensors, asked, fallback)
@@ -130,9 +131,9 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     """Whether anything records, fakes or overrides what is done to the tensors."""
     return bool(
         not (type(q) is type(k) is type(v) is torch.Tensor)
-        or torch._C._len_torch_function_stack()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._get_tracing_state()
+        or _C._len_torch_function_stack()
+        or _C._len_torch_dispatch_stack()
+        or _C._get_tracing_state()
     )
 
 

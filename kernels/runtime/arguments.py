@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_compiling
 
 DTYPES = (torch.float32, torch.float64)
 POSITION_DTYPES = (torch.int32, torch.int64)
@@ -71,7 +72,7 @@ def ask(
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         settled = _settle(family, q, k, v, tensors, rotary_dim, base, causal, scale)
     else:
         try:

@@ -29,6 +29,15 @@ MOST_PREPARED = 4096
 KEYS = 64  # of a tile
 C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
 
+# What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
+# the call has, contiguous, 0 where it has none; the rows of cos and sin; the stride of positions, 0 where all share.
+VALUES = (
+    *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in ("", ".batch", ".head", ".row", ".dim")),
+    *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
+    *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
+    *("rows", "positions.batch"),
+)
+
 _copied: set[str] = set()
 
 
@@ -36,8 +45,7 @@ class Planned(NamedTuple):
     """How a problem is launched.
 
     launch: its kernel, grid, block, shared memory and cluster; what it says of arguments is not read
-    arguments: (name, Numba type) of each scalar parameter, in their order. Names are those of `values` in
-        `launch_on_card`: "q" is a pointer, "q.batch", "q.head" and "q.row" strides in elements.
+    arguments: (name, Numba type) of each scalar parameter, in their order; the names are of VALUES
     states: int32 counters, 0 at first, that the launch needs; with them an argument "states", and "k_embedded" like k
     interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
     """
@@ -89,7 +97,7 @@ class Prepared:
 
 
 class _Ready(NamedTuple):
-    """A call that has been planned and compiled. `pick` takes its arguments from the values by name."""
+    """A call that has been planned and compiled. `pick` takes what its kernel asks for from the values."""
 
     prepared: Prepared
     grid: tuple[int, ...]
@@ -104,7 +112,7 @@ _ready: dict[Any, _Ready | Unsupported] = {}
 def launch_on_card(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, tensors: Tensors, asked: Asked
 ) -> torch.Tensor:
-    """Attend by a kernel into `out`, which shares no memory with the others, and return it.
+    """Attend by a kernel into `out`, which shares no memory with the others nor with itself, and return it.
 
     What the call allocates it leaves to torch's allocator, in the order of the current stream. Tensors that the kernel
     cannot take where they lie are copied, with one warning for each name.
@@ -132,40 +140,28 @@ def launch_on_card(
         raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
     if not interleaved and ready.interleaved and rotary_dim:
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
-    (q, q_at, q_strides), (k, k_at, k_strides), (v, v_at, v_strides) = _rows("q", q), _rows("k", k), _rows("v", v)
-    written = out if writable(out) else torch.empty(out.shape, dtype=out.dtype, device=out.device)
-    out_strides = written.stride()
-    values: dict[str, Any] = {
-        "q": q_at, "q.batch": q_strides[0], "q.head": q_strides[1], "q.row": q_strides[2],
-        "k": k_at, "k.batch": k_strides[0], "k.head": k_strides[1], "k.row": k_strides[2],
-        "v": v_at, "v.batch": v_strides[0], "v.head": v_strides[1], "v.row": v_strides[2],
-        "out": written.data_ptr(), "out.batch": out_strides[0], "out.head": out_strides[1], "out.row": out_strides[2],
-        "seq_q": seq_q, "seq_k": seq_k, "hdim": hdim, "rotary_dim": rotary_dim,
-        "q_offset": q_offset, "causal": causal, "scale": scale,
-    }  # fmt: skip
-    # What they point to lives until the launch is in its stream.
-    kept: list[torch.Tensor] = []
-
-    def add(name: str, tensor: torch.Tensor) -> None:
-        kept.append(tensor)
-        values[name] = tensor.data_ptr()
-
+    written, where = out, _where(q, k, v, out)
+    if not _in_place(*where):
+        q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
+        if not _in_place(*_where(out, out, out, out)):
+            written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        where = _where(q, k, v, written)
+    rates = states = k_embedded = None
     if tabled:
-        add("cos", _compact("cos", cos))
-        add("sin", _compact("sin", sin))
-        values["rows"] = cos.shape[0]
+        cos, sin = _compact("cos", cos), _compact("sin", sin)
     elif rotary_dim:
-        add("rates", _rates(rotary_dim, base, q.device))
+        rates = _rates(rotary_dim, base, q.device)
     if placed:
-        add("positions", _positions(positions))
-        values["positions.batch"] = positions.shape[-1] if positions.dim() == 2 else 0
-    if family == "alibi" and slopes is None:
-        add("slopes", _default_slopes(heads, batch, q.device))
-    elif family == "alibi":
-        add("slopes", slopes.expand(batch, heads).contiguous())
+        positions = _positions(positions)
+    if family == "alibi":
+        slopes = _default_slopes(heads, batch, q.device) if slopes is None else slopes.expand(batch, heads).contiguous()
     if ready.states:
-        add("states", torch.zeros(ready.states, dtype=torch.int32, device=q.device))
-        add("k_embedded", torch.empty(k.shape, dtype=k.dtype, device=k.device))
+        states = torch.zeros(ready.states, dtype=torch.int32, device=q.device)
+        k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
+    others = (cos, sin, rates, positions, slopes, states, k_embedded)  # held until the launch is in its stream
+    addresses = [0 if each is None else each.data_ptr() for each in others]
+    rows, apart = cos.shape[0] if tabled else 0, positions.stride(0) if placed and positions.dim() == 2 else 0
+    values = (*where, seq_q, seq_k, hdim, rotary_dim, q_offset, causal, scale, *addresses, rows, apart)
     ready.prepared.launch(ready.grid, ready.pick(values))
     return out if written is out else out.copy_(written)
 
@@ -212,7 +208,13 @@ def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, place
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
     prepared = _prepared(planned.launch, types, target, q)
-    return _Ready(prepared, planned.launch.grid, operator.itemgetter(*names), planned.states, planned.interleaved)
+    return _Ready(
+        prepared,
+        planned.launch.grid,
+        operator.itemgetter(*map(VALUES.index, names)),
+        planned.states,
+        planned.interleaved,
+    )
 
 
 _made: dict[Any, Prepared] = {}
@@ -231,28 +233,26 @@ def _prepared(launch: Launch, types: tuple[str, ...], target: str, q: torch.Tens
     return _made[key]
 
 
-def _in_place(address: int, batch: int, head: int, row: int, last: int) -> bool:
-    """Whether kernels take a tensor where it lies, by its address and its strides."""
-    return last == 1 and not (address | 4 * (batch | head | row)) & (ROW_BYTES - 1) and row <= MOST_ROW_STRIDE
+def _where(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> tuple[int, ...]:
+    """The address of each, and its strides in elements."""
+    q_and_k = (q.data_ptr(), *q.stride(), k.data_ptr(), *k.stride())
+    return (*q_and_k, v.data_ptr(), *v.stride(), out.data_ptr(), *out.stride())
 
 
-def _rows(name: str, x: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...]]:
-    """A tensor that a kernel takes where it lies, its address and its strides: it, or a copy."""
-    strides, address = x.stride(), x.data_ptr()
-    if _in_place(address, *strides):
-        return x, address, strides
-    strides = tuple(stride if size > 1 else 0 for size, stride in zip(x.shape[:3], strides)) + strides[3:]
-    if _in_place(address, *strides):  # strides to a second row, head or batch that is not there lead nowhere
-        return x, address, strides
-    _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
-    x = x.clone(memory_format=torch.contiguous_format)
-    return x, x.data_ptr(), x.stride()
+def _in_place(q, qb, qh, qr, qd, k, kb, kh, kr, kd, v, vb, vh, vr, vd, o, ob, oh, orow, od) -> bool:  # type: ignore
+    """Whether kernels take four tensors where they lie, by `_where` of them: all at once, as each call asks it."""
+    misaligned = (q | k | v | o | 4 * (qb | qh | qr | kb | kh | kr | vb | vh | vr | ob | oh | orow)) & ROW_BYTES - 1
+    return qd == kd == vd == od == 1 and not misaligned and (qr | kr | vr | orow) <= MOST_ROW_STRIDE
 
 
-def writable(out: torch.Tensor) -> bool:
-    """Whether a kernel can write there: as `_rows` has it, and each element once, as far as strides of 0 tell."""
-    strides = out.stride()
-    return _in_place(out.data_ptr(), *strides) and 0 not in strides
+def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
+    """A tensor that a kernel takes where it lies: it, another view of it, or a copy, which is said."""
+    strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
+    x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
+    if not _in_place(*_where(x, x, x, x)):
+        _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x
 
 
 def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:

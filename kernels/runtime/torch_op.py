@@ -24,11 +24,6 @@ TENSORS = 7  # of the schema's arguments
 _warned: set[str] = set()
 
 
-def output_like(q: torch.Tensor) -> torch.Tensor:
-    """An empty output, in the order of q's dims where its rows are contiguous: its strides, if it has no gaps."""
-    return torch.empty_like(q) if q.stride(-1) == 1 else torch.empty(q.shape, dtype=q.dtype, device=q.device)
-
-
 def compute(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -38,12 +33,12 @@ def compute(
     fallback: bool,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`out`, or a new output, by the kernel or in PyTorch, with one warning for each reason. Raises: Unsupported."""
+    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
     try:
-        return launch_on_card(q, k, v, output_like(q) if out is None else out, tensors, asked)
+        return launch_on_card(q, k, v, torch.empty_like(q) if out is None else out, tensors, asked)
     except Unsupported as refusal:
         fall_back(refusal, fallback)
-    return (output_like(q) if out is None else out).copy_(attend(q, k, v, tensors, asked))
+    return (torch.empty_like(q) if out is None else out).copy_(attend(q, k, v, tensors, asked))
 
 
 def fall_back(refusal: Unsupported, allowed: bool) -> None:
@@ -60,7 +55,7 @@ def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> t
 
 
 def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
-    return output_like(q)
+    return torch.empty_like(q)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -30,7 +30,7 @@ AXES = ("batch", "head", "row")
 NUMBERS = {"seq_q": "uint32", "seq_k": "uint32", "hdim": "uint32", "rotary_dim": "uint32", "q_offset": "uint32"}
 NUMBERS |= {"causal": "int32", "scale": "float32"}
 CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": ctypes.c_float}
-STATES, MOST_ROWS = 7, 1200
+STATES, MOST_ROWS, ONCE_FROM = 7, 1200, 128
 
 
 class Card:
@@ -47,7 +47,7 @@ class Card:
         require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4")
         self.problems.append(problem)
         half = not interleaved and problem.rotary_dim % 8 == 0
-        once = problem.seq_k >= 128
+        once = problem.seq_k >= ONCE_FROM
         pointers = ["q", "k", "v", "out", *(["cos", "sin"] if tables else ["rates"] if problem.rotary_dim else [])]
         pointers += ["positions"] * positions + ["slopes"] * (problem.family == "alibi")
         pointers += ["states", "k_embedded"] * once
