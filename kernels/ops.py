@@ -16,13 +16,11 @@ Wrong arguments are a TypeError or ValueError that names what was given and what
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from .runtime.arguments import NO_TENSORS, Tensors, ask, require_out
+from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, require_out
 from .runtime.torch_op import attention as _op
 from .runtime.torch_op import compute, fall_back
 from .runtime.torch_path import attend
@@ -63,8 +61,8 @@ def rope_attention(
     Raises: TypeError, ValueError, Unsupported.
     """
     tensors = NO_TENSORS if cos is sin is positions is None else Tensors(cos, sin, positions)
-    asked = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale)
-    return _attend(q, k, v, tensors, asked, out, fallback)
+    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback)
 
 
 def attention(
@@ -79,8 +77,8 @@ def attention(
     fallback: bool = True,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v. Raises: TypeError, ValueError, Unsupported."""
-    asked = ask("attention", q, k, v, NO_TENSORS, causal=causal, q_offset=q_offset, scale=scale)
-    return _attend(q, k, v, NO_TENSORS, asked, out, fallback)
+    settled, offset = ask("attention", q, k, v, NO_TENSORS, causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, NO_TENSORS, settled, offset, out, fallback)
 
 
 def alibi_attention(
@@ -102,12 +100,19 @@ def alibi_attention(
     Raises: TypeError, ValueError, Unsupported.
     """
     tensors = NO_TENSORS if slopes is None else Tensors(slopes=slopes)
-    asked = ask("alibi", q, k, v, tensors, causal=causal, q_offset=q_offset, scale=scale)
-    return _attend(q, k, v, tensors, asked, out, fallback)
+    settled, offset = ask("alibi", q, k, v, tensors, causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback)
 
 
 def _attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Any, out: Any, fallback: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    q_offset: int,
+    out: torch.Tensor | None,
+    fallback: bool,
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
@@ -117,13 +122,13 @@ def _attend(
     if not compiles and (_FUNCTORCH.peek_interpreter_stack() is not None or forward_ad._current_level >= 0):
         template = "a call {needed} has no launch; the kernels take {allowed}"
         fall_back(Unsupported("library", "inside a transform of torch.func", "plain tensors", template), fallback)
-        result = attend(q, k, v, tensors, asked)
+        result = attend(q, k, v, tensors, settled.at(q_offset))
     elif differentiated or compiles or _watched(q, k, v):
-        result = _op(q, k, v, *tensors, *asked, fallback)
+        result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
     elif out is None or not (0 in out.stride() or any(_overlap(out, each) for each in (q, k, v, *tensors))):
-        return compute(q, k, v, tensors, asked, fallback, out)
+        return compute(q, k, v, tensors, settled, q_offset, fallback, out)
     else:
-        result = compute(q, k, v, tensors, asked, fallback)
+        result = compute(q, k, v, tensors, settled, q_offset, fallback)
     return result if out is None else out.copy_(result)
 
 

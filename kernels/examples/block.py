@@ -120,6 +120,6 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, caches: list[Cache] | None = None) -> Tensor:
         x = self.embedding(tokens)
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
-            x = block(x, cache)
+        for i, block in enumerate(self.blocks):
+            x = block(x, caches[i] if caches else None)
         return functional.linear(self.norm(x), self.embedding.weight)

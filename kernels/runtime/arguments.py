@@ -41,16 +41,26 @@ class Asked(NamedTuple):
     scale: float
 
 
-class _Settled(NamedTuple):
-    """What does not depend on seq_k and q_offset, checked. `by_place`: whether it matters where queries stand."""
+class Settled(NamedTuple):
+    """What is checked once for all calls of a signature: what they ask but for seq_k and q_offset, which may grow.
 
+    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in.
+    """
+
+    family: str
     rotary_dim: int
     base: float
+    interleaved: bool
+    causal: bool
     scale: float
     by_place: bool
+    launches: dict[int, Any]
+
+    def at(self, q_offset: int) -> Asked:
+        return Asked(*self[:5], q_offset, self.scale)
 
 
-_settled: dict[Any, _Settled] = {}
+_settled: dict[Any, Settled] = {}
 
 
 def ask(
@@ -65,33 +75,32 @@ def ask(
     causal: bool = False,
     q_offset: Any = None,
     scale: Any = None,
-) -> Asked:
-    """The call with its defaults. What it settles once for each signature leaves out seq_k, which grows in a decode.
+) -> tuple[Settled, int]:
+    """What a call asks, with its defaults: what is settled once for each signature, and its q_offset.
 
     Raises:
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
     if is_compiling():
-        settled = _settle(family, q, k, v, tensors, rotary_dim, base, causal, scale)
+        settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
     else:
         try:
             keys = k.shape
             batch, kv_heads, _, hdim = keys
-            signature: Any = (family, q.shape, batch, kv_heads, hdim, v.shape == keys, rotary_dim, base, causal, scale)
-            signature += (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+            signature: Any = (family, q.shape, batch, kv_heads, hdim, v.shape == keys, rotary_dim, base, interleaved)
+            signature += (causal, scale, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
             if tensors is not NO_TENSORS:
                 signature += _kinds(*tensors)
             known = _settled.get(signature)
         except (AttributeError, TypeError, ValueError, RuntimeError):  # `_settle` says what is wrong
             signature = known = None
-        settled = known or _settle(family, q, k, v, tensors, rotary_dim, base, causal, scale)
+        settled = known or _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
         if signature and not known:
             if len(_settled) >= MOST_SIGNATURES:
                 _settled.clear()
             _settled[signature] = settled
-    offset = _place(settled.by_place, q.shape[2], k.shape[2], q_offset, tensors)
-    return Asked(family, settled.rotary_dim, settled.base, bool(interleaved), bool(causal), offset, settled.scale)
+    return settled, _place(settled.by_place, q.shape[2], k.shape[2], q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
@@ -135,8 +144,17 @@ def _require_rows(name: str, has: str, rows: int, seq_q: int, seq_k: int, q_offs
 
 
 def _settle(
-    family: str, q: Any, k: Any, v: Any, tensors: Tensors, rotary_dim: Any, base: Any, causal: bool, scale: Any
-) -> _Settled:
+    family: str,
+    q: Any,
+    k: Any,
+    v: Any,
+    tensors: Tensors,
+    rotary_dim: Any,
+    base: Any,
+    interleaved: bool,
+    causal: bool,
+    scale: Any,
+) -> Settled:
     _require_tensors(q, k, v)
     batch, heads, _, hdim = q.shape
     for name, table in zip(("cos", "sin", "slopes"), (tensors.cos, tensors.sin, tensors.slopes), strict=True):
@@ -157,7 +175,8 @@ def _settle(
     if base <= 0:
         raise ValueError(f"base is {base}; it must be above 0")
     scale = 1.0 / math.sqrt(hdim) if scale is None else _number("scale", scale)
-    return _Settled(rotary_dim, base, scale, family != "attention" or bool(causal))
+    by_place = family != "attention" or bool(causal)
+    return Settled(family, rotary_dim, base, bool(interleaved), bool(causal), scale, by_place, {})
 
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:

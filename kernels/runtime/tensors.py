@@ -19,13 +19,12 @@ from ..checking.reference import alibi_slopes
 from ..version import Launch, Problem, Unsupported
 from . import compile as compiler
 from . import gpu
-from .arguments import Asked, Tensors
+from .arguments import NO_TENSORS, Settled, Tensors
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
 ROW_BYTES = 16  # that a row starts on
 MOST_ROW_STRIDE = 2**32 - 1
-MOST_PREPARED = 4096
 KEYS = 64  # of a tile
 C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
 
@@ -106,11 +105,14 @@ class _Ready(NamedTuple):
     interleaved: bool
 
 
-_ready: dict[Any, _Ready | Unsupported] = {}
-
-
 def launch_on_card(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, tensors: Tensors, asked: Asked
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    q_offset: int,
 ) -> torch.Tensor:
     """Attend by a kernel into `out`, which shares no memory with the others nor with itself, and return it.
 
@@ -125,17 +127,14 @@ def launch_on_card(
         raise Unsupported("capability", q.device.type, "cuda", template)
     if torch.cuda.current_device() != device:
         with torch.cuda.device(device):
-            return launch_on_card(q, k, v, out, tensors, asked)
-    (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
-    family, rotary_dim, base, interleaved, causal, q_offset, scale = asked
-    cos, sin, positions, slopes = tensors
-    tabled, placed = bool(rotary_dim) and cos is not None, bool(rotary_dim) and positions is not None
-    key = (device, q.shape, kv_heads, planned_keys(seq_k), q.dtype, family, rotary_dim, interleaved, causal)
-    key += (tabled, placed)
-    ready = _ready.get(key) or _prepare(key, q, k, asked)
+            return launch_on_card(q, k, v, out, tensors, settled, q_offset)
+    (batch, heads, seq_q, hdim), seq_k = q.shape, k.shape[2]
+    family, rotary_dim, base, interleaved, causal, scale, _, launches = settled
+    cos, sin, positions, slopes = tensors if rotary_dim or family == "alibi" else NO_TENSORS
+    ready = launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
-    if rotary_dim and not (tabled or placed) and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
+    if cos is positions is None and rotary_dim and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
         raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
     if not interleaved and ready.interleaved and rotary_dim:
@@ -147,11 +146,11 @@ def launch_on_card(
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         where = _where(q, k, v, written)
     rates = states = k_embedded = None
-    if tabled:
+    if cos is not None:
         cos, sin = _compact("cos", cos), _compact("sin", sin)
     elif rotary_dim:
         rates = _rates(rotary_dim, base, q.device)
-    if placed:
+    if positions is not None:
         positions = _positions(positions)
     if family == "alibi":
         slopes = _default_slopes(heads, batch, q.device) if slopes is None else slopes.expand(batch, heads).contiguous()
@@ -160,7 +159,8 @@ def launch_on_card(
         k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
     others = (cos, sin, rates, positions, slopes, states, k_embedded)  # held until the launch is in its stream
     addresses = [0 if each is None else each.data_ptr() for each in others]
-    rows, apart = cos.shape[0] if tabled else 0, positions.stride(0) if placed and positions.dim() == 2 else 0
+    rows = 0 if cos is None else cos.shape[0]
+    apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
     values = (*where, seq_q, seq_k, hdim, rotary_dim, q_offset, causal, scale, *addresses, rows, apart)
     ready.prepared.launch(ready.grid, ready.pick(values))
     return out if written is out else out.copy_(written)
@@ -183,28 +183,27 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
-def _prepare(key: Any, q: torch.Tensor, k: torch.Tensor, asked: Asked) -> _Ready | Unsupported:
+def _prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
-    if len(_ready) >= MOST_PREPARED:
-        _ready.clear()
     try:
-        ready: _Ready | Unsupported = _compile(q, k, asked, *key[-2:])
+        ready: _Ready | Unsupported = _compile(q, k, tensors, settled)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
-    _ready[key] = ready
+    settled.launches[planned_keys(k.shape[2])] = ready
     return ready
 
 
-def _compile(q: torch.Tensor, k: torch.Tensor, asked: Asked, tabled: bool, placed: bool) -> _Ready:
+def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready:
     if q.dtype != torch.float32:
         template = "the tensors are {needed}; the kernels take {allowed}"
         raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
     batch, heads, seq_q, hdim = q.shape
     seq_k = planned_keys(k.shape[2])
-    sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, asked.rotary_dim)
-    problem = Problem(asked.family, *sizes, causal=asked.causal, q_offset=max(seq_k - seq_q, 0))
+    sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim)
+    problem = Problem(settled.family, *sizes, causal=settled.causal, q_offset=max(seq_k - seq_q, 0))
+    tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
     target = gpu.device_target()
-    planned = plan_launch(problem, target, asked.interleaved, tabled, placed)
+    planned = plan_launch(problem, target, settled.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
     prepared = _prepared(planned.launch, types, target, q)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..version import Unsupported
-from .arguments import Asked, Tensors
+from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask
 from .tensors import launch_on_card
 from .torch_path import attend, gradients
 
@@ -29,16 +29,17 @@ def compute(
     k: torch.Tensor,
     v: torch.Tensor,
     tensors: Tensors,
-    asked: Asked,
+    settled: Settled,
+    q_offset: int,
     fallback: bool,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
     try:
-        return launch_on_card(q, k, v, torch.empty_like(q) if out is None else out, tensors, asked)
+        return launch_on_card(q, k, v, torch.empty_like(q) if out is None else out, tensors, settled, q_offset)
     except Unsupported as refusal:
         fall_back(refusal, fallback)
-    return (torch.empty_like(q) if out is None else out).copy_(attend(q, k, v, tensors, asked))
+    return (torch.empty_like(q) if out is None else out).copy_(attend(q, k, v, tensors, settled.at(q_offset)))
 
 
 def fall_back(refusal: Unsupported, allowed: bool) -> None:
@@ -51,7 +52,9 @@ def fall_back(refusal: Unsupported, allowed: bool) -> None:
 
 
 def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return compute(q, k, v, Tensors(*rest[:4]), Asked(*rest[4:-1]), rest[-1])
+    tensors, (family, *asked), fallback = Tensors(*rest[:4]), rest[4:-1], rest[-1]
+    tensors = NO_TENSORS if all(each is None for each in tensors) else tensors
+    return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
 
 
 def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:

@@ -19,8 +19,8 @@ from ops_reference import allowed_of, expected_of, random_call
 import kernels
 from kernels import Problem, Unsupported, attention, rope_attention
 from kernels.constants import require
+from kernels.runtime import arguments, gpu, tensors, torch_op
 from kernels.runtime import compile as compiler
-from kernels.runtime import gpu, tensors, torch_op
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.tensors import C_FORMATS, Planned, planned_keys
 from kernels.runtime.torch_path import MOST_POSITIONS, attend
@@ -124,8 +124,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
     monkeypatch.setattr(tensors, "card_of", lambda x: made.tensor_device)
     monkeypatch.setattr(tensors, "plan_launch", made.plan)
-    for name in ("_ready", "_made"):
-        monkeypatch.setattr(tensors, name, {})
+    monkeypatch.setattr(tensors, "_made", {})
+    monkeypatch.setattr(arguments, "_settled", {})
     monkeypatch.setattr(tensors, "_copied", set())
     monkeypatch.setattr(torch_op, "_warned", set())
     monkeypatch.setattr(compiler, "compile_ptx", lambda kernel, target: kernel.signature)
@@ -238,6 +238,7 @@ def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Card) -
     for card.stream in (5, 5, 9, 0):
         attention(q, q, q)
     card.tensor_device = 1
+    arguments._settled.clear()  # which tells devices apart by the tensors', and these are on the CPU
     attention(q, q, q)
     assert [given["stream"] for given in card.launched] == [5, 5, 9, 0, 0]
     assert [given["device"] for given in card.launched] == [0, 0, 0, 0, 1]
@@ -258,7 +259,7 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.
 
     monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
     monkeypatch.setattr(tensors, "_made", {})
-    monkeypatch.setattr(tensors, "_ready", {})
+    monkeypatch.setattr(arguments, "_settled", {})
     assert torch.equal(attention(q, q, q), exact)
     assert len(card.launched) == 3
 
