@@ -96,13 +96,17 @@ class Prepared:
 
 
 class _Ready(NamedTuple):
-    """A call that has been planned and compiled. `pick` takes what its kernel asks for from the values."""
+    """A call that has been planned and compiled.
+
+    `pick` takes what its kernel asks for from the values; `others` are those of `_others` where no call has its own.
+    """
 
     prepared: Prepared
     grid: tuple[int, ...]
     pick: Any
     states: int
     interleaved: bool
+    others: Any
 
 
 def launch_on_card(
@@ -128,16 +132,14 @@ def launch_on_card(
     if torch.cuda.current_device() != device:
         with torch.cuda.device(device):
             return launch_on_card(q, k, v, out, tensors, settled, q_offset)
-    (batch, heads, seq_q, hdim), seq_k = q.shape, k.shape[2]
-    family, rotary_dim, base, interleaved, causal, scale, _, launches = settled
-    cos, sin, positions, slopes = tensors if rotary_dim or family == "alibi" else NO_TENSORS
-    ready = launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
+    (_, _, seq_q, hdim), seq_k, rotary_dim = q.shape, k.shape[2], settled.rotary_dim
+    ready = settled.launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
-    if cos is positions is None and rotary_dim and max(seq_k, q_offset + seq_q) > MOST_POSITIONS:
+    if rotary_dim and max(seq_k, q_offset + seq_q) > MOST_POSITIONS and tensors is NO_TENSORS:
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
         raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
-    if not interleaved and ready.interleaved and rotary_dim:
+    if ready.interleaved and rotary_dim and not settled.interleaved:
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written, where = out, _where(q, k, v, out)
     if not _in_place(*where):
@@ -145,25 +147,34 @@ def launch_on_card(
         if not _in_place(*_where(out, out, out, out)):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         where = _where(q, k, v, written)
+    others, _held = ready.others or _others(q, k, tensors, settled, ready.states)  # held until it is launched
+    values = (*where, seq_q, seq_k, hdim, rotary_dim, q_offset, settled.causal, settled.scale, *others)
+    ready.prepared.launch(ready.grid, ready.pick(values))
+    return out if written is out else out.copy_(written)
+
+
+def _others(
+    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The last of the values, from "cos" on, and what their addresses are of; `count` is that of the states."""
+    cos, sin, positions, slopes = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
     if cos is not None:
         cos, sin = _compact("cos", cos), _compact("sin", sin)
-    elif rotary_dim:
-        rates = _rates(rotary_dim, base, q.device)
+    elif settled.rotary_dim:
+        rates = _rates(settled.rotary_dim, settled.base, q.device)
     if positions is not None:
         positions = _positions(positions)
-    if family == "alibi":
+    if settled.family == "alibi":
+        batch, heads = q.shape[:2]
         slopes = _default_slopes(heads, batch, q.device) if slopes is None else slopes.expand(batch, heads).contiguous()
-    if ready.states:
-        states = torch.zeros(ready.states, dtype=torch.int32, device=q.device)
+    if count:
+        states = torch.zeros(count, dtype=torch.int32, device=q.device)
         k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
-    others = (cos, sin, rates, positions, slopes, states, k_embedded)  # held until the launch is in its stream
-    addresses = [0 if each is None else each.data_ptr() for each in others]
+    held = (cos, sin, rates, positions, slopes, states, k_embedded)
     rows = 0 if cos is None else cos.shape[0]
     apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
-    values = (*where, seq_q, seq_k, hdim, rotary_dim, q_offset, causal, scale, *addresses, rows, apart)
-    ready.prepared.launch(ready.grid, ready.pick(values))
-    return out if written is out else out.copy_(written)
+    return (*[0 if each is None else each.data_ptr() for each in held], rows, apart), held
 
 
 def card_of(x: torch.Tensor) -> int:
@@ -207,13 +218,9 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
     prepared = _prepared(planned.launch, types, target, q)
-    return _Ready(
-        prepared,
-        planned.launch.grid,
-        operator.itemgetter(*map(VALUES.index, names)),
-        planned.states,
-        planned.interleaved,
-    )
+    pick = operator.itemgetter(*map(VALUES.index, names))
+    others = _others(q, k, tensors, settled, 0) if tensors is NO_TENSORS and not planned.states else None
+    return _Ready(prepared, planned.launch.grid, pick, planned.states, planned.interleaved, others)
 
 
 _made: dict[Any, Prepared] = {}
