@@ -113,6 +113,8 @@ def test_calls_alike_but_for_what_may_grow_are_each_checked() -> None:
     for wrong in ({"sin": cos[:8]}, {"cos": cos.double()}, {"positions": torch.arange(9)[None]}):
         with pytest.raises((TypeError, ValueError)):
             rope_attention(q, k, v, **{"cos": cos, "sin": cos, "positions": torch.arange(9)} | wrong)
+    assert not torch.equal(rope_attention(q, k, v), rope_attention(q, k, v, causal=True))
+    assert not torch.equal(rope_attention(q, k, v), rope_attention(q, k, v, interleaved=False))
     with pytest.raises(ValueError, match="positions has 4 positions"):
         rope_attention(q, k, v, cos=cos, sin=cos, positions=torch.arange(4))
     with pytest.raises(ValueError, match=re.escape("v has shape (2, 2, 4, 8); it must have that of k, (2, 2, 5, 8)")):

@@ -115,6 +115,7 @@ def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
     if once:
         assert not at(given["states"], (STATES,), (1,), np.int32).any()
         at(given["k_embedded"], tuple(k.shape), (k[0].numel(), k[0, 0].numel(), hdim, 1)).fill_(torch.nan)
+    out.fill_(torch.nan)  # blocks write while others read
     asked = Asked(family, 2 * pairs, 0.0, not half, bool(given["causal"]), given["q_offset"], given["scale"])
     out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
 
@@ -165,6 +166,25 @@ def test_tensors_are_taken_where_they_lie(card: Card) -> None:
     assert (given["q"], given["k"], given["out"]) == (q.data_ptr(), k.data_ptr(), out.data_ptr())
     assert [given[f"k.{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
     assert given["grid"] == (4, 3, 1)
+
+
+def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) -> None:
+    packed, k = normal(2, 4, 6, 8), normal(2, 2, 5, 8)
+    exact = attention(packed[:, :, :3], k, k)
+    apart, across = torch.empty(2, 4, 3, 16)[..., ::2], packed[:, :, 1:4]
+    for out in (apart, across):
+        assert attention(packed[:, :, :3], k, k, out=out) is out
+        assert torch.equal(out, exact)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        attention(packed[:, :, :3], k, k, out=torch.empty(1, 1, 3, 8).expand(2, 4, 3, 8))
+
+
+def test_a_kernel_is_launched_with_the_grid_of_each_call(card: Card) -> None:
+    for heads, seq_q in ((4, 3), (2, 7), (4, 3)):
+        q = normal(1, heads, seq_q, 8)
+        attention(q, q, q)
+        assert card.launched[-1]["grid"] == (heads, seq_q, 1)
+    assert len(card.loaded) == 1
 
 
 @pytest.mark.parametrize(
