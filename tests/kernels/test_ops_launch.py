@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from ops_reference import allowed_of, expected_of, random_call
+from torch.autograd import forward_ad
 
 import kernels
 from kernels import Problem, Unsupported, attention, rope_attention
@@ -177,6 +178,15 @@ def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) ->
         assert torch.equal(out, exact)
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         attention(packed[:, :, :3], k, k, out=torch.empty(1, 1, 3, 8).expand(2, 4, 3, 8))
+    assert card.launched[-1]["out.batch"] == 4 * 3 * 8
+
+
+def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
+    q = normal(1, 2, 3, 8)
+    with pytest.warns(UserWarning, match="inside a transform of torch"), forward_ad.dual_level():
+        out = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
+        assert forward_ad.unpack_dual(out).tangent is not None
+    assert not card.launched
 
 
 def test_a_kernel_is_launched_with_the_grid_of_each_call(card: Card) -> None:
