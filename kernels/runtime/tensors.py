@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import struct
 import sys
@@ -24,17 +25,18 @@ from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
 ROW_BYTES = 16  # that a row starts on
-MOST_ROW_STRIDE = 2**32 - 1
+MOST_STRIDE = 2**32 - 1
 KEYS = 64  # of a tile
 C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
 
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
-# the call has, contiguous, 0 where it has none; the rows of cos and sin; the stride of positions, 0 where all share.
+# the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
+# all share. Tables have an even number of pairs, and a row starts on 8 bytes; rates are float32[pairs, 2], pairs even.
 VALUES = (
     *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in ("", ".batch", ".head", ".row", ".dim")),
     *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
     *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
-    *("rows", "positions.batch"),
+    *("rows", "pitch", "positions.batch"),
 )
 
 _copied: set[str] = set()
@@ -44,13 +46,13 @@ class Planned(NamedTuple):
     """How a problem is launched.
 
     launch: its kernel, grid, block, shared memory and cluster; what it says of arguments is not read
-    arguments: (name, Numba type) of each scalar parameter, in their order; the names are of VALUES
+    arguments: (name or number, Numba type) of each scalar parameter, in their order; the names are of VALUES
     states: int32 counters, 0 at first, that the launch needs; with them an argument "states", and "k_embedded" like k
     interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
     """
 
     launch: Launch
-    arguments: tuple[tuple[str, str], ...]
+    arguments: tuple[tuple[str | int | float, str], ...]
     states: int = 0
     interleaved: bool = True
 
@@ -98,12 +100,14 @@ class Prepared:
 class _Ready(NamedTuple):
     """A call that has been planned and compiled.
 
-    `pick` takes what its kernel asks for from the values; `others` are those of `_others` where no call has its own.
+    `pick` takes what its kernel asks for from the values and the `constants` behind them. `others` are those of
+    `_others` where no call has its own.
     """
 
     prepared: Prepared
     grid: tuple[int, ...]
     pick: Any
+    constants: tuple[int | float, ...]
     states: int
     interleaved: bool
     others: Any
@@ -148,7 +152,18 @@ def launch_on_card(
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         where = _where(q, k, v, written)
     others, _held = ready.others or _others(q, k, tensors, settled, ready.states)  # held until it is launched
-    values = (*where, seq_q, seq_k, hdim, rotary_dim, q_offset, settled.causal, settled.scale, *others)
+    values = (
+        *where,
+        seq_q,
+        seq_k,
+        hdim,
+        rotary_dim,
+        q_offset,
+        settled.causal,
+        settled.scale,
+        *others,
+        *ready.constants,
+    )
     ready.prepared.launch(ready.grid, ready.pick(values))
     return out if written is out else out.copy_(written)
 
@@ -160,7 +175,7 @@ def _others(
     cos, sin, positions, slopes = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
     if cos is not None:
-        cos, sin = _compact("cos", cos), _compact("sin", sin)
+        cos, sin = _tables(cos, sin)
     elif settled.rotary_dim:
         rates = _rates(settled.rotary_dim, settled.base, q.device)
     if positions is not None:
@@ -172,9 +187,9 @@ def _others(
         states = torch.zeros(count, dtype=torch.int32, device=q.device)
         k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
     held = (cos, sin, rates, positions, slopes, states, k_embedded)
-    rows = 0 if cos is None else cos.shape[0]
+    rows, pitch = (0, 0) if cos is None else (cos.shape[0], cos.stride(0))
     apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
-    return (*[0 if each is None else each.data_ptr() for each in held], rows, apart), held
+    return (*[0 if each is None else each.data_ptr() for each in held], rows, pitch, apart), held
 
 
 def card_of(x: torch.Tensor) -> int:
@@ -218,9 +233,11 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     gpu.require_target(planned.launch, target)
     names, types = zip(*planned.arguments, strict=True)
     prepared = _prepared(planned.launch, types, target, q)
-    pick = operator.itemgetter(*map(VALUES.index, names))
+    constants = tuple(name for name in names if not isinstance(name, str))
+    behind = itertools.count(len(VALUES))
+    pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
     others = _others(q, k, tensors, settled, 0) if tensors is NO_TENSORS and not planned.states else None
-    return _Ready(prepared, planned.launch.grid, pick, planned.states, planned.interleaved, others)
+    return _Ready(prepared, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
 
 
 _made: dict[Any, Prepared] = {}
@@ -247,8 +264,9 @@ def _where(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor)
 
 def _in_place(q, qb, qh, qr, qd, k, kb, kh, kr, kd, v, vb, vh, vr, vd, o, ob, oh, orow, od) -> bool:  # type: ignore
     """Whether kernels take four tensors where they lie, by `_where` of them: all at once, as each call asks it."""
-    misaligned = (q | k | v | o | 4 * (qb | qh | qr | kb | kh | kr | vb | vh | vr | ob | oh | orow)) & ROW_BYTES - 1
-    return qd == kd == vd == od == 1 and not misaligned and (qr | kr | vr | orow) <= MOST_ROW_STRIDE
+    strides = qb | qh | qr | kb | kh | kr | vb | vh | vr | ob | oh | orow
+    misaligned = (q | k | v | o | 4 * strides) & ROW_BYTES - 1
+    return qd == kd == vd == od == 1 and not misaligned and strides <= MOST_STRIDE
 
 
 def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -258,6 +276,9 @@ def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
     if not _in_place(*_where(x, x, x, x)):
         _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
         x = x.clone(memory_format=torch.contiguous_format)
+        if max(x.stride()) > MOST_STRIDE:
+            template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
+            raise Unsupported("batch", max(x.stride()), MOST_STRIDE, template)
     return x
 
 
@@ -268,10 +289,16 @@ def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
     return torch.cat((pairs, x[..., rotary_dim:]), -1)
 
 
-def _compact(name: str, table: torch.Tensor) -> torch.Tensor:
-    if not table.is_contiguous():
-        _say_copy(name, "its rows do not follow one another")
-    return table.contiguous()
+def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As kernels take them, two pairs at a time: an odd number of pairs gets one that does not turn."""
+    if cos.shape[1] % 2:
+        _say_copy("cos", "it has an odd number of pairs")
+        pad = torch.nn.functional.pad
+        return pad(cos, (0, 1), value=1.0), pad(sin, (0, 1))
+    if cos.stride() != sin.stride() or cos.stride(1) != 1 or (cos.data_ptr() | sin.data_ptr() | 4 * cos.stride(0)) & 7:
+        _say_copy("cos", "its rows are not contiguous, not like those of sin, or do not start on 8 bytes")
+        return cos.clone(memory_format=torch.contiguous_format), sin.clone(memory_format=torch.contiguous_format)
+    return cos, sin
 
 
 def _positions(positions: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,11 @@ class Card:
         arguments = [*NUMBERS.items(), *((name, "uint64") for name in pointers)]
         for name in ("q", "k", "v", "out"):
             arguments += [(f"{name}.{axis}", "uint32" if axis == "row" else "uint64") for axis in AXES]
-        arguments += [("rows", "uint32")] * tables + [("positions.batch", "uint64")] * positions
+        arguments += (
+            [(42, "uint32")]
+            + [("rows", "uint32"), ("pitch", "uint32")] * tables
+            + [("positions.batch", "uint64")] * positions
+        )
         code = (problem.family, tables, positions, once, half, problem.rotary_dim > 0)
         launch = Launch(Kernel(compute, code), (problem.heads, problem.seq_q), (64,), ())
         self.plans[code] = Planned(launch, tuple(arguments), STATES * once, not half)
@@ -94,6 +98,7 @@ def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
 
 def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
     """Attention over the memory that the arguments tell of."""
+    assert given[42] == 42
     family, tables, positioned, once, half, _ = planned.launch.kernel.signature
     batch, hdim, pairs = problem.batch, given["hdim"], given["rotary_dim"] // 2
     sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
@@ -103,7 +108,11 @@ def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
     )
     cos = sin = positions = slopes = None
     if tables:
-        cos, sin = (at(given[name], (given["rows"], pairs), (pairs, 1)) for name in ("cos", "sin"))
+        sizes_of_table = (given["rows"], pairs + pairs % 2)
+        cos, sin = (at(given[name], sizes_of_table, (given["pitch"], 1)) for name in ("cos", "sin"))
+        assert not (given["cos"] | given["sin"] | 4 * given["pitch"]) & 7  # two pairs are loaded at a time
+        assert bool((cos[:, pairs:] == 1).all() and (sin[:, pairs:] == 0).all())
+        cos, sin = cos[:, :pairs], sin[:, :pairs]
     elif pairs:
         rates = at(given["rates"], (pairs, 2), (2, 1)).double().sum(-1)
         angle = np.pi * torch.arange(MOST_ROWS)[:, None] * rates
@@ -217,6 +226,17 @@ def test_one_row_lies_anywhere_that_is_aligned(card: Card) -> None:
         warnings.simplefilter("error")
         attention(q, k, k)
     assert card.launched[0]["q"] == q.data_ptr()
+
+
+def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> None:
+    q, both = normal(1, 2, 3, 8), torch.rand(3, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rope_attention(q, q, q, cos=both[:, :4], sin=both[:, :4], interleaved=False)
+    given = card.launched[-1]
+    assert (given["cos"], given["pitch"], given["rows"]) == (both.data_ptr(), 8, 3)
+    with pytest.warns(UserWarning, match="kernels copies cos on each call: its rows"):
+        rope_attention(q, q, q, cos=both[:, 1:5], sin=both[:, 1:5])
 
 
 def test_half_split_pairs_that_no_kernel_takes_are_reordered(card: Card) -> None:
