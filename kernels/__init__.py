@@ -1,6 +1,7 @@
 """Every kernel version of the log, in log order, what goes beyond it, and what they share.
 
-`VERSIONS` maps an id to its version.
+`VERSIONS` maps an id to its version. `rope_attention`, `attention` and `alibi_attention` are those of `ops`, which is
+imported with the first of them.
 """
 
 # ruff: noqa: F401, I001 -- importing a version registers it, and the order is the log's
@@ -25,3 +26,15 @@ from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1
 from .learned import v1 as _learned_v1
 from .peers import embeddings
+
+del attention  # type: ignore[name-defined]  # noqa: F821 -- the folder, whose files were imported: the name is the op's
+_OPS = ("alibi_attention", "attention", "rope_attention")
+
+
+def __getattr__(name: str) -> object:
+    if name in _OPS:
+        from . import ops
+
+        globals().update({each: getattr(ops, each) for each in _OPS})  # so that this is not asked again
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -132,8 +132,12 @@ def _pretend_device(cc: tuple[int, int]) -> Iterator[None]:
         _dispatcher.get_current_device = original
 
 
+def _cache_path(key: str, suffix: str) -> Path:
+    return CACHE / key[:2] / f"{key}{suffix}"
+
+
 def _cached(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
-    path = CACHE / key[:2] / f"{key}{suffix}"
+    path = _cache_path(key, suffix)
     with contextlib.suppress(OSError):
         return path.read_bytes()
     content = make()
@@ -151,9 +155,17 @@ def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
     Raises: CompileError where the kernel is bound to another architecture.
     """
     target = architecture_target(kernel.architecture, target, kernel.name)
-    identity = kernel_identity(kernel)
-    key = hashlib.sha256(f"{identity} {target} {numba_cuda.__version__}".encode()).hexdigest()
-    return _compile_once(kernel, target, key)
+    return _compile_once(kernel, target, _ptx_key(kernel, target))
+
+
+def _ptx_key(kernel: Kernel, target: str) -> str:
+    return hashlib.sha256(f"{kernel_identity(kernel)} {target} {numba_cuda.__version__}".encode()).hexdigest()
+
+
+def is_cached(kernel: Kernel, target: str) -> bool:
+    """Whether the PTX and the machine code of `kernel` for `target` are on disk, so that it takes no time to get."""
+    ptx = _cache_path(_ptx_key(kernel, architecture_target(kernel.architecture, target, kernel.name)), ".ptx")
+    return ptx.exists() and _cache_path(_assembled_key(ptx.read_text(), target), ".cubin").exists()
 
 
 @functools.cache
@@ -210,8 +222,11 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
 
 def assembled(ptx: str, target: str) -> bytes:
     """Machine code of `ptx` for `target`, from the cache when the same text was assembled before."""
-    key = hashlib.sha256(f"{target} {nvjitlink.version()}\n{ptx}".encode()).hexdigest()
-    return _cached(key, ".cubin", lambda: assemble(ptx, target)[0])
+    return _cached(_assembled_key(ptx, target), ".cubin", lambda: assemble(ptx, target)[0])
+
+
+def _assembled_key(ptx: str, target: str) -> str:
+    return hashlib.sha256(f"{target} {nvjitlink.version()}\n{ptx}".encode()).hexdigest()
 
 
 @functools.cache

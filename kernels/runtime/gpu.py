@@ -96,16 +96,10 @@ def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     raise Unsupported("cluster", cluster, int(most), template)
 
 
-def prepare_launch(
-    function: Any,
-    grid: Sequence[int],
-    block: Sequence[int | np.integer],
-    values: Sequence[Any],
-    types: Sequence[Any],
-    shared_bytes: int = 0,
-    cluster: int = 1,
-) -> Callable[[], None]:
-    """A bare driver launch with prebuilt arguments, to torch's current stream at the time of the call.
+def configure(
+    function: Any, grid: Sequence[int], block: Sequence[int | np.integer], shared_bytes: int = 0, cluster: int = 1
+) -> Any:
+    """The driver's configuration of a launch on the current device, on stream 0; the function is told what it needs.
 
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
@@ -130,23 +124,42 @@ def prepare_launch(
         attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
         config.attrs, config.numAttrs = [attribute], 1
         _require_clusters(function, config, cluster)
-    cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
-    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
-    parameters = ctypes.addressof(pointers)
+    config.hStream = 0
+    return config
 
+
+def launcher(function: Any, config: Any, addresses: Sequence[int], cells: Any) -> Callable[[], None]:
+    """A bare driver launch to torch's current stream at the time of the call; `cells` holds what `addresses` are of."""
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     launch_kernel, current_raw_stream = _launch_entry(), torch._C._cuda_getCurrentRawStream
     device, configuration, handle = torch.cuda.current_device(), config.getPtr(), int(function)
-    config.hStream = 0
+    parameters, last_stream = ctypes.addressof(pointers), 0
 
-    def launch(_alive: Any = (cells, pointers)) -> None:
+    def launch(_alive: Any = (config, pointers, cells)) -> None:
+        nonlocal last_stream
         stream = current_raw_stream(device)
-        if stream != int(config.hStream):
-            config.hStream = stream
+        if stream != last_stream:
+            config.hStream = last_stream = stream
         code = launch_kernel(configuration, handle, parameters, None)
         if code:
             raise GpuError(f"the CUDA driver answered {driver.CUresult(code).name} to a launch")
 
     return launch
+
+
+def prepare_launch(
+    function: Any,
+    grid: Sequence[int],
+    block: Sequence[int | np.integer],
+    values: Sequence[Any],
+    types: Sequence[Any],
+    shared_bytes: int = 0,
+    cluster: int = 1,
+) -> Callable[[], None]:
+    """A launch with prebuilt arguments, to torch's current stream at the time of the call. Raises: Unsupported."""
+    config = configure(function, grid, block, shared_bytes, cluster)
+    cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
+    return launcher(function, config, [ctypes.addressof(cell) for cell in cells], cells)
 
 
 class BufferSet:

@@ -1,0 +1,155 @@
+"""Attention with positions on a user's own tensors: RoPE, ALiBi or none, in one launch where the V8 kernel takes it.
+
+All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
+`kv_heads`, and return what is like q. They are float32 on one CUDA device, of any strides: a tensor whose last dim is
+not contiguous, or whose rows do not start on 16 bytes, is copied first, which a warning says once.
+
+Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
+query and all keys so far. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
+
+What the kernel does not take (the CPU, another GPU, float64, an hdim that is no multiple of 4) PyTorch computes, to the
+same result, and one warning for each reason says so; `fallback=False` makes it an error, `Unsupported`. That path
+holds the scores in memory, `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always.
+
+Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, require_out
+from .runtime.torch_op import attention as _op
+from .runtime.torch_op import compute, fall_back
+from .runtime.torch_path import attend
+from .version import Unsupported
+
+_C, _FUNCTORCH = torch._C, torch._C._functorch
+
+__all__ = ["Unsupported", "alibi_attention", "attention", "rope_attention"]
+
+
+def rope_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    rotary_dim: int | None = None,
+    base: float = 10_000.0,
+    cos: torch.Tensor | None = None,
+    sin: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+    interleaved: bool = True,
+    causal: bool = False,
+    q_offset: int | None = None,
+    scale: float | None = None,
+    out: torch.Tensor | None = None,
+    fallback: bool = True,
+) -> torch.Tensor:
+    """softmax(scale * rope(q) rope(k)^T) v: the first `rotary_dim` dims of q and k turn with their position.
+
+    rotary_dim: even, 0 to hdim; by default hdim, or twice the width of `cos`
+    base: pair j turns by position * base^(-2j / rotary_dim) radians; not read where tables are given
+    cos, sin: float32[n, rotary_dim / 2], a row for each position, in place of base
+    positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
+        by default the place. One outside of 0 .. 2^20 - 1, or of the tables, makes its row of scores NaN.
+    interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
+    out: where to write, like q; not while gradients are recorded
+
+    Raises: TypeError, ValueError, Unsupported.
+    """
+    tensors = NO_TENSORS if cos is sin is positions is None else Tensors(cos, sin, positions)
+    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    q_offset: int | None = None,
+    scale: float | None = None,
+    out: torch.Tensor | None = None,
+    fallback: bool = True,
+) -> torch.Tensor:
+    """softmax(scale * q k^T) v. Raises: TypeError, ValueError, Unsupported."""
+    settled, offset = ask("attention", q, k, v, NO_TENSORS, causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, NO_TENSORS, settled, offset, out, fallback)
+
+
+def alibi_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    slopes: torch.Tensor | None = None,
+    causal: bool = False,
+    q_offset: int | None = None,
+    scale: float | None = None,
+    out: torch.Tensor | None = None,
+    fallback: bool = True,
+) -> torch.Tensor:
+    """softmax(scale * q k^T - slope * |place of the query - place of the key|) v.
+
+    slopes: float32[heads] or [batch, heads]; by default those of the paper, 2^(-8 (h + 1) / heads) for a power of two
+
+    Raises: TypeError, ValueError, Unsupported.
+    """
+    tensors = NO_TENSORS if slopes is None else Tensors(slopes=slopes)
+    settled, offset = ask("alibi", q, k, v, tensors, causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback)
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    q_offset: int,
+    out: torch.Tensor | None,
+    fallback: bool,
+) -> torch.Tensor:
+    """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
+    differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if out is not None:
+        require_out(out, q, differentiated)
+    compiles = is_compiling()
+    if not compiles and (_FUNCTORCH.peek_interpreter_stack() is not None or forward_ad._current_level >= 0):
+        template = "a call {needed} has no launch; the kernels take {allowed}"
+        fall_back(Unsupported("library", "inside a transform of torch.func", "plain tensors", template), fallback)
+        result = attend(q, k, v, tensors, settled.at(q_offset))
+    elif differentiated or compiles or _watched(q, k, v):
+        result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
+    elif out is None or not (0 in out.stride() or any(_overlap(out, each) for each in (q, k, v, *tensors))):
+        return compute(q, k, v, tensors, settled, q_offset, fallback, out)
+    else:
+        result = compute(q, k, v, tensors, settled, q_offset, fallback)
+    return result if out is None else out.copy_(result)
+
+
+def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether anything records, fakes or overrides what is done to the tensors."""
+    return bool(
+        not (type(q) is type(k) is type(v) is torch.Tensor)
+        or _C._len_torch_function_stack()
+        or _C._len_torch_dispatch_stack()
+        or _C._get_tracing_state()
+    )
+
+
+def _overlap(out: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Whether two tensors may share memory: the ranges that they span do."""
+    if other is None or out.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+        return False
+    (begin, end), (other_begin, other_end) = _span(out), _span(other)
+    return begin < other_end and other_begin < end
+
+
+def _span(x: torch.Tensor) -> tuple[int, int]:
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()

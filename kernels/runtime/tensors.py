@@ -1,0 +1,329 @@
+"""Launches of the V8 kernels on a user's own tensors: on their device, on torch's current stream, where they lie."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import struct
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from ctypes import addressof, create_string_buffer
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..checking.reference import alibi_slopes
+from ..version import Launch, Problem, Unsupported
+from . import compile as compiler
+from . import gpu
+from .arguments import NO_TENSORS, Settled, Tensors
+from .torch_path import MOST_POSITIONS
+
+PACKAGE = __name__.split(".")[0]
+ROW_BYTES = 16  # that a row starts on
+MOST_STRIDE = 2**32 - 1
+KEYS = 64  # of a tile
+C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
+
+# What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
+# the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
+# all share. Tables have an even number of pairs, and a row starts on 8 bytes; rates are float32[pairs, 2], pairs even.
+VALUES = (
+    *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in ("", ".batch", ".head", ".row", ".dim")),
+    *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
+    *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
+    *("rows", "pitch", "positions.batch"),
+)
+
+_copied: set[str] = set()
+
+
+class Planned(NamedTuple):
+    """How a problem is launched.
+
+    launch: its kernel, grid, block, shared memory and cluster; what it says of arguments is not read
+    arguments: (name or number, Numba type) of each scalar parameter, in their order; the names are of VALUES
+    states: int32 counters, 0 at first, that the launch needs; with them an argument "states", and "k_embedded" like k
+    interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
+    """
+
+    launch: Launch
+    arguments: tuple[tuple[str | int | float, str], ...]
+    states: int = 0
+    interleaved: bool = True
+
+
+def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
+    """The launch of `problem` on `target`, such as "sm_90". Raises: Unsupported where no core takes it."""
+    template = "this GPU is {needed}; the kernels that take tensors run on {allowed}"
+    raise Unsupported("capability", target, "none yet", template)
+
+
+class _Cells(threading.local):
+    """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
+
+    def __init__(self, function: Any, launch: Launch, size: int, offsets: Sequence[int], device: Any) -> None:
+        torch.zeros(1, device=device)  # makes torch's context current in this thread
+        self.buffer = create_string_buffer(size)
+        start = addressof(self.buffer)
+        self.config = gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)
+        self.grid = launch.grid
+        self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
+
+
+class Prepared:
+    """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
+
+    def __init__(self, function: Any, launch: Launch, types: Sequence[str], device: torch.device) -> None:
+        formats = "".join(C_FORMATS[name] for name in types)
+        ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
+        offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
+        layout = struct.Struct("@" + formats)
+        self._pack = layout.pack_into
+        self._cells = _Cells(function, launch, layout.size, offsets, device)
+
+    def launch(self, grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error."""
+        cells = self._cells
+        self._pack(cells.buffer, 0, *values)
+        if grid != cells.grid:
+            config = cells.config
+            config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+            cells.grid = grid
+        cells.launch()
+
+
+class _Ready(NamedTuple):
+    """A call that has been planned and compiled.
+
+    `pick` takes what its kernel asks for from the values and the `constants` behind them. `others` are those of
+    `_others` where no call has its own.
+    """
+
+    prepared: Prepared
+    grid: tuple[int, ...]
+    pick: Any
+    constants: tuple[int | float, ...]
+    states: int
+    interleaved: bool
+    others: Any
+
+
+def launch_on_card(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    q_offset: int,
+) -> torch.Tensor:
+    """Attend by a kernel into `out`, which shares no memory with the others nor with itself, and return it.
+
+    What the call allocates it leaves to torch's allocator, in the order of the current stream. Tensors that the kernel
+    cannot take where they lie are copied, with one warning for each name.
+
+    Raises: Unsupported where no kernel takes the call; nothing has been launched then.
+    """
+    device = card_of(q)
+    if device < 0:
+        template = "the tensors are on {needed}; the kernels take those on {allowed}"
+        raise Unsupported("capability", q.device.type, "cuda", template)
+    if torch.cuda.current_device() != device:
+        with torch.cuda.device(device):
+            return launch_on_card(q, k, v, out, tensors, settled, q_offset)
+    (_, _, seq_q, hdim), seq_k, rotary_dim = q.shape, k.shape[2], settled.rotary_dim
+    ready = settled.launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
+    if isinstance(ready, Unsupported):
+        raise Unsupported(*ready.args)
+    if rotary_dim and max(seq_k, q_offset + seq_q) > MOST_POSITIONS and tensors is NO_TENSORS:
+        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
+        raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
+    if ready.interleaved and rotary_dim and not settled.interleaved:
+        q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
+    written, where = out, _where(q, k, v, out)
+    if not _in_place(*where):
+        q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
+        if not _in_place(*_where(out, out, out, out)):
+            written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        where = _where(q, k, v, written)
+    others, _held = ready.others or _others(q, k, tensors, settled, ready.states)  # held until it is launched
+    values = (
+        *where,
+        seq_q,
+        seq_k,
+        hdim,
+        rotary_dim,
+        q_offset,
+        settled.causal,
+        settled.scale,
+        *others,
+        *ready.constants,
+    )
+    ready.prepared.launch(ready.grid, ready.pick(values))
+    return out if written is out else out.copy_(written)
+
+
+def _others(
+    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The last of the values, from "cos" on, and what their addresses are of; `count` is that of the states."""
+    cos, sin, positions, slopes = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
+    rates = states = k_embedded = None
+    if cos is not None:
+        cos, sin = _tables(cos, sin)
+    elif settled.rotary_dim:
+        rates = _rates(settled.rotary_dim, settled.base, q.device)
+    if positions is not None:
+        positions = _positions(positions)
+    if settled.family == "alibi":
+        batch, heads = q.shape[:2]
+        slopes = _default_slopes(heads, batch, q.device) if slopes is None else slopes.expand(batch, heads).contiguous()
+    if count:
+        states = torch.zeros(count, dtype=torch.int32, device=q.device)
+        k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
+    held = (cos, sin, rates, positions, slopes, states, k_embedded)
+    rows, pitch = (0, 0) if cos is None else (cos.shape[0], cos.stride(0))
+    apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
+    return (*[0 if each is None else each.data_ptr() for each in held], rows, pitch, apart), held
+
+
+def card_of(x: torch.Tensor) -> int:
+    """The index of the CUDA device that a tensor is on; -1 elsewhere."""
+    return x.get_device() if x.is_cuda else -1
+
+
+def planned_keys(seq_k: int) -> int:
+    """The seq_k that a call is planned for: not below, and one of few, so that a growing cache is planned seldom.
+
+    Whole tiles of keys up to 16, then steps of an eighth to a sixteenth; or half a tile.
+    """
+    if seq_k <= KEYS // 2:
+        return KEYS // 2
+    tiles = -(-seq_k // KEYS)
+    step = 1 << max(tiles.bit_length() - 4, 0)
+    return KEYS * step * -(-tiles // step)
+
+
+def _prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready | Unsupported:
+    """Plan and compile, and remember both, or that no kernel takes it."""
+    try:
+        ready: _Ready | Unsupported = _compile(q, k, tensors, settled)
+    except Unsupported as refusal:
+        ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
+    settled.launches[planned_keys(k.shape[2])] = ready
+    return ready
+
+
+def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready:
+    if q.dtype != torch.float32:
+        template = "the tensors are {needed}; the kernels take {allowed}"
+        raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
+    batch, heads, seq_q, hdim = q.shape
+    seq_k = planned_keys(k.shape[2])
+    sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim)
+    problem = Problem(settled.family, *sizes, causal=settled.causal, q_offset=max(seq_k - seq_q, 0))
+    tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
+    target = gpu.device_target()
+    planned = plan_launch(problem, target, settled.interleaved, tabled, placed)
+    gpu.require_target(planned.launch, target)
+    names, types = zip(*planned.arguments, strict=True)
+    prepared = _prepared(planned.launch, types, target, q)
+    constants = tuple(name for name in names if not isinstance(name, str))
+    behind = itertools.count(len(VALUES))
+    pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
+    others = _others(q, k, tensors, settled, 0) if tensors is NO_TENSORS and not planned.states else None
+    return _Ready(prepared, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
+
+
+_made: dict[Any, Prepared] = {}
+
+
+def _prepared(launch: Launch, types: tuple[str, ...], target: str, q: torch.Tensor) -> Prepared:
+    """One for each kernel and device, that of q, whatever the grid."""
+    key = (launch.kernel, launch.block, launch.shared_bytes, launch.cluster, card_of(q))
+    if key not in _made:
+        if not compiler.is_cached(launch.kernel, target):
+            kept = f"once (kept in {compiler.CACHE})"
+            print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
+        function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
+        gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)  # or it is refused
+        _made[key] = Prepared(function, launch, types, q.device)
+    return _made[key]
+
+
+def _where(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> tuple[int, ...]:
+    """The address of each, and its strides in elements."""
+    q_and_k = (q.data_ptr(), *q.stride(), k.data_ptr(), *k.stride())
+    return (*q_and_k, v.data_ptr(), *v.stride(), out.data_ptr(), *out.stride())
+
+
+def _in_place(q, qb, qh, qr, qd, k, kb, kh, kr, kd, v, vb, vh, vr, vd, o, ob, oh, orow, od) -> bool:  # type: ignore
+    """Whether kernels take four tensors where they lie, by `_where` of them: all at once, as each call asks it."""
+    strides = qb | qh | qr | kb | kh | kr | vb | vh | vr | ob | oh | orow
+    misaligned = (q | k | v | o | 4 * strides) & ROW_BYTES - 1
+    return qd == kd == vd == od == 1 and not misaligned and strides <= MOST_STRIDE
+
+
+def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
+    """A tensor that a kernel takes where it lies: it, another view of it, or a copy, which is said."""
+    strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
+    x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
+    if not _in_place(*_where(x, x, x, x)):
+        _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
+        x = x.clone(memory_format=torch.contiguous_format)
+        if max(x.stride()) > MOST_STRIDE:
+            template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
+            raise Unsupported("batch", max(x.stride()), MOST_STRIDE, template)
+    return x
+
+
+def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
+    """x with dims in the order that makes pairs (j, j + rotary_dim / 2) neighbours: products of q and k stay."""
+    _say_copy(name, f"its {rotary_dim} rotary dims are half-split, which kernels take in multiples of 8")
+    pairs = x[..., :rotary_dim].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    return torch.cat((pairs, x[..., rotary_dim:]), -1)
+
+
+def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As kernels take them, two pairs at a time: an odd number of pairs gets one that does not turn."""
+    if cos.shape[1] % 2:
+        _say_copy("cos", "it has an odd number of pairs")
+        pad = torch.nn.functional.pad
+        return pad(cos, (0, 1), value=1.0), pad(sin, (0, 1))
+    if cos.stride() != sin.stride() or cos.stride(1) != 1 or (cos.data_ptr() | sin.data_ptr() | 4 * cos.stride(0)) & 7:
+        _say_copy("cos", "its rows are not contiguous, not like those of sin, or do not start on 8 bytes")
+        return cos.clone(memory_format=torch.contiguous_format), sin.clone(memory_format=torch.contiguous_format)
+    return cos, sin
+
+
+def _positions(positions: torch.Tensor) -> torch.Tensor:
+    """int32, contiguous; what int32 does not hold stays out of range."""
+    if positions.dtype != torch.int32:
+        positions = positions.clamp(-1, MOST_POSITIONS).to(torch.int32)
+    return positions.contiguous()
+
+
+def _say_copy(name: str, why: str) -> None:
+    if name not in _copied:
+        _copied.add(name)
+        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=7)  # the line that calls the op
+
+
+@functools.lru_cache(maxsize=256)
+def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
+    """float32[pairs, 2], pairs even: half turns of a pair from one position to the next, high and low part."""
+    pairs = rotary_dim // 2
+    exact = np.append(base ** (-np.arange(pairs) / pairs) / np.pi, np.zeros(pairs % 2))
+    high = exact.astype(np.float32)
+    return torch.from_numpy(np.stack((high, (exact - high).astype(np.float32)), -1)).to(device)
+
+
+@functools.lru_cache(maxsize=256)
+def _default_slopes(heads: int, batch: int, device: torch.device) -> torch.Tensor:
+    """float32[batch, heads]"""
+    return torch.from_numpy(np.tile(alibi_slopes(heads).astype(np.float32), (batch, 1))).to(device)

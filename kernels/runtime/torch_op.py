@@ -1,0 +1,80 @@
+"""The ops as one `torch.library` op, `attention` of this package's namespace: what torch.compile and autograd see.
+
+It computes by the kernel where this takes the call, else in PyTorch; its backward computes in PyTorch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from ..version import Unsupported
+from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask
+from .tensors import launch_on_card
+from .torch_path import attend, gradients
+
+NAMESPACE = __name__.split(".")[0]
+SCHEMA = """attention(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor? positions, Tensor? slopes,
+str family, SymInt rotary_dim, float base, bool interleaved, bool causal, SymInt q_offset, float scale,
+bool fallback) -> Tensor"""
+TENSORS = 7  # of the schema's arguments
+
+_warned: set[str] = set()
+
+
+def compute(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    q_offset: int,
+    fallback: bool,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
+    try:
+        return launch_on_card(q, k, v, torch.empty_like(q) if out is None else out, tensors, settled, q_offset)
+    except Unsupported as refusal:
+        fall_back(refusal, fallback)
+    return (torch.empty_like(q) if out is None else out).copy_(attend(q, k, v, tensors, settled.at(q_offset)))
+
+
+def fall_back(refusal: Unsupported, allowed: bool) -> None:
+    """Warn, once for each kind of refusal, that PyTorch computes. Raises: the refusal where that is not allowed."""
+    if not allowed:
+        raise refusal
+    if refusal.kind not in _warned:
+        _warned.add(refusal.kind)
+        warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=5)
+
+
+def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
+    tensors, (family, *asked), fallback = Tensors(*rest[:4]), rest[4:-1], rest[-1]
+    tensors = NO_TENSORS if all(each is None for each in tensors) else tensors
+    return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
+
+
+def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(q)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:TENSORS])
+    ctx.asked = Asked(*inputs[TENSORS:-1])
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    q, k, v, *tensors = ctx.saved_tensors
+    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.asked)
+    return (*made, *(None,) * (TENSORS - 3 + len(Asked._fields) + 1))
+
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+_library.define(SCHEMA)
+_library.impl("attention", _compute, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::attention", _shape_only, lib=_library)
+torch.library.register_autograd(f"{NAMESPACE}::attention", _backward, setup_context=_save, lib=_library)
+attention = getattr(torch.ops, NAMESPACE).attention.default

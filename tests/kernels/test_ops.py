@@ -1,0 +1,199 @@
+"""The ops on tensors, where PyTorch computes them: against the definition in float64, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import allowed_of, expected, expected_of, random_call
+
+import kernels
+from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.examples.block import Cache, Config, Decoder, fused, plain
+from kernels.runtime import torch_op
+
+pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
+
+
+def normal(*shape: int, seed: int = 0, **options) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), **options)
+
+
+def small(dtype: torch.dtype = torch.float32, seq_q: int = 3, seq_k: int = 5, hdim: int = 8) -> list[torch.Tensor]:
+    """q with 4 heads, k and v with 2, of batch 2."""
+    sizes = ((4, seq_q), (2, seq_k), (2, seq_k))
+    return [normal(2, heads, seq, hdim, seed=i, dtype=dtype) for i, (heads, seq) in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("first", range(0, 240, 40))
+def test_random_calls_are_the_definition(first: int) -> None:
+    for seed in range(first, first + 40):
+        name, tensors, arguments = random_call(seed, dtype=torch.float64)
+        out = getattr(kernels, name)(*tensors, **arguments)
+        error = np.abs(out.numpy() - expected_of(name, tensors, arguments)).max()
+        assert error < 1e-9, (seed, name, arguments, error)  # weights of scores up to some 100 cost 2^-53 of that each
+
+
+def test_float32_is_right_to_rounding() -> None:
+    for seed in range(300, 340):
+        name, tensors, arguments = random_call(seed)
+        out = getattr(kernels, name)(*tensors, **arguments)
+        assert out.dtype == torch.float32
+        error = np.abs(out.numpy() - expected_of(name, tensors, arguments)).max()
+        assert error <= allowed_of(tensors, arguments), (seed, name, arguments, error)
+
+
+def test_angles_do_not_drift_far_out() -> None:
+    q, k, v = small()
+    for start in (4_095, 131_072, 2**20 - 6):
+        positions = torch.arange(start, start + 5)
+        exact = expected(q, k, v, positions=positions)
+        out = rope_attention(q, k, v, positions=positions)
+        assert np.abs(out.numpy() - exact).max() <= allowed_of((q, k, v), {})
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_tables_are_the_computed_angles(interleaved: bool) -> None:
+    q, k, v = small(torch.float64, hdim=12)
+    angle = torch.arange(5, dtype=torch.float64)[:, None] * 500.0 ** (-torch.arange(0, 6, 2).double() / 6)
+    tabled = rope_attention(q, k, v, cos=angle.cos(), sin=angle.sin(), interleaved=interleaved)
+    computed = rope_attention(q, k, v, rotary_dim=6, base=500.0, interleaved=interleaved)
+    torch.testing.assert_close(tabled, computed, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("bad", [-1, 2**20, 2**32 + 1])
+def test_a_position_out_of_range_is_nan_and_no_wrong_number(bad: int) -> None:
+    q, k, v = small(seq_q=5)
+    positions = torch.tensor([0, 1, 2, 3, bad])
+    out = rope_attention(q, k, v, positions=positions, causal=True)
+    assert out[:, :, 4].isnan().all() and out[:, :, :4].isfinite().all()
+    angle = torch.rand(7, 4)
+    out = rope_attention(q, k, v, cos=angle, sin=angle, positions=positions.clamp(-1, 7), causal=True)
+    assert out[:, :, 4].isnan().all() and out[:, :, :4].isfinite().all()
+
+
+def test_a_decode_step_is_the_last_row_of_a_prefill() -> None:
+    q, k, v = small(torch.float64, seq_q=5)
+    whole = rope_attention(q, k, v, causal=True)
+    step = rope_attention(q[:, :, 4:], k, v, causal=True)
+    chunk = rope_attention(q[:, :, 1:3], k, v, causal=True, q_offset=1)
+    torch.testing.assert_close(step, whole[:, :, 4:], rtol=0, atol=1e-14)
+    torch.testing.assert_close(chunk, whole[:, :, 1:3], rtol=0, atol=1e-14)
+
+
+def test_more_queries_than_keys_attend_to_all_of_them() -> None:
+    q, k, v = small(torch.float64, seq_q=7)
+    assert np.abs(attention(q, k, v).numpy() - expected(q, k, v, family="attention")).max() < 1e-12
+    with pytest.raises(ValueError, match=re.escape("q_offset is -2, which is seq_k - seq_q = 5 - 7; it must be 0")):
+        rope_attention(q, k, v)
+
+
+def test_the_output_has_the_layout_of_q() -> None:
+    q, k, v = small()
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)  # as a projection leaves it: joining heads again copies nothing
+    assert attention(q, k, v).stride() == q.stride()
+    assert attention(q.transpose(1, 2).flatten(2).view(2, 3, 4, 8).transpose(1, 2), k, v).stride() == q.stride()
+
+
+def test_autocast_does_not_round_to_half() -> None:
+    q, k, v = small()
+    exact = rope_attention(q, k, v)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(rope_attention(q, k, v), exact)
+
+
+def test_calls_alike_but_for_what_may_grow_are_each_checked() -> None:
+    """What is settled is remembered without seq_k and the rows of tables."""
+    q, k, v = small()
+    cos = torch.rand(9, 4)
+    rope_attention(q, k, v, cos=cos, sin=cos, positions=torch.arange(9))
+    for wrong in ({"sin": cos[:8]}, {"cos": cos.double()}, {"positions": torch.arange(9)[None]}):
+        with pytest.raises((TypeError, ValueError)):
+            rope_attention(q, k, v, **{"cos": cos, "sin": cos, "positions": torch.arange(9)} | wrong)
+    assert not torch.equal(rope_attention(q, k, v), rope_attention(q, k, v, causal=True))
+    assert not torch.equal(rope_attention(q, k, v), rope_attention(q, k, v, interleaved=False))
+    with pytest.raises(ValueError, match="positions has 4 positions"):
+        rope_attention(q, k, v, cos=cos, sin=cos, positions=torch.arange(4))
+    with pytest.raises(ValueError, match=re.escape("v has shape (2, 2, 4, 8); it must have that of k, (2, 2, 5, 8)")):
+        attention(q, k, v[:, :, :4])
+
+
+half = torch.zeros(2, 4, 3, 8, dtype=torch.float16)
+table = torch.zeros(9, 4)
+REFUSED = [
+    ({"q": [1.0]}, TypeError, "q is a list; it must be a torch.Tensor"),
+    ({"q": half}, TypeError, "q is torch.float16; it must be torch.float32 or torch.float64"),
+    ({"v": half[:, :2]}, TypeError, "v is torch.float16; it must be torch.float32"),
+    ({"k": torch.zeros(2, 2, 5, 8, device="meta")}, ValueError, "k is on meta; it must be on the device of q, cpu"),
+    ({"q": torch.zeros(4, 3, 8)}, ValueError, "q has shape (4, 3, 8); it must be [batch, heads, seq_q, hdim]"),
+    ({"q": torch.zeros(2, 4, 0, 8)}, ValueError, "q has shape (2, 4, 0, 8); it must be"),
+    ({"q": torch.zeros(2, 3, 3, 8)}, ValueError, "q has 3 heads; it must have a multiple of those of k, 2"),
+    ({"q": torch.zeros(1, 4, 3, 8)}, ValueError, "k has batch 2 and hdim 8; it must have those of q, batch 1 and"),
+    ({"rotary_dim": 3}, ValueError, "rotary_dim is 3; it must be even and between 0 and hdim, which is 8"),
+    ({"rotary_dim": 10}, ValueError, "rotary_dim is 10; it must be even and between 0 and hdim, which is 8"),
+    ({"rotary_dim": 4.0}, TypeError, "rotary_dim is 4.0; it must be an integer"),
+    ({"base": -1.0}, ValueError, "base is -1.0; it must be above 0"),
+    ({"base": "10000"}, TypeError, "base is '10000'; it must be a number"),
+    ({"scale": float("nan")}, ValueError, "scale is nan; it must be finite"),
+    ({"q_offset": -1}, ValueError, "q_offset is -1; it must be 0 or more"),
+    ({"q_offset": torch.tensor(1)}, TypeError, "q_offset is tensor(1); it must be an integer"),
+    ({"cos": table}, ValueError, "cos is given and sin is not; give both or none"),
+    ({"sin": table}, ValueError, "sin is given and cos is not; give both or none"),
+    ({"cos": table, "sin": table[:, :2]}, ValueError, "sin has shape (9, 2); it must have that of cos, (9, 4)"),
+    ({"cos": table[:4], "sin": table[:4]}, ValueError, "cos has 4 rows; it must have 5 at least: keys stand at"),
+    ({"cos": table, "sin": table, "rotary_dim": 6}, ValueError, "cos has shape (9, 4); it must be [n, rotary_dim / 2]"),
+    ({"cos": torch.zeros(9, 8), "sin": torch.zeros(9, 8)}, ValueError, "hold both halves alike are sliced first: cos"),
+    ({"cos": table.clone().requires_grad_(), "sin": table}, ValueError, "cos requires grad; no gradient flows to it"),
+    ({"positions": torch.arange(4)}, ValueError, "positions has 4 positions; it must have 5 at least: keys stand at"),
+    ({"positions": torch.zeros(3, 5).int()}, ValueError, "positions has shape (3, 5); it must be [n] or [batch, n]"),
+    ({"positions": torch.arange(5.0)}, TypeError, "positions is torch.float32; it must be torch.int32 or torch.int64"),
+    ({"out": torch.zeros(2, 4, 3, 4)}, ValueError, "out has shape (2, 4, 3, 4); it must have that of q, (2, 4, 3, 8)"),
+    ({"out": half}, TypeError, "out is torch.float16; it must be torch.float32"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), REFUSED, ids=[message for _, _, message in REFUSED])
+def test_a_wrong_argument_is_named_with_what_is_allowed(changed, error, message) -> None:
+    q, k, v = small()
+    with pytest.raises(error, match=re.escape(message)):
+        rope_attention(**{"q": q, "k": k, "v": v} | changed)
+
+
+def test_slopes_of_another_size_are_refused() -> None:
+    q, k, v = small()
+    alibi_attention(q, k, v, slopes=torch.rand(4))
+    with pytest.raises(ValueError, match=re.escape("slopes has shape (2,); it must be [heads] or [batch, heads]")):
+        alibi_attention(q, k, v, slopes=torch.rand(2))
+
+
+def test_pytorch_computes_with_one_warning_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_op, "_warned", set())
+    q, k, v = small()
+    message = "kernels computes this attention in PyTorch: the tensors are on cpu; the kernels take those on cuda"
+    with pytest.warns(UserWarning, match=message) as caught:
+        attention(q, k, v)
+    assert caught[0].filename == __file__  # the line of whoever called
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rope_attention(q, k, v)
+    with pytest.raises(Unsupported, match="the tensors are on cpu") as refused:
+        attention(q, k, v, fallback=False)
+    assert (refused.value.kind, refused.value.needed, refused.value.allowed) == ("capability", "cpu", "cuda")
+
+
+def test_a_decoder_has_the_same_logits_with_the_fused_attention() -> None:
+    torch.manual_seed(0)
+    config = Config()
+    reference, model = Decoder(config, plain).double(), Decoder(config, fused).double()
+    model.load_state_dict(reference.state_dict())
+    tokens = torch.randint(config.vocabulary, (2, 12))
+    with torch.no_grad():
+        logits = reference(tokens)
+        torch.testing.assert_close(model(tokens), logits, rtol=0, atol=1e-12)
+        caches = [Cache(config, batch=2, capacity=16, dtype=torch.float64) for _ in range(config.layers)]
+        steps = [model(tokens[:, :4], caches)]
+        steps += [model(tokens[:, i : i + 1], caches) for i in range(4, 12)]
+    torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)

@@ -1,0 +1,332 @@
+"""What the ops hand to a kernel, on a card that is made up: its kernel reads and writes memory by its arguments alone.
+
+A wrong address, stride, table or number makes a wrong result, as on a card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import allowed_of, expected_of, random_call
+from torch.autograd import forward_ad
+
+import kernels
+from kernels import Problem, Unsupported, attention, rope_attention
+from kernels.constants import require
+from kernels.runtime import arguments, gpu, tensors, torch_op
+from kernels.runtime import compile as compiler
+from kernels.runtime.arguments import Asked, Tensors
+from kernels.runtime.tensors import C_FORMATS, Planned, planned_keys
+from kernels.runtime.torch_path import MOST_POSITIONS, attend
+from kernels.version import Kernel, Launch
+
+AXES = ("batch", "head", "row")
+NUMBERS = {"seq_q": "uint32", "seq_k": "uint32", "hdim": "uint32", "rotary_dim": "uint32", "q_offset": "uint32"}
+NUMBERS |= {"causal": "int32", "scale": "float32"}
+CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": ctypes.c_float}
+STATES, MOST_ROWS, ONCE_FROM = 7, 1200, 128
+
+
+class Card:
+    """A card that computes as soon as a launch is made; `launched` holds what each was given, by name."""
+
+    def __init__(self) -> None:
+        self.device = self.tensor_device = self.stream = 0
+        self.problems: list[Problem] = []
+        self.launched: list[dict[str, Any]] = []
+        self.loaded: list[Planned] = []
+        self.plans: dict[Any, Planned] = {}
+
+    def plan(self, problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
+        require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4")
+        self.problems.append(problem)
+        half = not interleaved and problem.rotary_dim % 8 == 0
+        once = problem.seq_k >= ONCE_FROM
+        pointers = ["q", "k", "v", "out", *(["cos", "sin"] if tables else ["rates"] if problem.rotary_dim else [])]
+        pointers += ["positions"] * positions + ["slopes"] * (problem.family == "alibi")
+        pointers += ["states", "k_embedded"] * once
+        # In an order in which arguments of 4 and 8 bytes take turns, as they are aligned apart.
+        arguments = [*NUMBERS.items(), *((name, "uint64") for name in pointers)]
+        for name in ("q", "k", "v", "out"):
+            arguments += [(f"{name}.{axis}", "uint32" if axis == "row" else "uint64") for axis in AXES]
+        arguments += (
+            [(42, "uint32")]
+            + [("rows", "uint32"), ("pitch", "uint32")] * tables
+            + [("positions.batch", "uint64")] * positions
+        )
+        code = (problem.family, tables, positions, once, half, problem.rotary_dim > 0)
+        launch = Launch(Kernel(compute, code), (problem.heads, problem.seq_q), (64,), ())
+        self.plans[code] = Planned(launch, tuple(arguments), STATES * once, not half)
+        return self.plans[code]
+
+    def load(self, code: Any) -> int:
+        self.loaded.append(self.plans[code])
+        return len(self.loaded) - 1
+
+    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
+        planned = self.loaded[handle]
+        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        given: dict[str, Any] = {}
+        for i, (name, numba_type) in enumerate(planned.arguments):
+            given[name] = ctypes.cast(pointers[i], ctypes.POINTER(CELLS[C_FORMATS[numba_type]]))[0]
+        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
+        given["stream"] = ctypes.cast(config + 32, ctypes.POINTER(ctypes.c_uint64))[0]
+        self.launched.append(given | {"device": self.device})
+        compute(given, planned, self.problems[-1])
+        return 0
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Any:
+        before, self.device = self.device, device
+        yield
+        self.device = before
+
+
+def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = np.float32) -> torch.Tensor:
+    """What lies at an address, as a tensor that shares it."""
+    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = (ctypes.c_byte * (count * np.dtype(dtype).itemsize)).from_address(address)
+    return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)
+
+
+def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
+    """Attention over the memory that the arguments tell of."""
+    assert given[42] == 42
+    family, tables, positioned, once, half, _ = planned.launch.kernel.signature
+    batch, hdim, pairs = problem.batch, given["hdim"], given["rotary_dim"] // 2
+    sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
+    sizes |= {"v": sizes["k"], "out": sizes["q"]}
+    q, k, v, out = (
+        at(given[x], (batch, *sizes[x], hdim), (*(given[f"{x}.{axis}"] for axis in AXES), 1)) for x in sizes
+    )
+    cos = sin = positions = slopes = None
+    if tables:
+        sizes_of_table = (given["rows"], pairs + pairs % 2)
+        cos, sin = (at(given[name], sizes_of_table, (given["pitch"], 1)) for name in ("cos", "sin"))
+        assert not (given["cos"] | given["sin"] | 4 * given["pitch"]) & 7  # two pairs are loaded at a time
+        assert bool((cos[:, pairs:] == 1).all() and (sin[:, pairs:] == 0).all())
+        cos, sin = cos[:, :pairs], sin[:, :pairs]
+    elif pairs:
+        rates = at(given["rates"], (pairs, 2), (2, 1)).double().sum(-1)
+        angle = np.pi * torch.arange(MOST_ROWS)[:, None] * rates
+        cos, sin = angle.cos().float(), angle.sin().float()
+    if positioned:
+        places = max(given["seq_k"], given["q_offset"] + given["seq_q"])
+        positions = at(given["positions"], (batch, places), (given["positions.batch"], 1), np.int32)
+    if family == "alibi":
+        slopes = at(given["slopes"], (batch, problem.heads), (problem.heads, 1))
+    if once:
+        assert not at(given["states"], (STATES,), (1,), np.int32).any()
+        at(given["k_embedded"], tuple(k.shape), (k[0].numel(), k[0, 0].numel(), hdim, 1)).fill_(torch.nan)
+    out.fill_(torch.nan)  # blocks write while others read
+    asked = Asked(family, 2 * pairs, 0.0, not half, bool(given["causal"]), given["q_offset"], given["scale"])
+    out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    made = Card()
+    monkeypatch.setattr(tensors, "card_of", lambda x: made.tensor_device)
+    monkeypatch.setattr(tensors, "plan_launch", made.plan)
+    monkeypatch.setattr(tensors, "_made", {})
+    monkeypatch.setattr(arguments, "_settled", {})
+    monkeypatch.setattr(tensors, "_copied", set())
+    monkeypatch.setattr(torch_op, "_warned", set())
+    monkeypatch.setattr(compiler, "compile_ptx", lambda kernel, target: kernel.signature)
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
+    monkeypatch.setattr(gpu, "load_ptx", made.load)
+    monkeypatch.setattr(gpu, "device_target", lambda: "sm_90")
+    monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: made.stream, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
+    monkeypatch.setattr(torch.cuda, "device", made.on)
+    return made
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_random_calls_reach_the_kernel_whole(card: Card) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "kernels copies")
+        for seed in range(400, 520):
+            name, (q, k, v), arguments = random_call(seed)
+            out = getattr(kernels, name)(q, k, v, **arguments, fallback=False)
+            error = np.abs(out.numpy() - expected_of(name, (q, k, v), arguments)).max()
+            assert error <= allowed_of((q, k, v), arguments), (seed, name, arguments, error)
+    assert len(card.launched) == 120
+
+
+def test_tensors_are_taken_where_they_lie(card: Card) -> None:
+    cache = normal(2, 2, 40, 64)
+    q, k = normal(2, 3, 4, 64).transpose(1, 2), cache[:, :, 8:19]
+    out = torch.empty(2, 3, 4, 64).transpose(1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rope_attention(q, k, k, out=out) is out
+    (given,) = card.launched
+    assert (given["q"], given["k"], given["out"]) == (q.data_ptr(), k.data_ptr(), out.data_ptr())
+    assert [given[f"k.{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
+    assert given["grid"] == (4, 3, 1)
+
+
+def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) -> None:
+    packed, k = normal(2, 4, 6, 8), normal(2, 2, 5, 8)
+    exact = attention(packed[:, :, :3], k, k)
+    apart, across = torch.empty(2, 4, 3, 16)[..., ::2], packed[:, :, 1:4]
+    for out in (apart, across):
+        assert attention(packed[:, :, :3], k, k, out=out) is out
+        assert torch.equal(out, exact)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        attention(packed[:, :, :3], k, k, out=torch.empty(1, 1, 3, 8).expand(2, 4, 3, 8))
+    assert card.launched[-1]["out.batch"] == 4 * 3 * 8
+
+
+def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
+    q = normal(1, 2, 3, 8)
+    with pytest.warns(UserWarning, match="inside a transform of torch"), forward_ad.dual_level():
+        out = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
+        assert forward_ad.unpack_dual(out).tangent is not None
+    assert not card.launched
+
+
+def test_a_kernel_is_launched_with_the_grid_of_each_call(card: Card) -> None:
+    for heads, seq_q in ((4, 3), (2, 7), (4, 3)):
+        q = normal(1, heads, seq_q, 8)
+        attention(q, q, q)
+        assert card.launched[-1]["grid"] == (heads, seq_q, 1)
+    assert len(card.loaded) == 1
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2), lambda x: torch.cat((x[..., :1], x), -1)[..., 1:]],
+    ids=["columns", "unaligned"],
+)
+def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved) -> None:
+    q, k, v = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 8)
+    exact = attention(q, k, v)
+    with pytest.warns(UserWarning, match="kernels copies k on each call: its last dim is not") as caught:
+        torch.testing.assert_close(attention(q, moved(k), v), exact, rtol=0, atol=0)
+        attention(q, moved(k), v)
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_one_row_lies_anywhere_that_is_aligned(card: Card) -> None:
+    q, k = normal(1, 1, 3, 9).as_strided((1, 1, 1, 8), (3, 5, 7, 1)), normal(1, 1, 5, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(q, k, k)
+    assert card.launched[0]["q"] == q.data_ptr()
+
+
+def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> None:
+    q, both = normal(1, 2, 3, 8), torch.rand(3, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rope_attention(q, q, q, cos=both[:, :4], sin=both[:, :4], interleaved=False)
+    given = card.launched[-1]
+    assert (given["cos"], given["pitch"], given["rows"]) == (both.data_ptr(), 8, 3)
+    with pytest.warns(UserWarning, match="kernels copies cos on each call: its rows"):
+        rope_attention(q, q, q, cos=both[:, 1:5], sin=both[:, 1:5])
+
+
+def test_half_split_pairs_that_no_kernel_takes_are_reordered(card: Card) -> None:
+    q, k = normal(1, 2, 3, 16), normal(1, 2, 5, 16)
+    with pytest.warns(UserWarning, match="kernels copies [qk] on each call: its 12 rotary dims are half-split"):
+        out = rope_attention(q, k, k, rotary_dim=12, interleaved=False)
+    exact = expected_of("rope_attention", (q, k, k), {"rotary_dim": 12, "interleaved": False})
+    assert np.abs(out.numpy() - exact).max() <= allowed_of((q, k, k), {})
+
+
+def test_a_growing_cache_compiles_nothing_and_plans_seldom(card: Card) -> None:
+    q, cache = normal(1, 2, 1, 8), normal(1, 2, 3000, 8)
+    for seq_k in range(1, 3001, 7):
+        rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k])
+        assert card.launched[-1]["seq_k"] == seq_k
+    assert len(card.problems) == len({planned_keys(seq_k) for seq_k in range(1, 3001)}) == 29
+    assert len(card.loaded) == 2  # with keys embedded once, and without
+
+
+def test_planned_keys_are_not_below_nor_far_above() -> None:
+    for seq_k in (*range(1, 5000), 131_072, 999_999):
+        planned = planned_keys(seq_k)
+        assert seq_k <= planned <= max(32, seq_k + 63, seq_k * 9 / 8)
+
+
+def test_positions_beyond_int32_stay_out_of_range(card: Card) -> None:
+    q, k = normal(1, 2, 3, 8), normal(1, 2, 3, 8)
+    out = rope_attention(q, k, k, positions=torch.tensor([0, 1, 2**32 + 2]), causal=True)
+    assert out[:, :, 2].isnan().all() and out[:, :, :2].isfinite().all()
+
+
+def test_what_no_kernel_takes_pytorch_computes(card: Card) -> None:
+    q = normal(1, 2, 3, 6)
+    with pytest.warns(UserWarning, match="kernels computes this attention in PyTorch: hdim is 6") as caught:
+        first, again = attention(q, q, q), attention(q, q, q)
+    assert len(caught) == 1 and torch.equal(first, again) and not card.launched
+    with pytest.raises(Unsupported) as refused:
+        attention(q, q, q, fallback=False)
+    assert (refused.value.kind, refused.value.needed) == ("hdim", 6)
+    with pytest.raises(Unsupported, match=r"torch\.float64; the kernels take torch\.float32"):
+        attention(*[normal(1, 2, 3, 8).double()] * 3, fallback=False)
+    q = normal(1, 1, 1, 8)
+    with pytest.raises(Unsupported, match="positions go up to 1,048,576; the kernels turn by those below 1,048,576"):
+        rope_attention(q, q, q, q_offset=MOST_POSITIONS, fallback=False)
+
+
+def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Card) -> None:
+    q = normal(1, 2, 3, 8)
+    for card.stream in (5, 5, 9, 0):
+        attention(q, q, q)
+    card.tensor_device = 1
+    arguments._settled.clear()  # which tells devices apart by the tensors', and these are on the CPU
+    attention(q, q, q)
+    assert [given["stream"] for given in card.launched] == [5, 5, 9, 0, 0]
+    assert [given["device"] for given in card.launched] == [0, 0, 0, 0, 1]
+    assert len(card.loaded) == 2  # a function belongs to a device
+
+
+def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may launch between the packing and the launch: the driver is called outside of Python's lock."""
+    q, other = normal(1, 2, 3, 8), normal(1, 2, 3, 8) * 3
+    exact, driver = attention(q, q, q), card.launch
+
+    def interrupted(*arguments: Any) -> int:
+        if threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=attention, args=(other, other, other))
+            thread.start()
+            thread.join()
+        return driver(*arguments)
+
+    monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
+    monkeypatch.setattr(tensors, "_made", {})
+    monkeypatch.setattr(arguments, "_settled", {})
+    assert torch.equal(attention(q, q, q), exact)
+    assert len(card.launched) == 3
+
+
+def test_says_what_it_compiles(card: Card, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: False)
+    q = normal(1, 2, 3, 8)
+    attention(q, q, q)
+    attention(q, q, q)
+    assert capsys.readouterr().err == f"kernels: compiling compute for sm_90, once (kept in {compiler.CACHE})\n"
+
+
+def test_gradients_and_the_kernel_go_together(card: Card) -> None:
+    q, k = normal(1, 2, 3, 8).requires_grad_(), normal(1, 2, 5, 8)
+    rope_attention(q, k, k).square().sum().backward()
+    assert len(card.launched) == 1
+    kernel, q.grad = q.grad, None
+    exact = q.detach().double().requires_grad_()
+    rope_attention(exact, k.double(), k.double()).square().sum().backward()
+    torch.testing.assert_close(kernel.double(), exact.grad, rtol=0, atol=1e-5)

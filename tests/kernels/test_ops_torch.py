@@ -1,0 +1,166 @@
+"""The ops inside PyTorch: gradients, torch.compile, `out=`, and tensors that record what is done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.library import opcheck
+
+from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.runtime import torch_op
+
+pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
+
+POSITIONS = torch.tensor([[3, 9, 1, 4, 4, 20], [0, 1, 2, 3, 4, 5]])
+CALLS: dict[str, Callable[..., torch.Tensor]] = {
+    "rope": lambda q, k, v: rope_attention(q, k, v, rotary_dim=6, causal=True, positions=POSITIONS),
+    "half-split": lambda q, k, v: rope_attention(q, k, v, interleaved=False, q_offset=1, scale=0.4),
+    "alibi": lambda q, k, v: alibi_attention(q, k, v, causal=True),
+    "attention": lambda q, k, v: attention(q, k, v, causal=True, q_offset=0),
+}
+
+
+def small(needs: str = "qkv", seq_k: int = 5, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    """q of 4 heads, k and v of 2, of batch 2; those named in `needs` require grad."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"q": (2, 4, 3, 8), "k": (2, 2, seq_k, 8), "v": (2, 2, seq_k, 8)}
+    made = {name: torch.randn(size, generator=draw, dtype=dtype) for name, size in sizes.items()}
+    return [tensor.requires_grad_(name in needs) for name, tensor in made.items()]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_gradients_and_theirs_are_the_differences(call) -> None:
+    assert torch.autograd.gradcheck(call, small())
+    assert torch.autograd.gradgradcheck(call, small())
+
+
+@pytest.mark.parametrize("needs", ["q", "k", "v", "qv"])
+def test_any_of_them_may_require_grad(needs: str) -> None:
+    tensors, all_of_them = small(needs), small()
+    CALLS["rope"](*tensors).square().sum().backward()
+    CALLS["rope"](*all_of_them).square().sum().backward()
+    for name, tensor, other in zip("qkv", tensors, all_of_them, strict=True):
+        assert torch.equal(tensor.grad, other.grad) if name in needs else tensor.grad is None
+
+
+def test_the_forward_keeps_no_more_than_its_arguments() -> None:
+    kept: list[torch.Tensor] = []
+    tensors = small()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        CALLS["rope"](*tensors)
+    assert {x.data_ptr() for x in kept} == {x.data_ptr() for x in (*tensors, POSITIONS)}
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        (None, None, POSITIONS, None, "rope", 6, 1e4, True, True, 2, 0.3, True),
+        (None, None, None, torch.rand(4).double(), "alibi", 0, 1e4, False, False, 2, 0.3, True),
+    ],
+    ids=["rope", "alibi"],
+)
+def test_the_op_is_what_torch_asks_of_one(rest) -> None:
+    q, k, v = small()
+    q = q.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+    opcheck(torch_op.attention, (q, k, v, *rest))
+
+
+@pytest.mark.parametrize("name", ["half-split", "alibi"])
+def test_compiles_whole_with_its_gradients(name: str) -> None:
+    compiled = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")
+    tensors, same = small(), small()
+    out, eager = compiled(*tensors), CALLS[name](*same)
+    out.square().sum().backward()
+    eager.square().sum().backward()
+    assert torch.equal(out, eager) and out.stride() == eager.stride()
+    for one, other in zip(tensors, same, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-13)
+
+
+def test_a_compiled_decode_compiles_twice_however_long() -> None:
+    compiled = torch.compile(rope_attention, fullgraph=True, backend=(counter := Counter()))
+    for seq_k in range(4, 20):
+        q, k, v = small("", seq_k=seq_k)
+        assert torch.equal(compiled(q, k, v, causal=True), rope_attention(q, k, v, causal=True))
+    assert counter.graphs == 2
+
+
+class Counter:
+    graphs = 0
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        self.graphs += 1
+        return module.forward
+
+
+@pytest.mark.deep
+def test_inductor_compiles_it() -> None:
+    compiled = torch.compile(CALLS["half-split"], fullgraph=True)
+    tensors = small("")
+    torch.testing.assert_close(compiled(*tensors), CALLS["half-split"](*tensors), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_writes_where_it_is_told(compiles: bool) -> None:
+    def write(q: Any, k: Any, v: Any, out: Any) -> torch.Tensor:
+        return rope_attention(q, k, v, out=out)
+
+    if compiles:
+        write = torch.compile(write, fullgraph=True, backend="aot_eager")
+    q, k, v = small("")
+    exact = rope_attention(q, k, v)
+    for out in (torch.empty(2, 3, 4, 8).double().transpose(1, 2), torch.empty(2, 4, 3, 16).double()[..., ::2]):
+        assert write(q, k, v, out) is out
+        assert torch.equal(out, exact)
+
+
+def test_there_is_no_gradient_through_out() -> None:
+    q, k, v = small("k")
+    with pytest.raises(RuntimeError, match="out is given and an argument requires grad"):
+        attention(q, k, v, out=torch.empty_like(q))
+    with torch.no_grad():
+        attention(q, k, v, out=torch.empty_like(q))
+
+
+def test_modes_and_subclasses_see_the_op() -> None:
+    """What watches, fakes or transforms operations must find one: a bare launch would pass it by."""
+    q, k, v = small("")
+    seen: list[str] = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        attention(q, k, v)
+    assert "kernels.attention.default" in seen
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = attention(*(mode.from_tensor(x) for x in (q, k, v)))
+    assert fake.shape == q.shape
+    traced = torch.fx.experimental.proxy_tensor.make_fx(CALLS["attention"])(q, k, v)
+    assert "kernels.attention.default" in traced.code
+    parameter = torch.nn.Parameter(q, requires_grad=False)
+    assert torch.equal(attention(parameter, k, v), attention(q, k, v))
+
+
+def test_transforms_are_pytorchs() -> None:
+    q, k, v = small("")
+    grads = torch.func.grad(lambda q: CALLS["rope"](q, k, v).square().sum())(q)
+    tensors = small("q")
+    CALLS["rope"](*tensors).square().sum().backward()
+    torch.testing.assert_close(grads, tensors[0].grad, rtol=0, atol=1e-13)
+    heads = torch.vmap(lambda q: attention(q, k, v))(torch.stack((q, 2 * q)))
+    torch.testing.assert_close(heads[1], attention(2 * q, k, v), rtol=0, atol=1e-14)
+    _, change = torch.func.jvp(lambda q: attention(q, k, v), (q,), (torch.ones_like(q),))
+    near = (attention(q + 1e-6, k, v) - attention(q - 1e-6, k, v)) / 2e-6
+    torch.testing.assert_close(change, near, rtol=0, atol=1e-8)
+    with forward_ad.dual_level():
+        dual = attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
+        assert torch.equal(forward_ad.unpack_dual(dual).tangent, change)
+    with pytest.raises(Unsupported, match="inside a transform of torch"):
+        torch.vmap(lambda q: attention(q, k, v, fallback=False))(q[None])
