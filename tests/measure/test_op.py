@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import multiprocessing
+import os
 import types
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from analysis.measure.op import calls, check, classes, command, overhead, planne
 from analysis.measure.op.calls import Call, Tensors, drawn, laid_out, tensors
 from analysis.measure.op.judge import exact, folded, fp32_math, judge
 from analysis.measure.sanitize.cases import MODES
-from analysis.measure.sanitize.logs import PLANTED, marker, read_log
+from analysis.measure.sanitize.logs import PLANTED, Log, Report, marker, read_log
 from analysis.measure.studies import Study
 from analysis.measure.timing import Timing
 from analysis.records.files import read_table
@@ -458,3 +459,67 @@ def test_the_command_lists_without_a_gpu_and_names_an_unknown_study(
     assert "40 calls meet " in capsys.readouterr().out
     assert command.main(["--study", "overhed"]) == 1
     assert "'overhed'; known: problems, time, compile, classes, stress, sanitize" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- rows of the other studies
+
+
+def test_what_hangs_under_stress_is_a_row(monkeypatch: pytest.MonkeyPatch, planner: None, tmp_path: Path) -> None:
+    def watched(work, todo, patience):
+        assert {kind for kind, _ in todo} == set(stress.KINDS)
+        for place, each in enumerate(todo):
+            yield ("lost", (each, "hang", "nothing for 90 s")) if place == 2 else ("row", (each, stress.outcome(0)))
+
+    monkeypatch.setattr(stress, "watched", watched)
+    monkeypatch.setattr(stress, "compile_all", lambda chosen, target: None)
+    stress.stress(run_of(tmp_path, "op_stress"), "sm_90")
+    frame = read_table(tmp_path / "op.csv", "op")
+    assert len(frame) == len(stress.KINDS) * len(stress.PROBLEMS) and set(frame["n"]) == {2000}
+    assert list(frame["status"]).index("hang") == 2 and frame["reason"][2] == "nothing for 90 s"
+    assert (frame["status"] == "ok").sum() == len(frame) - 1 and frame["once"].sum() > 0
+
+
+def test_first_calls_find_nothing_on_disk_and_then_what_the_one_before_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    caches: list[str] = []
+
+    class Worker:
+        def __init__(self, work, patience: float) -> None:
+            caches.append(os.environ["FUSED_PE_CACHE"])
+            self.files = len(os.listdir(caches[-1]))
+            Path(caches[-1], "kernel.ptx").touch()
+
+        def do(self, problem: Problem):
+            yield "seconds", {"import": 1.0, "first_call": 0.5 if self.files else 8.0, "second_call": 1e-5}
+
+        def close(self) -> None:
+            pass
+
+    before = os.environ.get("FUSED_PE_CACHE")
+    monkeypatch.setattr(overhead, "Worker", Worker)
+    overhead.first_calls(run_of(tmp_path, "op_compile"), "sm_90")
+    assert os.environ.get("FUSED_PE_CACHE") == before and not any(map(os.path.exists, caches))
+    assert caches[0] == caches[1] != caches[2] == caches[3]
+    frame = read_table(tmp_path / "op.csv", "op")
+    assert list(zip(frame["what"], frame["seconds"]))[:4] == [
+        ("first_call_cold", 8.0), ("import", 1.0), ("first_call_cached", 0.5), ("second_call", 1e-5),
+    ]  # fmt: skip
+    assert list(frame["seq_q"][::4]) == [64, 2048]
+
+
+def test_every_call_gets_a_row_of_every_tool(monkeypatch: pytest.MonkeyPatch, planner: None, tmp_path: Path) -> None:
+    def log_of(mode, binary: str, help_text: str, folder: Path):
+        log = Log(heard=set(range(1, len(sanitized.CALLS))))
+        if mode.planted:
+            log.reports[PLANTED] = {Report(mode.planted, PLANTED, None, "planted", False, None, ())}
+        return log
+
+    monkeypatch.setattr(sanitized, "_log_of", log_of)
+    monkeypatch.setattr(sanitized, "find_sanitizer", lambda: "echo")
+    monkeypatch.setattr(sanitized, "compile_all", lambda chosen, target: None)
+    sanitized.sanitize_op(run_of(tmp_path, "op_sanitize"), "sm_90")
+    frame = read_table(tmp_path / "op.csv", "op")
+    assert list(frame.groupby("what").size()) == [len(sanitized.CALLS)] * 4
+    assert all(list(rows["status"]) == ["error"] + ["ok"] * (len(rows) - 1) for _, rows in frame.groupby("what"))
+    assert set(frame["layout"]) == set(calls.LAYOUTS) and set(frame["mode"]) == set(calls.MODES)

@@ -185,7 +185,9 @@ def tensors(call: Call, device: Any) -> Tensors:
         name: laid_out(x, "contiguous" if call.layout == "cache" and name == "q" else call.layout)
         for name, x in values(call, dice).items()
     }
-    options: dict[str, Any] = {"causal": problem.causal, "q_offset": problem.q_offset, "scale": call.scale}
+    default = problem.q_offset == problem.seq_k - problem.seq_q
+    q_offset = None if default else problem.q_offset
+    options: dict[str, Any] = {"causal": problem.causal, "q_offset": q_offset, "scale": call.scale}
     if problem.family == "rope":
         options |= {"rotary_dim": problem.rotary_dim, "interleaved": call.interleaved}
         if "tables" in call.mode:

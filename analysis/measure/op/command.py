@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
         with contextlib.closing(Worker(identify)) as worker:
             gpu = dict(worker.do())["identity"]
         fine = measure_op(names, gpu, chosen.problems, chosen.seed, chosen.new_run)
-    except (MeasureError, DataError, GpuError, SanitizeError, ValueError) as error:
+    except (MeasureError, DataError, GpuError, SanitizeError, ValueError, LookupError) as error:
         print(f"op: {error}", file=sys.stderr)
         return 1
     return 0 if fine else 1

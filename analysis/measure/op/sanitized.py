@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -74,7 +75,7 @@ def watched(mode_name: str) -> int:
 
 
 def _log_of(mode: Mode, binary: str, help_text: str, folder: Path) -> Log:
-    """What one tool says of all calls."""
+    """What one tool says of all calls. Raises: OSError where it does not start."""
     path = folder / f"{mode.name}.log"
     command = [binary, *options(mode, help_text), sys.executable, "-m", __name__, mode.name]
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -110,9 +111,9 @@ def sanitize_op(run: Run, target: str) -> None:
     help_text = subprocess.run(
         [binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     ).stdout
-    with tempfile.TemporaryDirectory() as folder:
-        for mode in TOOL_MODES:
-            log = _log_of(mode, binary, help_text, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        logs = pool.map(lambda mode: _log_of(mode, binary, help_text, Path(folder)), TOOL_MODES)
+        for mode, log in zip(TOOL_MODES, logs, strict=True):
             for index, call in enumerate(CALLS):
                 row = {"what": mode.name, "once": getattr(launch_of(call, target).shape, "once", False), "n": 2}
                 row |= {"core": columns(call, target)["core"], **outcome(mode, log, index)}
