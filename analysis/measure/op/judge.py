@@ -59,12 +59,12 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: b
     return out
 
 
-def _angles(call: Call, given: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+def _angles(call: Call, given: Tensors, places: slice) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin in float64, `[batch or 1, 1, places, pairs]`: those given, or of exact angles."""
     options, pairs = given.options, call.problem.rotary_dim // 2
     at = options.get("positions")
     at = torch.arange(call.places, device=given.q.device) if at is None else at.long()
-    at = at.view(-1, 1, call.places)
+    at = at.view(-1, 1, call.places)[..., places]
     if "cos" in options:
         return options["cos"].double()[at], options["sin"].double()[at]
     rate = call.base ** (-torch.arange(pairs, dtype=torch.float64, device=at.device) / max(pairs, 1))
@@ -91,11 +91,10 @@ def folded(call: Call, given: Tensors, dtype: torch.dtype) -> Folded:
     problem, device = call.problem, given.q.device
     groups = problem.heads // problem.kv_heads
     q, k, v = (x.to(dtype) for x in (given.q, given.k, given.v))
-    queries = slice(problem.q_offset, problem.q_offset + problem.seq_q)
     if problem.family == "rope":
-        cos, sin = (x.to(dtype) for x in _angles(call, given))
-        q = turned(q, cos[..., queries, :], sin[..., queries, :], call.interleaved)
-        k = turned(k, cos[..., : problem.seq_k, :], sin[..., : problem.seq_k, :], call.interleaved)
+        queries = slice(problem.q_offset, problem.q_offset + problem.seq_q)
+        q = turned(q, *(x.to(dtype) for x in _angles(call, given, queries)), call.interleaved)
+        k = turned(k, *(x.to(dtype) for x in _angles(call, given, slice(problem.seq_k))), call.interleaved)
     place = torch.arange(problem.seq_q, device=device)[:, None] + problem.q_offset
     key = torch.arange(problem.seq_k, device=device)
     bias = hidden = None
