@@ -133,6 +133,20 @@ def nan_over_the_head(call: Call, given: Tensors) -> torch.Tensor:
     return out.masked_fill(out.isnan().any((-1, -2), keepdim=True), math.nan)
 
 
+def one_number_for_nan(call: Call, given: Tensors) -> torch.Tensor:
+    out = result_of(call, given)
+    row = out.isnan().all(-1).nonzero()[0]
+    out[tuple(row)][0] = 1.0
+    return out
+
+
+def beyond_what_is_allowed(call: Call, given: Tensors) -> torch.Tensor:
+    allowed = judge(call, given, result_of(call, given)).allowed_abs_err
+    out = exact(call, given)
+    out[1, 2, 3, 4] += 1.01 * allowed
+    return out.float()
+
+
 def other_call(**change: object):
     return lambda call, given: result_of(dataclasses.replace(call, **change), given)
 
@@ -161,6 +175,9 @@ WRONG = [
     ("error", SHARP, other_problem(q_offset=34)),
     ("error", dataclasses.replace(SHARP, inputs="uniform"), other_problem(rotary_dim=14)),
     ("error", Call(dataclasses.replace(CAUSAL, q_offset=2**20 - 5), inputs="sharp"), drifting),
+    ("error", SHARP, beyond_what_is_allowed),
+    ("nan_spread", SHARP, put(math.nan, (1, 2, 3, 4))),
+    ("nan_lost", NAN, one_number_for_nan),
     ("not_finite", SHARP, put(math.nan, (0, 1, 2, 3))),
     ("not_finite", SHARP, put(math.inf, (1, 3, 4, 31))),
     ("not_finite", Call(ROPE, inputs="near_max"), put(-math.inf, (0, 0, 0, 0))),
