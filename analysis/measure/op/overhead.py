@@ -26,7 +26,7 @@ from ..timing import Timing, device_warm, summarise
 from ..workers import Worker
 from .calls import Call, tensors
 from .check import PATIENCE, Functions, Row, call_columns, functions
-from .planned import columns, launch_of
+from .planned import columns, compile_all, launch_of
 
 PREFILL = partial_rope(1, 8, 2048, 128)  # of the study `beyond`
 PROBLEMS = (MAIN, PREFILL, dataclasses.replace(PREFILL, causal=True))
@@ -124,7 +124,9 @@ def _once(launch: Any) -> bool:
 
 
 def time_op(run: Run, target: str) -> None:
-    with contextlib.closing(Worker(_time_all)) as worker:
+    """Time the op beside the version's own launch on small, main and long problems. Raises: MeasureError."""
+    compile_all([Call(problem, **variant) for problem in (SMALL, *PROBLEMS) for variant in VARIANTS], target)
+    with contextlib.closing(Worker(_time_all, PATIENCE)) as worker:
         for _, row in worker.do():
             run.append("op", {"study": run.study.name, **row})
 
