@@ -368,6 +368,62 @@ def test_every_contestant_is_timed_in_every_turn(
     assert set(frame["mode"]) == {"rates", "tables"} and set(frame["median_us"]) == {2.0}
 
 
+@pytest.fixture
+def made_up_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that is the CPU, for what measuring processes do with tensors, streams and graphs."""
+
+    class Graph:
+        """Replays nothing: what is captured has run."""
+
+        def replay(self) -> None:
+            pass
+
+    for module in (overhead, stress):
+        monkeypatch.setattr(module, "tensors", lambda call, device: tensors(call, "cpu"))
+    for name in ("synchronize", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda *arguments: None)
+    for name in ("stream", "graph", "device"):
+        monkeypatch.setattr(torch.cuda, name, lambda *arguments, **options: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(overhead, "Program", lambda plan, inputs: types.SimpleNamespace(launch=lambda: None))
+
+
+def test_contestants_are_the_launch_and_the_op_in_every_variant(made_up_card: None) -> None:
+    seen: list[tuple[bool, bool, bool]] = []
+
+    def function(q, k, v, out=None, **options) -> torch.Tensor:
+        result = check.functions()["rope_attention"](q, k, v, out=out, **options)
+        seen.append((out is not None, "cos" in options, "positions" in options))
+        return result
+
+    chosen = overhead.contestants(overhead.SMALL, functions_with(function))
+    assert [each.what for each in chosen] == ["launch", *["op", "op_out"] * len(overhead.VARIANTS)]
+    for each in chosen:
+        each.launch(0)
+    modes = [variant.get("mode", "rates") for variant in overhead.VARIANTS]
+    assert seen == [(out, "tables" in mode, "positions" in mode) for mode in modes for out in (False, True)]
+
+
+@pytest.mark.parametrize("kind", stress.KINDS)
+def test_every_kind_of_stress_counts_what_differs(
+    kind: str, made_up_card: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stress, "CALLS", 20)
+    small = Problem("rope", 1, 2, 1, seq_q=3, seq_k=9, hdim=16, rotary_dim=8)
+    right = check.functions()["rope_attention"]
+    assert stress.stressed(kind, small, check.functions()) == 0
+    count = [0]
+
+    def disturbed(*arguments, **options) -> torch.Tensor:
+        count[0] += 1
+        return right(*arguments, **options) + (1.0 if count[0] == 25 else 0.0)
+
+    assert stress.stressed(kind, small, functions_with(disturbed)) == 1
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert (stress.stressed(kind, small, check.functions()) is None) == (kind == "two_devices")
+
+
 def test_the_hosts_loop_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("wait"))

@@ -93,8 +93,8 @@ def folded(call: Call, given: Tensors, dtype: torch.dtype) -> Folded:
     q, k, v = (x.to(dtype) for x in (given.q, given.k, given.v))
     if problem.family == "rope":
         queries = slice(problem.q_offset, problem.q_offset + problem.seq_q)
-        q = turned(q, *(x.to(dtype) for x in _angles(call, given, queries)), call.interleaved)
-        k = turned(k, *(x.to(dtype) for x in _angles(call, given, slice(problem.seq_k))), call.interleaved)
+        turns = [_angles(call, given, places) for places in (queries, slice(problem.seq_k))]
+        q, k = (turned(x, cos.to(dtype), sin.to(dtype), call.interleaved) for x, (cos, sin) in zip((q, k), turns))
     place = torch.arange(problem.seq_q, device=device)[:, None] + problem.q_offset
     key = torch.arange(problem.seq_k, device=device)
     bias = hidden = None
