@@ -16,7 +16,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure tune status claims counts counters sanitize resources \
+.PHONY: book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
@@ -36,6 +36,9 @@ measure: .venv/.stamp
 
 tune: .venv/.stamp
 	$(run) -m analysis tune $(if $(NEW_RUN),--new-run)
+
+op: .venv/.stamp
+	$(run) -m analysis op $(if $(NEW_RUN),--new-run)
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status

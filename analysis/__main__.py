@@ -9,6 +9,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "build": ("book.site.build", "execute the notebooks and render the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
+    "op": ("measure.op.command", "check, time and stress the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),

@@ -27,6 +27,10 @@ class MeasureError(RuntimeError):
     """Measuring could not start or go on; what was measured before is on disk."""
 
 
+class Hang(MeasureError):
+    """A measuring process has sent nothing for as long as its caller would wait."""
+
+
 EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
 
 
@@ -58,7 +62,8 @@ def _children_ignore_interrupts() -> Iterator[None]:
 class Worker:
     """A fresh process that has loaded the modules of its work and touches the GPU only once it is told to begin."""
 
-    def __init__(self, work: Callable[..., None]) -> None:
+    def __init__(self, work: Callable[..., None], patience: float | None = None) -> None:
+        self.patience = patience  # seconds without a message, from the start of the work on; None for any
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
@@ -67,9 +72,11 @@ class Worker:
         theirs.close()
 
     def do(self, *arguments: Any) -> Iterator[tuple[str, Any]]:
-        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies."""
+        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies, Hang."""
         self.pipe.send(arguments)
         while True:
+            if not self.pipe.poll(self.patience):
+                raise Hang(f"a measuring process has sent nothing for {self.patience:.0f} s")
             try:
                 kind, content = self.pipe.recv()
             except EOFError:
@@ -89,6 +96,30 @@ class Worker:
             self.process.join(timeout=5)
             self.process.kill()
         self.process.join()
+
+
+def watched(work: Callable[..., None], todo: Sequence[Any], patience: float) -> Iterator[tuple[str, Any]]:
+    """What `work(todo, pipe)` sends, which says ("begun", place in todo) before each.
+
+    Where one hangs or ends the process, ("lost", (it, "hang" or "error", why)) takes the place of what it would have
+    sent, and a fresh process goes on behind it. Raises: MeasureError where not even one begins.
+    """
+    while todo:
+        begun = None
+        with contextlib.closing(Worker(work, patience)) as worker:
+            try:
+                for kind, content in worker.do(todo):
+                    if kind == "begun":
+                        begun = content
+                    else:
+                        yield kind, content
+                return
+            except MeasureError as error:
+                if begun is None:
+                    raise
+                status = "hang" if isinstance(error, Hang) else "error"
+                yield "lost", (todo[begun], status, str(error).splitlines()[0])
+                todo = todo[begun + 1 :]
 
 
 def compile_each(build: Callable[[Any, str], None], todo: Sequence[Any], target: str) -> None:

@@ -18,6 +18,8 @@ PLACES = {
     "counts": "counts.csv",
     "verdicts": "measured/<gpu>/verdicts.csv",
     "shapes": "measured/<gpu>/shapes.csv",
+    "op_problems": "measured/<gpu>/op_problems.csv",
+    "op": "measured/<gpu>/op.csv",
     "mutations": "mutations.csv",
     "launches": "launches.csv",
     "hashes": "hashes.csv",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from kernels.version import Problem
 
@@ -43,6 +43,24 @@ _STUDY = Column("study", "text", "the study (see analysis/measure/studies.py)")
 _VERSION = Column("version", "text", "id of the kernel version or peer")
 _SOURCE_HASH = Column("source_hash", "text", "hash of the code that made the version's kernels and launches")
 _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasible, unsupported or error")
+_OP_STATUS = Column(
+    "status",
+    "text",
+    "ok, wrong (a rule of analysis.measure.op.judge is broken), fell_back (PyTorch computed it, right), refused, hang, "
+    "error, unavailable (not on this machine)",
+)
+_OP_FAMILY = Column("version", "text", "the version of V8 whose kernels the op of that family launches")
+_MODE = Column(
+    "mode",
+    "text",
+    "where RoPE's angles come from: rates, rates_positions, tables, tables_positions; positions are those given",
+)
+_LAYOUT = Column(
+    "layout",
+    "text",
+    "how q, k, v lie: contiguous; transposed [batch, seq, heads, hdim]; cache: k, v rows of longer ones; unaligned",
+)
+_INTERLEAVED = Column("interleaved", "flag", "whether RoPE's pairs are dims (2j, 2j + 1), not (j, j + rotary_dim / 2)")
 _REASON = Column("reason", "text", "why the status is not ok", optional=True)
 
 SCHEMAS: dict[str, tuple[Column, ...]] = {
@@ -227,6 +245,70 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("p20_us", "number", "20th percentile of its samples, us", optional=True),
         Column("p80_us", "number", "80th percentile of its samples, us", optional=True),
         Column("source_hash", "text", "hash of the code that made the kernels and launches of rope_v8"),
+    ),
+    "op_problems": (
+        _RUN,
+        _STUDY,
+        Column("seed", "integer", "seed of the draw of all calls"),
+        Column("call", "integer", "which call of the draw, from 0"),
+        Column("function", "text", "function of kernels/ops.py"),
+        _OP_FAMILY,
+        *PROBLEM,
+        _INTERLEAVED,
+        Column("base", "number", "base of RoPE's angles"),
+        _MODE,
+        Column("scale", "number", "what scores are multiplied by"),
+        _LAYOUT,
+        Column(
+            "inputs",
+            "text",
+            "uniform, sharp, large (q, k from 1e-3 to 1e3), or with values of one kind: minus_inf_key, overflow (of "
+            "scores, to -inf), inf_value, near_max, subnormal, nan_query",
+        ),
+        Column("largest_position", "integer", "largest position of a query or key"),
+        Column("core", "text", "core of V8 that is planned for it: wgmma, mma or portable", optional=True),
+        Column("kernel", "text", "name of its kernel", optional=True),
+        _OP_STATUS,
+        Column("reason", "text", "the broken rules, joined with +, or why the status is not ok", optional=True),
+        Column("max_abs_err", "number", "largest absolute difference from float64 over finite outputs", optional=True),
+        Column("fp32_abs_err", "number", "that of fp32 math, the largest of 8 orders of its sums", optional=True),
+        Column("allowed_abs_err", "number", "4 times that, which is at least what rounding the output costs", True),
+        Column("ratio", "number", "max_abs_err over a quarter of allowed_abs_err: at most 4 is right", optional=True),
+        Column("seconds", "number", "wall time of inputs, call and comparison, s"),
+        _SOURCE_HASH,
+        Column("measured_at", "text", "time, UTC"),
+    ),
+    "op": (
+        _RUN,
+        Column("study", "text", "op_time, op_compile, op_classes, op_stress or op_sanitize"),
+        Column(
+            "what",
+            "text",
+            "op_time: op, op_out (writes to `out=`) or launch (that of the version, prepared); op_compile: import, "
+            "first_call_cold (nothing cached), first_call_cached (on disk) or second_call; op_classes: decode (seq_k 1 "
+            "to 32768 at one query), prefill (seq 1 to 8192), decode_batches and prefill_batches (1 to 64), or all of "
+            "these; op_stress: two_streams, graph_and_eager or two_devices; op_sanitize: tool of compute-sanitizer",
+        ),
+        Column("model", "text", "model whose attention it is", optional=True),
+        _OP_FAMILY,
+        *(replace(column, optional=True) for column in PROBLEM),
+        replace(_INTERLEAVED, optional=True),
+        replace(_MODE, optional=True),
+        replace(_LAYOUT, optional=True),
+        Column("timer", "text", "device_warm (see timings), or host_loop: the host's part of queued calls", True),
+        Column("repetition", "integer", "which turn, from 1; each times all in an order of its own", optional=True),
+        Column("n", "integer", "samples, calls or planned problems", optional=True),
+        Column("p20_us", "number", "20th percentile of the time of one call, us", optional=True),
+        Column("median_us", "number", "median of the time of one call, us", optional=True),
+        Column("p80_us", "number", "80th percentile of the time of one call, us", optional=True),
+        Column("seconds", "number", "wall time, s", optional=True),
+        Column("kernels", "integer", "distinct kernels that are met, each compiled once", optional=True),
+        Column("core", "text", "core of V8 that is planned for it: wgmma, mma or portable", optional=True),
+        Column("once", "flag", "whether blocks share embedded keys", optional=True),
+        _OP_STATUS,
+        _REASON,
+        _SOURCE_HASH,
+        Column("measured_at", "text", "time, UTC"),
     ),
     "mutations": (
         Column("mutant", "integer", "number of the mutant, in the order of the draw"),
