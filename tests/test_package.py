@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from kernels import VERSIONS
+from kernels.runtime import compile
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
 
@@ -124,6 +125,20 @@ def test_the_versions_that_are_tried_lie_within_the_ranges_that_are_asked_for() 
     pins = {pin.name: str(pin.specifier).removeprefix("==") for pin in tried}
     for requirement in map(Requirement, PROJECT["dependencies"]):
         assert requirement.specifier.contains(pins[requirement.name]), requirement
+
+
+def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assembler of an older CUDA rejects the PTX of a newer one."""
+    monkeypatch.setattr(compile, "CACHE", tmp_path)
+    monkeypatch.setattr(compile, "_numba_ptx", lambda kernel, target: f"of CUDA {compile.nvjitlink.version()}")
+    (launch,) = VERSIONS["rope_v8"](MAIN).launches
+    texts = []
+    for release in ((13, 0), (13, 5), (13, 0)):
+        monkeypatch.setattr(compile.nvjitlink, "version", lambda release=release: release)
+        texts.append(compile.compile_ptx(launch.kernel))
+    assert texts == ["of CUDA (13, 0)", "of CUDA (13, 5)", "of CUDA (13, 0)"]
 
 
 def test_the_book_is_an_extra(installed: Path) -> None:

@@ -190,7 +190,8 @@ def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
     """
     target = architecture_target(kernel.architecture, target, kernel.name)
     identity = kernel_identity(kernel)
-    key = hashlib.sha256(f"{identity} {target} {numba_cuda.__version__}".encode()).hexdigest()
+    compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
+    key = hashlib.sha256(f"{identity} {target} {compilers}".encode()).hexdigest()
     return _compile_once(kernel, target, key)
 
 
