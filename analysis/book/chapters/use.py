@@ -1,0 +1,170 @@
+"""How to use the kernel: how fast it is, what a call of the op costs, and where it does not pay."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pandas as pd
+from IPython.display import Markdown, display
+
+from kernels import Problem
+
+from ...models.targets import BEYOND, V8, Evidence, Rival, floor, label, measured_at, relative_error, rivals
+from ...records.files import gpu_folder
+from ...records.interval import TIE, Ratio
+from ...records.measured import Measured
+from ...records.text import NOTHING, factor, number, span
+from ..findings import Speedups
+from ..notebook import show, try_load
+from ..table import Table, badge, code, lines, mark, microseconds, ratio, small
+from ..tables import fastest
+
+PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
+
+
+# ---------------------------------------------------------------- beside PyTorch
+
+
+def _fastest_peer(evidence: Evidence, problem: Problem) -> Rival | None:
+    return next(iter(rivals(evidence, problem, peers=True)), None)
+
+
+def speedups(evidence: Evidence) -> Speedups:
+    """How much faster than the fastest right peer V8 is, at every problem where both were timed, by its place."""
+    found = [_fastest_peer(evidence, problem) for problem in BEYOND]
+    return Speedups({place: rival.ratio for place, rival in enumerate(found) if rival})
+
+
+def _order(rival: Rival | None) -> float:
+    return rival.ratio.value if rival else 0.0
+
+
+def against(evidence: Evidence) -> Table:
+    """V8 and its fastest peer at every problem of the study: where V8 loses first, and where it gains most last."""
+    rows = []
+    peers = {problem: _fastest_peer(evidence, problem) for problem in BEYOND}
+    for problem, peer in sorted(peers.items(), key=lambda pair: _order(pair[1])):
+        measured = measured_at(evidence, problem)
+        rows.append(
+            {
+                "problem": label(problem),
+                "us": microseconds(measured.time(V8, problem)) if measured else _why_not(evidence, problem),
+                "peer": lines(f"{peer.taken.us:.1f}", small(code(peer.version))) if peer else NOTHING,
+                "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
+                "error": relative_error(measured.check(V8, problem)) if measured else None,
+            }
+        )
+    return Table.from_frame(
+        rows,
+        {
+            "problem": ("problem", str),
+            "us": ("rope_v8, µs", str),
+            "peer": ("fastest peer, µs", str),
+            "speedup": ("speedup", str),
+            "error": ("error", factor),
+        },
+        slice(1, None),
+        f"Device time of one call (device_warm) on the {evidence.gpu['name']}, losses first. B batch, H heads, S "
+        "queries and keys, D head dim, R rotated dims. Speedup over the fastest peer with a right result, above 1 is "
+        "faster, with the 95 % interval over the processes. Error: the largest over that of fp32 math, on the worse of "
+        "two inputs.",
+    )
+
+
+def _loss(found: Ratio) -> str:
+    return mark("slower", "wrong") if found.value * TIE < 1 else ""
+
+
+def _why_not(evidence: Evidence, problem: Problem) -> str:
+    """Why V8 has no time at a problem: unsupported, an error, or not measured."""
+    checks = [measured.check(V8, problem) for measured in evidence.studies.values()]
+    return next((badge(check) for check in checks if check), "not measured")
+
+
+# ---------------------------------------------------------------- where it does not pay
+
+
+def one_query(measured: Measured) -> Table:
+    """V8 with one query a head: what it takes, and the least that bytes and products need."""
+    rows = []
+    for problem in measured.problems("rope"):
+        taken = measured.time(V8, problem)
+        if problem.seq_q > 1 or taken is None:
+            continue
+        least = floor(problem, measured.gpu).us
+        shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
+        rows.append({"problem": label(problem) + shared, "taken": taken, "floor": least, "over": taken.us / least})
+    rows.sort(key=lambda row: -row["over"])
+    return Table.from_frame(
+        rows,
+        {
+            "problem": ("problem", str),
+            "taken": ("rope_v8, µs", microseconds),
+            "floor": ("floor, µs", "{:.1f}"),
+            "over": ("times the floor", factor),
+        },
+        slice(1, None),
+        f"device_warm on the {measured.gpu['name']}, furthest from the floor first: an empty launch, and the larger of "
+        "the bytes at the rate of the memory and the products at that of the tensor cores. S queries/keys.",
+    )
+
+
+def rates(evidence: Evidence) -> dict[str, str]:
+    """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length."""
+    slow = [
+        problem.flops / taken.us / 1e6
+        for problem in BEYOND
+        if problem.seq_q == PREFILL and not problem.causal
+        if (measured := measured_at(evidence, problem)) and (taken := measured.time(V8, problem))
+    ]
+    fast = []
+    if measured := try_load(evidence.slug, "fp16"):
+        for problem in measured.problems("fp16"):
+            name = fastest(measured, measured.versions("fp16", peers=True), problem)
+            taken = measured.time(name, problem) if name else None
+            if taken and problem.seq_q == PREFILL and not problem.causal:
+                fast.append(problem.flops / taken.us / 1e6)
+    found = {"full": slow, "half": fast}
+    words = {name: span(values, "TFLOP/s", 0) if values else "no measured rate" for name, values in found.items()}
+    return {**words, "queries": number(PREFILL), "gpu": evidence.gpu["name"]}
+
+
+# ---------------------------------------------------------------- the op
+
+
+def read_op(slug: str) -> pd.DataFrame | None:
+    """What was measured of the op on a GPU, with columns quantity, case, value_us and note; None without op.csv."""
+    path = gpu_folder(slug) / "op.csv"
+    return pd.read_csv(path) if path.exists() else None
+
+
+def figures_of_op(frame: pd.DataFrame) -> Table:
+    """What a call of the op takes beside its launch, by quantity; equal quantities are joined."""
+    return Table.from_frame(
+        frame.sort_values("quantity", kind="stable"),
+        {
+            "quantity": ("quantity", str),
+            "case": ("case", str),
+            "value_us": ("µs", "{:,.1f}"),
+            "note": ("note", lambda text: text if isinstance(text, str) else ""),
+        },
+        slice(2, 3),
+    )
+
+
+# ---------------------------------------------------------------- what the notebook calls
+
+
+def show_or_say(what: Any, evidence: Any, lacking: str, command: str) -> None:
+    """Show a table, or, where there is none, which study of the card it lacks."""
+    if what is not None:
+        show(what, evidence)
+        return
+    display(Markdown(f"*{lacking} not measured on the {evidence.gpu['name']} yet: `{command}` does.*"))
+
+
+def listing(*what: Any) -> None:
+    """Show the source of functions and classes."""
+    text = "\n\n".join(inspect.getsource(each).rstrip() + "\n" for each in what)
+    display(Markdown(f"```python\n{text}```"))
