@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from html import escape
 from typing import Any
 
 import pandas as pd
 from IPython.display import Markdown, display
 
-from kernels import Problem
+from kernels import VERSIONS, Problem
 
 from ...models.targets import BEYOND, V8, Evidence, Rival, floor, label, measured_at, relative_error, rivals
 from ...records.files import gpu_folder
@@ -17,7 +18,7 @@ from ...records.measured import Measured
 from ...records.text import NOTHING, factor, number, span
 from ..findings import Speedups
 from ..notebook import show, try_load
-from ..table import Table, badge, code, lines, mark, microseconds, ratio, small
+from ..table import Table, badge, lines, mark, microseconds, ratio, small
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
@@ -50,7 +51,7 @@ def against(evidence: Evidence) -> Table:
             {
                 "problem": label(problem),
                 "us": microseconds(measured.time(V8, problem)) if measured else _why_not(evidence, problem),
-                "peer": lines(f"{peer.taken.us:.1f}", small(code(peer.version))) if peer else NOTHING,
+                "peer": lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title))) if peer else NOTHING,
                 "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
                 "error": relative_error(measured.check(V8, problem)) if measured else None,
             }
@@ -87,7 +88,7 @@ def _why_not(evidence: Evidence, problem: Problem) -> str:
 
 def one_query(measured: Measured) -> Table:
     """V8 with one query a head: what it takes, and the least that bytes and products need."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for problem in measured.problems("rope"):
         taken = measured.time(V8, problem)
         if problem.seq_q > 1 or taken is None:
@@ -95,9 +96,8 @@ def one_query(measured: Measured) -> Table:
         least = floor(problem, measured.gpu).us
         shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
         rows.append({"problem": label(problem) + shared, "taken": taken, "floor": least, "over": taken.us / least})
-    rows.sort(key=lambda row: -row["over"])
     return Table.from_frame(
-        rows,
+        sorted(rows, key=lambda row: row["over"], reverse=True),
         {
             "problem": ("problem", str),
             "taken": ("rope_v8, µs", microseconds),
