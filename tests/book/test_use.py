@@ -2,17 +2,18 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 from analysis.book import example
 from analysis.book.chapters import use
+from analysis.measure.studies import MAIN
 from analysis.models import targets
 from analysis.models.targets import BEYOND, Evidence, Rival, label
-from analysis.records.files import REFERENCE
+from analysis.records.files import REFERENCE, problem_columns
 from analysis.records.interval import TIE, Ratio
 from analysis.records.measured import Measured
 from kernels.checking.reference import angles, positions, rotate
@@ -78,18 +79,40 @@ def test_one_query_is_shown_with_its_floor_the_furthest_first() -> None:
     assert over == sorted(over, reverse=True) and min(over) > 1
 
 
-def test_figures_of_the_op_are_joined_by_quantity() -> None:
-    columns = ("quantity", "case", "value_us", "note")
-    frame = pd.DataFrame(
-        [("overhead", "eager", 7.25, None), ("graph", "main", 7.81, None), ("overhead", "compiled", 9, "a note")],
-        columns=columns,
-    )
-    rows = use.figures_of_op(frame).rows
-    assert rows == [
-        ("graph", "main", "7.8", ""),
-        ("overhead", "eager", "7.2", ""),
-        ("overhead", "compiled", "9.0", "a note"),
+def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:
+    row = {**problem_columns(MAIN), "interleaved": True, "mode": "rates", "layout": "contiguous", **differs}
+    return {**row, "what": what, "timer": timer, "median_us": us}
+
+
+def test_a_call_of_the_op_is_set_beside_the_bare_launch() -> None:
+    """Median over the turns; the launch is that of the problem, however the op is called."""
+    rows = [
+        *(called("launch", "device_warm", us) for us in (8.0, 7.0, 90.0)),
+        called("launch", "host_loop", 4.0),
+        called("op", "device_warm", 8.0),
+        called("op", "host_loop", 12.5),
+        called("op_out", "host_loop", 1.0),
+        called("op", "device_warm", 12.0, interleaved=False, mode="tables", layout="cache"),
+        called("op", "host_loop", None, interleaved=False, mode="tables", layout="cache"),
     ]
+    assert use.op_times(rows).rows == [
+        (label(MAIN), "interleaved pairs", "8.0", "8.0", "1.00×", "12.5", "8.5"),
+        (label(MAIN), "half-split pairs, tables, cache tensors", "12.0", "8.0", "1.50×", "–", "–"),
+    ]
+
+
+def test_first_calls_and_kernels_have_a_row_a_problem_and_a_model() -> None:
+    first = [
+        {**problem_columns(MAIN), "what": what, "seconds": s} for what, s in (("import", 2), ("second_call", 1e-3))
+    ]
+    assert use.op_first_calls(first).rows == [(label(MAIN), "2", "–", "–", "0.001")]
+    met = [{"model": "A", "what": "decode", "kernels": 3}, {"model": "B", "what": "all", "kernels": 7}]
+    assert use.op_kernels(met).rows == [("A", "3", "–", "–", "–", "–"), ("B", "–", "–", "–", "–", "7")]
+
+
+def test_a_card_without_op_csv_has_no_figures_of_the_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use, "gpu_folder", lambda slug: tmp_path)
+    assert use.read_op("any") == {}
 
 
 def test_the_example_rotates_half_split_pairs() -> None:

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import inspect
+import statistics
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-import pandas as pd
 from IPython.display import Markdown, display
 
 from kernels import VERSIONS, Problem
 
 from ...models.targets import BEYOND, V8, Evidence, Rival, floor, label, measured_at, relative_error, rivals
-from ...records.files import gpu_folder
+from ...records.current import Row, complete_runs
+from ...records.files import gpu_folder, problem_of, read_records, read_table
 from ...records.interval import TIE, Ratio
 from ...records.measured import Measured
 from ...records.text import NOTHING, factor, number, span
 from ..findings import Speedups
 from ..notebook import show, try_load
-from ..table import Table, badge, lines, mark, microseconds, ratio, small
+from ..table import Format, Table, badge, lines, mark, microseconds, ratio, small
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
+FIRST_CALLS = {
+    "import": "import",
+    "first_call_cold": "first call, nothing on disk",
+    "first_call_cached": "first call, kept on disk",
+    "second_call": "second call",
+}
+LOOPS = {
+    "decode": "decoding",
+    "decode_batches": "in batches",
+    "prefill": "prompts",
+    "prefill_batches": "prompts in batches",
+    "all": "all of these",
+}
 
 
 # ---------------------------------------------------------------- beside PyTorch
@@ -133,35 +148,102 @@ def rates(evidence: Evidence) -> dict[str, str]:
 # ---------------------------------------------------------------- the op
 
 
-def read_op(slug: str) -> pd.DataFrame | None:
-    """What was measured of the op on a GPU, with columns quantity, case, value_us and note; None without op.csv."""
-    path = gpu_folder(slug) / "op.csv"
-    return pd.read_csv(path) if path.exists() else None
+def read_op(slug: str) -> dict[str, list[Row]]:
+    """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without op.csv."""
+    folder = gpu_folder(slug)
+    rows = read_records(folder / "op.csv", "op")
+    runs = complete_runs(read_table(folder / "runs.csv", "runs")) if rows else {}
+    found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
+    return {name: chosen for name, chosen in found.items() if chosen}
 
 
-def figures_of_op(frame: pd.DataFrame) -> Table:
-    """What a call of the op takes beside its launch, by quantity; equal quantities are joined."""
+def op_times(rows: Iterable[Row]) -> Table:
+    """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
+    samples: dict[tuple[Problem, str, str, str], list[float]] = {}
+    for row in rows:
+        if row["median_us"] is not None:
+            key = (problem_of(row), _called(row), row["what"], row["timer"])
+            samples.setdefault(key, []).append(row["median_us"])
+    times = {key: statistics.median(values) for key, values in samples.items()}
+    launches = {(problem, timer): us for (problem, _, what, timer), us in times.items() if what == "launch"}
+    shown = []
+    for problem, called in dict.fromkeys((problem, called) for problem, called, what, _ in times if what == "op"):
+        device, host = (times.get((problem, called, "op", timer)) for timer in ("device_warm", "host_loop"))
+        bare, bare_host = (launches.get((problem, timer)) for timer in ("device_warm", "host_loop"))
+        shown.append(
+            {
+                "problem": label(problem),
+                "called": called,
+                "device": device,
+                "launch": bare,
+                "over": device / bare if device and bare else None,
+                "host": host,
+                "added": host - bare_host if host is not None and bare_host is not None else None,
+            }
+        )
     return Table.from_frame(
-        frame.sort_values("quantity", kind="stable"),
+        shown,
         {
-            "quantity": ("quantity", str),
-            "case": ("case", str),
-            "value_us": ("µs", "{:,.1f}"),
-            "note": ("note", lambda text: text if isinstance(text, str) else ""),
+            "problem": ("problem", str),
+            "called": ("called with", str),
+            "device": ("op in a graph, µs", "{:.1f}"),
+            "launch": ("bare launch, µs", "{:.1f}"),
+            "over": ("over it", factor),
+            "host": ("host, µs", "{:.1f}"),
+            "added": ("more than a launch, µs", "{:.1f}"),
         },
-        slice(2, 3),
+        slice(2, None),
+        "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: what the host takes for a call, of "
+        "many that queue up.",
+    )
+
+
+def _called(row: Row) -> str:
+    """How a call differs from the kernel's own: pairs, where angles come from, how tensors lie."""
+    differs = [
+        "" if row["interleaved"] else "half-split pairs",
+        {"rates": "", "rates_positions": "positions", "tables_positions": "tables and positions"}.get(
+            row["mode"], row["mode"]
+        ),
+        "" if row["layout"] == "contiguous" else f"{row['layout']} tensors",
+    ]
+    return ", ".join(filter(None, differs)) or "interleaved pairs"
+
+
+def op_first_calls(rows: Iterable[Row]) -> Table:
+    """Seconds of the first calls in a process, with nothing on disk and with what an earlier process left there."""
+    seconds: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = label(problem_of(row))
+        seconds.setdefault(name, {"problem": name, **dict.fromkeys(FIRST_CALLS)})[row["what"]] = row["seconds"]
+    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.3g}") for name, words in FIRST_CALLS.items()}
+    return Table.from_frame(seconds.values(), {"problem": ("problem", str), **columns}, slice(1, None), "Seconds.")
+
+
+def op_kernels(rows: Iterable[Row]) -> Table:
+    """How many kernels the calls of a model meet, each of which is compiled once."""
+    models: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        models.setdefault(row["model"], {"model": row["model"], **dict.fromkeys(LOOPS)})[row["what"]] = row["kernels"]
+    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.0f}") for name, words in LOOPS.items()}
+    return Table.from_frame(
+        models.values(),
+        {"model": ("model", str), **columns},
+        slice(1, None),
+        "Decoding: one query and every number of keys up to 32,768, then batches of 1 to 64. Prompts: of every "
+        "length up to 8,192, then batches.",
     )
 
 
 # ---------------------------------------------------------------- what the notebook calls
 
 
-def show_or_say(what: Any, evidence: Any, lacking: str, command: str) -> None:
-    """Show a table, or, where there is none, which study of the card it lacks."""
+def show_or_say(what: Table | None, evidence: Any, command: str) -> None:
+    """Show a table, or, where there is none, what measures it."""
     if what is not None:
         show(what, evidence)
         return
-    display(Markdown(f"*{lacking} not measured on the {evidence.gpu['name']} yet: `{command}` does.*"))
+    display(Markdown(f"*Not measured on the {evidence.gpu['name']} yet: `{command}` does.*"))
 
 
 def listing(*what: Any) -> None:
