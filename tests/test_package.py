@@ -8,14 +8,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 
-from kernels import VERSIONS
+from kernels import VERSIONS, rope_attention
 from kernels.runtime import compile
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
@@ -27,7 +29,7 @@ MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 IMPORT_SECONDS = 10  # of CPU; torch and numba take nearly all of what it is
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"  # as pip does
 USE = """
-import json, sys, time
+import json, sys, time, warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,13 +43,17 @@ from fused_pe.runtime.compile import compile_ptx
 from fused_pe.runtime.identity import kernel_identity, source_hash
 
 initialized = torch.cuda.is_initialized()
+q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    out = fused_pe.rope_attention(q, k, v, interleaved=False, causal=True)
 plan = fused_pe.version("rope_v8")(fused_pe.Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128))
 (launch,) = plan.launches
 print(json.dumps({
     "file": fused_pe.__file__, "seconds": seconds, "loaded": sorted(loaded), "compiled": compiled,
     "initialized": initialized, "versions": list(fused_pe.VERSIONS), "kernels": find_spec("kernels") is not None,
     "source": source_hash(fused_pe.version("rope_v8")), "identity": kernel_identity(launch.kernel),
-    "ptx": compile_ptx(launch.kernel),
+    "ptx": compile_ptx(launch.kernel), "out": out.tolist(), "warned": [str(each.message) for each in warned],
 }))
 """
 
@@ -98,6 +104,15 @@ def test_the_installed_package_is_the_repository_s_under_another_name(installed:
 
 def test_the_installed_package_compiles_a_kernel_without_a_gpu(used: dict[str, Any]) -> None:
     assert re.search(r"^\.target sm_90a$", used["ptx"], re.MULTILINE) and ".entry" in used["ptx"]
+
+
+def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
+    q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
+    with warnings.catch_warnings(action="ignore"):
+        out = rope_attention(q, k, v, interleaved=False, causal=True)
+    assert torch.equal(torch.tensor(used["out"]), out)
+    (warned,) = used["warned"]
+    assert warned.startswith("fused_pe computes this attention in PyTorch: ")
 
 
 def test_importing_it_is_quick_and_neither_compiles_nor_starts_the_gpu(used: dict[str, Any]) -> None:

@@ -1,24 +1,27 @@
 """The page of the kernel: what a reader decides by. Times and ratios that are changed here were not measured."""
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
-import torch
 
-from analysis.book import example
+import kernels
 from analysis.book.chapters import use
+from analysis.book.findings import NOTEBOOKS
 from analysis.measure.studies import MAIN
 from analysis.models import targets
 from analysis.models.targets import BEYOND, Evidence, Rival, label
-from analysis.records.files import REFERENCE, problem_columns
+from analysis.records.files import REFERENCE, append_rows, problem_columns
 from analysis.records.interval import TIE, Ratio
 from analysis.records.measured import Measured
-from kernels.checking.reference import angles, positions, rotate
+from kernels import rope_attention
 from kernels.version import Problem
 
+PAGE = NOTEBOOKS / "use.ipynb"
 LOST = BEYOND[3]
 
 
@@ -110,26 +113,29 @@ def test_first_calls_and_kernels_have_a_row_a_problem_and_a_model() -> None:
     assert use.op_kernels(met).rows == [("A", "3", "–", "–", "–", "–"), ("B", "–", "–", "–", "–", "7")]
 
 
-def test_a_card_without_op_csv_has_no_figures_of_the_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_the_op_are_of_its_latest_complete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(use, "gpu_folder", lambda slug: tmp_path)
     assert use.read_op("any") == {}
+    words = ("node", "started_at", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
+    run = {**dict.fromkeys(words, "x"), "study": "op_time", "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
+    runs = [{**run, "run": name, "complete": name != "3"} for name in "123"]
+    append_rows(tmp_path / "runs.csv", "runs", runs)
+    row = {**called("op", "device_warm", 7.0), "study": "op_time", "version": "rope_v8", "status": "ok"}
+    row |= {"source_hash": "x", "measured_at": "x"}
+    append_rows(tmp_path / "op.csv", "op", [{**row, "run": name, "median_us": float(name)} for name in "123"])
+    (rows,) = use.read_op("any").values()
+    assert use.op_times(rows).rows == [(label(MAIN), "interleaved pairs", "2.0", "–", "–", "–", "–")]
 
 
-def test_the_example_rotates_half_split_pairs() -> None:
-    """As the reference rotates interleaved ones, whose dims are moved."""
-    problem = Problem("rope", 1, 2, seq_q=5, hdim=8, rotary_dim=8)
-    x = torch.randn(1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
-    turn = angles(positions(problem, x.device)[0], 8, torch.float32)
-    interleaved = x.unflatten(-1, (2, 4)).transpose(-1, -2).flatten(-2)
-    expected = rotate(interleaved, turn.cos(), turn.sin()).unflatten(-1, (4, 2)).transpose(-1, -2).flatten(-2)
-    torch.testing.assert_close(example.rotated(x), expected)
-
-
-def test_the_example_sees_no_later_token() -> None:
-    torch.manual_seed(0)
-    model, tokens = example.Transformer(), torch.arange(24).view(2, 12)
-    changed = tokens.clone()
-    changed[:, 7] = 60
-    before, after = model(tokens), model(changed)
-    torch.testing.assert_close(after[:, :7], before[:, :7])
-    assert (after[:, 7:] - before[:, 7:]).abs().amax() > 0.01
+def test_the_page_tells_every_argument_of_the_op_and_its_default() -> None:
+    """A default is told as it is written in Python, where it is not a tensor's or made of the others."""
+    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "| argument | what |" in cell.source]
+    rows = [line.strip("|").split(" | ") for line in cell.source.splitlines() if line.startswith("| `")]
+    told = {name: last.strip(" |`") for first, *_, last in rows for name in re.findall(r"`(\w+)`", first)}
+    parameters = inspect.signature(rope_attention).parameters
+    assert list(told) == list(parameters)
+    for name, parameter in parameters.items():
+        if parameter.default not in (parameter.empty, None):
+            assert told[name] == f"{parameter.default:g}" if name == "base" else str(parameter.default)
+    for name in re.findall(r"`(\w+)\(q, k, v", cell.source):
+        assert hasattr(kernels, name)
