@@ -72,7 +72,7 @@ serve: .venv/.stamp
 	$(run) -m http.server --directory _build/html $(PORT)
 
 clean:
-	rm -rf _build book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the

@@ -23,7 +23,7 @@ FIVE = (  # in words, version, baseline
     ("RoPE, full fusion (V1c), over separate kernels", "rope_v1c", "rope_separate"),
     ("RoPE, hybrid (V7), over separate kernels", "rope_v7", "rope_separate"),
 )
-START, END = "<!-- found -->", "<!-- /found -->"
+FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
 def most_published(evidence: Measured, version: str, baseline: str) -> str:
@@ -71,15 +71,21 @@ def five(evidence: Measured) -> Table:
     )
 
 
-def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table) -> str:
-    """`text` of the README with what was found between its two marks.
+def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table, use: Iterable[Finding]) -> str:
+    """`text` of the README with what was found, and how fast the kernel is, between their marks.
 
     Raises: DataError without the marks, or where a finding does not hold.
     """
-    if START not in text or END not in text:
-        raise DataError(f"README.md lacks {START} or {END}, between which the findings belong")
-    findings = list(findings)
-    if wrong := broken(findings):
+    findings, use = list(findings), list(use)
+    if wrong := broken([*findings, *use]):
         raise DataError("\n".join(["the README would say what does not hold", *wrong]))
     made = render("readme.md", findings=findings, table=table.plain(), plot=plot)
-    return f"{text[: text.index(START)]}{START}\n\n{made}\n{text[text.index(END) :]}"
+    return _between(_between(text, FOUND, made), USE, "".join(f"{each.text}\n" for each in use))
+
+
+def _between(text: str, mark: str, made: str) -> str:
+    """`text` with `made` between two marks. Raises: DataError without them."""
+    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    if start not in text or end not in text:
+        raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
+    return f"{text[: text.index(start)]}{start}\n\n{made}\n{text[text.index(end) :]}"

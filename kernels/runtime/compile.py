@@ -159,7 +159,8 @@ def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
 
 
 def _ptx_key(kernel: Kernel, target: str) -> str:
-    return hashlib.sha256(f"{kernel_identity(kernel)} {target} {numba_cuda.__version__}".encode()).hexdigest()
+    compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
+    return hashlib.sha256(f"{kernel_identity(kernel)} {target} {compilers}".encode()).hexdigest()
 
 
 def is_cached(kernel: Kernel, target: str) -> bool:

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..alibi.v1 import ALIBI
 from ..checking.reference import alibi_slopes
+from ..constants import FLOATS
+from ..rope.modes import mode
+from ..rope.v8 import rates_of_turning
+from ..v8 import PLAIN, attend, require_problem
+from ..v8.launch import MOST_STRIDE
+from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import compile as compiler
 from . import gpu
@@ -25,7 +32,7 @@ from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
 ROW_BYTES = 16  # that a row starts on
-MOST_STRIDE = 2**32 - 1
+
 KEYS = 64  # of a tile
 C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
 
@@ -38,6 +45,9 @@ VALUES = (
     *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
     *("rows", "pitch", "positions.batch"),
 )
+
+ROWS = tuple(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in ("", ".batch", ".head", ".row"))
+NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 
 _copied: set[str] = set()
 
@@ -59,8 +69,21 @@ class Planned(NamedTuple):
 
 def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
     """The launch of `problem` on `target`, such as "sm_90". Raises: Unsupported where no core takes it."""
-    template = "this GPU is {needed}; the kernels that take tensors run on {allowed}"
-    raise Unsupported("capability", target, "none yet", template)
+    require_problem(problem, problem.family)
+    half_split = not interleaved and problem.rotary_dim % 8 == 0 and problem.hdim % 8 == 0
+    embedding, table, table_type = PLAIN, ("q",), FLOATS
+    if problem.family == "alibi":
+        embedding, table = ALIBI, ("slopes",)
+    elif problem.rotary_dim:
+        embedding, table_type = mode(tables, positions, half_split)
+        table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
+        table += ("positions", "positions.batch") if positions else ()
+    launch = attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, target=target)
+    names = (*ROWS, *launch.args[len(ROWS) : -len(NUMBERS)], *NUMBERS)
+    types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
+    needed = workspace(problem, launch)
+    states = needed["states"].size if needed else 0
+    return Planned(launch, tuple(zip(names, types, strict=True)), states, interleaved=not half_split)
 
 
 class _Cells(threading.local):
@@ -316,11 +339,7 @@ def _say_copy(name: str, why: str) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
-    """float32[pairs, 2], pairs even: half turns of a pair from one position to the next, high and low part."""
-    pairs = rotary_dim // 2
-    exact = np.append(base ** (-np.arange(pairs) / pairs) / np.pi, np.zeros(pairs % 2))
-    high = exact.astype(np.float32)
-    return torch.from_numpy(np.stack((high, (exact - high).astype(np.float32)), -1)).to(device)
+    return torch.from_numpy(rates_of_turning(rotary_dim, base)).to(device)
 
 
 @functools.lru_cache(maxsize=256)

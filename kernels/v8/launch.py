@@ -9,6 +9,7 @@ from ..device.rows import reciprocal_of
 from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 
+MOST_STRIDE = 2**32 - 1  # in elements
 MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks that share an SM
 
 
@@ -31,9 +32,15 @@ def require_threads(shape: Any) -> None:
 
 
 def strides(problem: Problem, name: str) -> tuple[int, int, int]:
-    """Elements from one batch, head and row to the next of a contiguous tensor, that of the queries or of keys."""
+    """Elements from one batch, head and row to the next of a contiguous tensor, that of the queries or of keys.
+
+    Raises: Unsupported where 32 bits do not hold them.
+    """
     heads, seq = (problem.heads, problem.seq_q) if name[0] in "qo" else (problem.kv_heads, problem.seq_k)
-    return heads * seq * problem.hdim, seq * problem.hdim, problem.hdim
+    between = heads * seq * problem.hdim if problem.batch > 1 else 0, seq * problem.hdim if heads > 1 else 0
+    template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
+    require(max(between) <= MOST_STRIDE, "batch", max(between), MOST_STRIDE, template)
+    return *between, problem.hdim
 
 
 def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:

@@ -20,7 +20,7 @@ from analysis.records.interval import Ratio
 from analysis.records.measured import Measured
 
 NOTEBOOKS = sorted(findings.NOTEBOOKS.glob("*.ipynb"))
-FRONT = findings.NOTEBOOKS / "index.ipynb"
+FRONT, USE = (findings.NOTEBOOKS / f"{name}.ipynb" for name in ("index", "use"))
 FASTER, SLOWER, TIE = Ratio(1.5, 1.4, 1.6), Ratio(0.8, 0.75, 0.85), Ratio(1.01, 0.99, 1.02)
 
 
@@ -86,18 +86,22 @@ def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monk
     build.tell_findings(REFERENCE, strict=False)
 
 
-def test_the_readme_says_what_the_front_page_found(front_page: list[Finding]) -> None:
-    text = build.README.read_text(encoding="utf-8")
+def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) -> None:
+    text, use = build.README.read_text(encoding="utf-8"), evaluate(USE, REFERENCE)
     table = front.five(Measured.load(REFERENCE))
     plot = style.Plot("rope-ladder-2048", Figure(), "", "ALT", pd.DataFrame(), "")
-    made = front.readme(text, front_page, plot, table)
+    made = front.readme(text, front_page, plot, table, use)
     committed = [line for line in text.splitlines() if not line.startswith("![")]
     assert [line for line in made.splitlines() if not line.startswith("![")] == committed
-    assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text
+    assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text and use[0].text in text
     with pytest.raises(DataError, match="lacks <!-- found -->"):
-        front.readme("no marks", front_page, plot, table)
+        front.readme("no marks", front_page, plot, table, use)
+    with pytest.raises(DataError, match="lacks <!-- use -->"):
+        front.readme(text.replace("<!-- use -->", ""), front_page, plot, table, use)
     with pytest.raises(DataError, match="x does not hold"):
-        front.readme(text, [Finding("x", False, "")], plot, table)
+        front.readme(text, [Finding("x", False, "")], plot, table, use)
+    with pytest.raises(DataError, match="y does not hold"):
+        front.readme(text, front_page, plot, table, [Finding("y", False, "")])
 
 
 def test_a_study_without_a_complete_run_is_none_and_a_damaged_file_is_an_error(

@@ -187,12 +187,12 @@ def tell_findings(gpu: str, strict: bool) -> None:
 
 
 def readme_of(evidence: Measured) -> str:
-    """The README with what the front page found, or as it is where a finding of the front page does not hold."""
-    text, findings = README.read_text(encoding="utf-8"), findings_of("index")
-    if broken(findings):
+    """The README with what two chapters found, or as it is where a finding of these does not hold."""
+    text, findings, use = README.read_text(encoding="utf-8"), findings_of("index"), findings_of("use")
+    if broken([*findings, *use]):
         return text
     plot = figures.rope_ladder_2048(evidence, try_load(evidence.slug, "beyond"))
-    return readme(text, findings, plot, five(evidence))
+    return readme(text, findings, plot, five(evidence), use)
 
 
 def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:

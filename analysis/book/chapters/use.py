@@ -1,0 +1,252 @@
+"""How to use the kernel: how fast it is, what a call of the op costs, and where it does not pay."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+from IPython.display import Markdown, display
+
+from kernels import VERSIONS, Problem
+
+from ...models.targets import BEYOND, V8, Evidence, Rival, floor, label, measured_at, relative_error, rivals
+from ...records.current import Row, complete_runs
+from ...records.files import gpu_folder, problem_of, read_records, read_table
+from ...records.interval import TIE, Ratio
+from ...records.measured import Measured
+from ...records.text import NOTHING, factor, number, span
+from ..findings import Speedups
+from ..notebook import show, try_load
+from ..table import Format, Table, badge, lines, mark, microseconds, ratio, small
+from ..tables import fastest
+
+PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
+FIRST_CALLS = {
+    "import": "import",
+    "first_call_cold": "first call, nothing on disk",
+    "first_call_cached": "first call, kept on disk",
+    "second_call": "second call",
+}
+LOOPS = {
+    "decode": "decoding",
+    "decode_batches": "in batches",
+    "prefill": "prompts",
+    "prefill_batches": "prompts in batches",
+    "all": "all of these",
+}
+
+
+# ---------------------------------------------------------------- beside PyTorch
+
+
+def _fastest_peer(evidence: Evidence, problem: Problem) -> Rival | None:
+    return next(iter(rivals(evidence, problem, peers=True)), None)
+
+
+def speedups(evidence: Evidence) -> Speedups:
+    """How much faster than the fastest right peer V8 is, at every problem where both were timed, by its place."""
+    found = [_fastest_peer(evidence, problem) for problem in BEYOND]
+    return Speedups({place: rival.ratio for place, rival in enumerate(found) if rival})
+
+
+def _order(rival: Rival | None) -> float:
+    return rival.ratio.value if rival else 0.0
+
+
+def against(evidence: Evidence) -> Table:
+    """V8 and its fastest peer at every problem of the study: where V8 loses first, and where it gains most last."""
+    rows = []
+    peers = {problem: _fastest_peer(evidence, problem) for problem in BEYOND}
+    for problem, peer in sorted(peers.items(), key=lambda pair: _order(pair[1])):
+        measured = measured_at(evidence, problem)
+        rows.append(
+            {
+                "problem": label(problem),
+                "us": microseconds(measured.time(V8, problem)) if measured else _why_not(evidence, problem),
+                "peer": lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title))) if peer else NOTHING,
+                "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
+                "error": relative_error(measured.check(V8, problem)) if measured else None,
+            }
+        )
+    return Table.from_frame(
+        rows,
+        {
+            "problem": ("problem", str),
+            "us": ("rope_v8, µs", str),
+            "peer": ("fastest peer, µs", str),
+            "speedup": ("speedup", str),
+            "error": ("error", factor),
+        },
+        slice(1, None),
+        f"Device time of one call (device_warm) on the {evidence.gpu['name']}, losses first. B batch, H heads, S "
+        "queries and keys, D head dim, R rotated dims. Speedup over the fastest peer with a right result, above 1 is "
+        "faster, with the 95 % interval over the processes. Error: the largest over that of fp32 math, on the worse of "
+        "two inputs.",
+    )
+
+
+def _loss(found: Ratio) -> str:
+    return mark("slower", "wrong") if found.value * TIE < 1 else ""
+
+
+def _why_not(evidence: Evidence, problem: Problem) -> str:
+    """Why V8 has no time at a problem: unsupported, an error, or not measured."""
+    checks = [measured.check(V8, problem) for measured in evidence.studies.values()]
+    return next((badge(check) for check in checks if check), "not measured")
+
+
+# ---------------------------------------------------------------- where it does not pay
+
+
+def one_query(measured: Measured) -> Table:
+    """V8 with one query a head: what it takes, and the least that bytes and products need."""
+    rows: list[dict[str, Any]] = []
+    for problem in measured.problems("rope"):
+        taken = measured.time(V8, problem)
+        if problem.seq_q > 1 or taken is None:
+            continue
+        least = floor(problem, measured.gpu).us
+        shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
+        rows.append({"problem": label(problem) + shared, "taken": taken, "floor": least, "over": taken.us / least})
+    return Table.from_frame(
+        sorted(rows, key=lambda row: row["over"], reverse=True),
+        {
+            "problem": ("problem", str),
+            "taken": ("rope_v8, µs", microseconds),
+            "floor": ("floor, µs", "{:.1f}"),
+            "over": ("times the floor", factor),
+        },
+        slice(1, None),
+        f"device_warm on the {measured.gpu['name']}, furthest from the floor first: an empty launch, and the larger of "
+        "the bytes at the rate of the memory and the products at that of the tensor cores. S queries/keys.",
+    )
+
+
+def rates(evidence: Evidence) -> dict[str, str]:
+    """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length."""
+    slow = [
+        problem.flops / taken.us / 1e6
+        for problem in BEYOND
+        if problem.seq_q == PREFILL and not problem.causal
+        if (measured := measured_at(evidence, problem)) and (taken := measured.time(V8, problem))
+    ]
+    fast = []
+    if measured := try_load(evidence.slug, "fp16"):
+        for problem in measured.problems("fp16"):
+            name = fastest(measured, measured.versions("fp16", peers=True), problem)
+            taken = measured.time(name, problem) if name else None
+            if taken and problem.seq_q == PREFILL and not problem.causal:
+                fast.append(problem.flops / taken.us / 1e6)
+    found = {"full": slow, "half": fast}
+    words = {name: span(values, "TFLOP/s", 0) if values else "no measured rate" for name, values in found.items()}
+    return {**words, "queries": number(PREFILL), "gpu": evidence.gpu["name"]}
+
+
+# ---------------------------------------------------------------- the op
+
+
+def read_op(slug: str) -> dict[str, list[Row]]:
+    """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without op.csv."""
+    folder = gpu_folder(slug)
+    rows = read_records(folder / "op.csv", "op")
+    runs = complete_runs(read_table(folder / "runs.csv", "runs")) if rows else {}
+    found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
+    return {name: chosen for name, chosen in found.items() if chosen}
+
+
+def op_times(rows: Iterable[Row]) -> Table:
+    """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
+    samples: dict[tuple[Problem, str, str, str], list[float]] = {}
+    for row in rows:
+        if row["median_us"] is not None:
+            key = (problem_of(row), _called(row), row["what"], row["timer"])
+            samples.setdefault(key, []).append(row["median_us"])
+    times = {key: statistics.median(values) for key, values in samples.items()}
+    launches = {(problem, timer): us for (problem, _, what, timer), us in times.items() if what == "launch"}
+    shown = []
+    for problem, called in dict.fromkeys((problem, called) for problem, called, what, _ in times if what == "op"):
+        device, host = (times.get((problem, called, "op", timer)) for timer in ("device_warm", "host_loop"))
+        bare, bare_host = (launches.get((problem, timer)) for timer in ("device_warm", "host_loop"))
+        shown.append(
+            {
+                "problem": label(problem),
+                "called": called,
+                "device": device,
+                "launch": bare,
+                "over": device / bare if device and bare else None,
+                "host": host,
+                "added": host - bare_host if host is not None and bare_host is not None else None,
+            }
+        )
+    return Table.from_frame(
+        shown,
+        {
+            "problem": ("problem", str),
+            "called": ("called with", str),
+            "device": ("op in a graph, µs", "{:.1f}"),
+            "launch": ("bare launch, µs", "{:.1f}"),
+            "over": ("over it", factor),
+            "host": ("host, µs", "{:.1f}"),
+            "added": ("more than a launch, µs", "{:.1f}"),
+        },
+        slice(2, None),
+        "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: what the host takes for a call, of "
+        "many that queue up.",
+    )
+
+
+def _called(row: Row) -> str:
+    """How a call differs from the kernel's own: pairs, where angles come from, how tensors lie."""
+    differs = [
+        "" if row["interleaved"] else "half-split pairs",
+        {"rates": "", "rates_positions": "positions", "tables_positions": "tables and positions"}.get(
+            row["mode"], row["mode"]
+        ),
+        "" if row["layout"] == "contiguous" else f"{row['layout']} tensors",
+    ]
+    return ", ".join(filter(None, differs)) or "interleaved pairs"
+
+
+def op_first_calls(rows: Iterable[Row]) -> Table:
+    """Seconds of the first calls in a process, with nothing on disk and with what an earlier process left there."""
+    seconds: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = label(problem_of(row))
+        seconds.setdefault(name, {"problem": name, **dict.fromkeys(FIRST_CALLS)})[row["what"]] = row["seconds"]
+    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.3g}") for name, words in FIRST_CALLS.items()}
+    return Table.from_frame(seconds.values(), {"problem": ("problem", str), **columns}, slice(1, None), "Seconds.")
+
+
+def op_kernels(rows: Iterable[Row]) -> Table:
+    """How many kernels the calls of a model meet, each of which is compiled once."""
+    models: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        models.setdefault(row["model"], {"model": row["model"], **dict.fromkeys(LOOPS)})[row["what"]] = row["kernels"]
+    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.0f}") for name, words in LOOPS.items()}
+    return Table.from_frame(
+        models.values(),
+        {"model": ("model", str), **columns},
+        slice(1, None),
+        "Decoding: one query and every number of keys up to 32,768, then batches of 1 to 64. Prompts: of every "
+        "length up to 8,192, then batches.",
+    )
+
+
+# ---------------------------------------------------------------- what the notebook calls
+
+
+def show_or_say(what: Table | None, evidence: Any, command: str) -> None:
+    """Show a table, or, where there is none, what measures it."""
+    if what is not None:
+        show(what, evidence)
+        return
+    display(Markdown(f"*Not measured on the {evidence.gpu['name']} yet: `{command}` does.*"))
+
+
+def listing(*what: Any) -> None:
+    """Show the source of functions and classes."""
+    text = "\n\n".join(inspect.getsource(each).rstrip() + "\n" for each in what)
+    display(Markdown(f"```python\n{text}```"))

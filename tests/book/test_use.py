@@ -1,0 +1,141 @@
+"""The page of the kernel: what a reader decides by. Times and ratios that are changed here were not measured."""
+
+import inspect
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+import kernels
+from analysis.book.chapters import use
+from analysis.book.findings import NOTEBOOKS
+from analysis.measure.studies import MAIN
+from analysis.models import targets
+from analysis.models.targets import BEYOND, Evidence, Rival, label
+from analysis.records.files import REFERENCE, append_rows, problem_columns
+from analysis.records.interval import TIE, Ratio
+from analysis.records.measured import Measured
+from kernels import rope_attention
+from kernels.version import Problem
+
+PAGE = NOTEBOOKS / "use.ipynb"
+LOST = BEYOND[3]
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return targets.read(REFERENCE)
+
+
+def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = targets.rivals
+
+    def rivals(evidence: Evidence, problem: Problem, peers: bool) -> list[Rival]:
+        found = real(evidence, problem, peers)
+        return [replace(found[0], ratio=Ratio(0.8, 0.79, 0.81))] if problem == LOST else found
+
+    monkeypatch.setattr(use, "rivals", rivals)
+    rows = use.against(evidence).plain().rows
+    assert rows[0][0] == label(LOST) and rows[0][3].startswith("0.80×") and rows[0][3].endswith("slower")
+    assert len(rows) == len(BEYOND) and not any("slower" in cell for row in rows[1:] for cell in row)
+    gains = [float(row[3].split("×")[0]) for row in rows]
+    assert gains == sorted(gains)
+    assert use.speedups(evidence).faster is False
+
+
+def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
+    """Up to a tie: a speedup is a mean over processes, the times are medians, which are printed to 0.1 µs."""
+    for row in use.against(evidence).plain().rows:
+        ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
+        assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup)
+
+
+def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Evidence("x", evidence.gpu, {}, evidence.shapes, evidence.profiled)
+    assert {row[1] for row in use.against(nothing).plain().rows} == {"not measured"}
+    assert use.speedups(nothing).faster is None
+    assert use.rates(replace(nothing, slug=REFERENCE))["full"] == "no measured rate"
+    refused = evidence.studies["beyond"].check("rope_v8", LOST)
+    assert refused
+    check = Measured.check
+
+    def refuse(self: Measured, version: str, problem: Problem) -> Any:
+        at = (version, problem) == ("rope_v8", LOST)
+        return refused._replace(status="unsupported") if at else check(self, version, problem)
+
+    monkeypatch.setattr(Measured, "check", refuse)
+    rows = {row[0]: row for row in use.against(evidence).plain().rows}
+    assert rows[label(LOST)][1:] == ("unsupported", "–", "–", "–")
+
+
+def test_one_query_is_shown_with_its_floor_the_furthest_first() -> None:
+    measured = Measured.load(REFERENCE, "map")
+    rows = use.one_query(measured).plain().rows
+    assert len(rows) == sum(problem.seq_q == 1 for problem in measured.problems("rope"))
+    assert len({row[0] for row in rows}) == len(rows)
+    over = [float(row[3].removesuffix("×")) for row in rows]
+    assert over == sorted(over, reverse=True) and min(over) > 1
+
+
+def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:
+    row = {**problem_columns(MAIN), "interleaved": True, "mode": "rates", "layout": "contiguous", **differs}
+    return {**row, "what": what, "timer": timer, "median_us": us}
+
+
+def test_a_call_of_the_op_is_set_beside_the_bare_launch() -> None:
+    """Median over the turns; the launch is that of the problem, however the op is called."""
+    rows = [
+        *(called("launch", "device_warm", us) for us in (8.0, 7.0, 90.0)),
+        called("launch", "host_loop", 4.0),
+        called("op", "device_warm", 8.0),
+        called("op", "host_loop", 12.5),
+        called("op_out", "host_loop", 1.0),
+        called("op", "device_warm", 12.0, interleaved=False, mode="tables", layout="cache"),
+        called("op", "host_loop", None, interleaved=False, mode="tables", layout="cache"),
+    ]
+    assert use.op_times(rows).rows == [
+        (label(MAIN), "interleaved pairs", "8.0", "8.0", "1.00×", "12.5", "8.5"),
+        (label(MAIN), "half-split pairs, tables, cache tensors", "12.0", "8.0", "1.50×", "–", "–"),
+    ]
+
+
+def test_first_calls_and_kernels_have_a_row_a_problem_and_a_model() -> None:
+    first = [
+        {**problem_columns(MAIN), "what": what, "seconds": s} for what, s in (("import", 2), ("second_call", 1e-3))
+    ]
+    assert use.op_first_calls(first).rows == [(label(MAIN), "2", "–", "–", "0.001")]
+    met = [{"model": "A", "what": "decode", "kernels": 3}, {"model": "B", "what": "all", "kernels": 7}]
+    assert use.op_kernels(met).rows == [("A", "3", "–", "–", "–", "–"), ("B", "–", "–", "–", "–", "7")]
+
+
+def test_figures_of_the_op_are_of_its_latest_complete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use, "gpu_folder", lambda slug: tmp_path)
+    assert use.read_op("any") == {}
+    words = ("node", "started_at", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
+    run = {**dict.fromkeys(words, "x"), "study": "op_time", "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
+    runs = [{**run, "run": name, "complete": name != "3"} for name in "123"]
+    append_rows(tmp_path / "runs.csv", "runs", runs)
+    row = {**called("op", "device_warm", 7.0), "study": "op_time", "version": "rope_v8", "status": "ok"}
+    row |= {"source_hash": "x", "measured_at": "x"}
+    append_rows(tmp_path / "op.csv", "op", [{**row, "run": name, "median_us": float(name)} for name in "123"])
+    (rows,) = use.read_op("any").values()
+    assert use.op_times(rows).rows == [(label(MAIN), "interleaved pairs", "2.0", "–", "–", "–", "–")]
+
+
+def test_the_page_tells_every_argument_of_the_op_and_its_default() -> None:
+    """A default is told as it is written in Python, where it is not a tensor's or made of the others."""
+    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "| argument | what |" in cell.source]
+    rows = [line.strip("|").split(" | ") for line in cell.source.splitlines() if line.startswith("| `")]
+    told = {name: last.strip(" |`") for first, *_, last in rows for name in re.findall(r"`(\w+)`", first)}
+    parameters = inspect.signature(rope_attention).parameters
+    assert list(told) == list(parameters)
+    for name, parameter in parameters.items():
+        if parameter.default not in (parameter.empty, None):
+            assert told[name] == f"{parameter.default:g}" if name == "base" else str(parameter.default)
+    for name in re.findall(r"`(\w+)\(q, k, v", cell.source):
+        assert hasattr(kernels, name)

@@ -1,0 +1,164 @@
+"""The package that users install: the folder kernels/ as `fused_pe`, with what it needs and nothing else."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from packaging.requirements import Requirement
+
+from kernels import VERSIONS, rope_attention
+from kernels.runtime import compile
+from kernels.runtime.identity import kernel_identity, source_hash
+from kernels.version import Problem
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "kernels"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
+IMPORT_SECONDS = 10  # of CPU; torch and numba take nearly all of what it is
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"  # as pip does
+USE = """
+import json, sys, time, warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+began = time.process_time()
+import fused_pe
+seconds, cache = time.process_time() - began, Path(sys.argv[1])
+loaded, compiled = set(sys.modules), cache.exists()
+
+import torch
+from fused_pe.runtime.compile import compile_ptx
+from fused_pe.runtime.identity import kernel_identity, source_hash
+
+initialized = torch.cuda.is_initialized()
+q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    out = fused_pe.rope_attention(q, k, v, interleaved=False, causal=True)
+plan = fused_pe.version("rope_v8")(fused_pe.Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128))
+(launch,) = plan.launches
+print(json.dumps({
+    "file": fused_pe.__file__, "seconds": seconds, "loaded": sorted(loaded), "compiled": compiled,
+    "initialized": initialized, "versions": list(fused_pe.VERSIONS), "kernels": find_spec("kernels") is not None,
+    "source": source_hash(fused_pe.version("rope_v8")), "identity": kernel_identity(launch.kernel),
+    "ptx": compile_ptx(launch.kernel), "out": out.tolist(), "warned": [str(each.message) for each in warned],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which the wheel of a clone is unpacked: that is how a wheel of Python alone is installed."""
+    clone, wheels, target = (tmp_path_factory.mktemp(name) for name in ("clone", "wheels", "target"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "requirements.txt"):
+        shutil.copy(ROOT / name, clone)
+    for name in ("kernels", "analysis"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    built = subprocess.run([sys.executable, "-c", BUILD, str(wheels)], cwd=clone, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = wheels.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def used(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a program says that imports the installed package, without a GPU and without this repository."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    environment = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": ""}
+    environment["FUSED_PE_CACHE"] = str(folder / "cache")
+    command = [sys.executable, "-c", USE, str(folder / "cache")]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_module_of_kernels_is_installed_as_fused_pe_and_nothing_else(installed: Path) -> None:
+    (metadata,) = installed.glob("*.dist-info")
+    assert {path.name for path in installed.iterdir()} == {"fused_pe", metadata.name}
+    modules = {path.relative_to(KERNELS) for path in KERNELS.rglob("*.py")}
+    assert {path.relative_to(installed / "fused_pe") for path in installed.rglob("*.py")} == modules
+
+
+def test_the_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
+    """Same versions, same hashes, same keys of the compile cache: what is recorded of one is of the other."""
+    assert Path(used["file"]).is_relative_to(installed) and not used["kernels"]
+    assert used["versions"] == list(VERSIONS)
+    (launch,) = VERSIONS["rope_v8"](MAIN).launches
+    assert used["source"] == source_hash(VERSIONS["rope_v8"])
+    assert used["identity"] == kernel_identity(launch.kernel)
+
+
+def test_the_installed_package_compiles_a_kernel_without_a_gpu(used: dict[str, Any]) -> None:
+    assert re.search(r"^\.target sm_90a$", used["ptx"], re.MULTILINE) and ".entry" in used["ptx"]
+
+
+def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
+    q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
+    with warnings.catch_warnings(action="ignore"):
+        out = rope_attention(q, k, v, interleaved=False, causal=True)
+    assert torch.equal(torch.tensor(used["out"]), out)
+    (warned,) = used["warned"]
+    assert warned.startswith("fused_pe computes this attention in PyTorch: ")
+
+
+def test_importing_it_is_quick_and_neither_compiles_nor_starts_the_gpu(used: dict[str, Any]) -> None:
+    assert used["seconds"] < IMPORT_SECONDS
+    assert not used["compiled"] and not used["initialized"]
+    assert {"pandas", "matplotlib", "IPython", "triton", "kernels", "analysis"}.isdisjoint(used["loaded"])
+
+
+def test_the_kernels_import_each_other_relatively_and_else_what_is_declared() -> None:
+    """`numba` brings llvmlite; a peer that cannot import triton or FlashInfer says so."""
+    declared = {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert {"torch", "numba", "numba-cuda", "numpy", "cuda-bindings"} <= declared
+    allowed = {"torch", "numba", "numba_cuda", "numpy", "cuda", "llvmlite", "triton"} | sys.stdlib_module_names
+    for path in KERNELS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            assert {name.split(".")[0] for name in names} <= allowed, path
+
+
+def test_the_versions_that_are_tried_lie_within_the_ranges_that_are_asked_for() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    tried = [Requirement(line) for line in lines if "==" in line]
+    pins = {pin.name: str(pin.specifier).removeprefix("==") for pin in tried}
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        assert requirement.specifier.contains(pins[requirement.name]), requirement
+
+
+def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assembler of an older CUDA rejects the PTX of a newer one."""
+    monkeypatch.setattr(compile, "CACHE", tmp_path)
+    monkeypatch.setattr(compile, "_numba_ptx", lambda kernel, target: f"of CUDA {compile.nvjitlink.version()}")
+    (launch,) = VERSIONS["rope_v8"](MAIN).launches
+    texts = []
+    for release in ((13, 0), (13, 5), (13, 0)):
+        monkeypatch.setattr(compile.nvjitlink, "version", lambda release=release: release)
+        texts.append(compile.compile_ptx(launch.kernel))
+    assert texts == ["of CUDA (13, 0)", "of CUDA (13, 5)", "of CUDA (13, 0)"]
+
+
+def test_the_book_is_an_extra(installed: Path) -> None:
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    asked = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", metadata.read_text(), re.MULTILINE)]
+    always = {each.name for each in asked if each.marker is None}
+    assert always == {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert {"jupyter-book", "papermill"} <= {each.name for each in asked if str(each.marker) == 'extra == "book"'}
