@@ -71,7 +71,8 @@ def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, 
     """The launch of `problem` on `target`, such as "sm_90". Raises: Unsupported where no core takes it."""
     require_problem(problem, problem.family)
     half_split = not interleaved and problem.rotary_dim % 8 == 0 and problem.hdim % 8 == 0
-    embedding, table, table_type = PLAIN, ("q",), FLOATS
+    table: tuple[str, ...] = ("q",)
+    embedding, table_type = PLAIN, FLOATS
     if problem.family == "alibi":
         embedding, table = ALIBI, ("slopes",)
     elif problem.rotary_dim:

@@ -11,9 +11,8 @@ import math
 import torch
 
 from ..checking.reference import alibi_slopes
+from ..v8.embedding import MOST_POSITIONS
 from .arguments import Asked, Tensors
-
-MOST_POSITIONS = 2**20  # the kernels turn by, from 0 on; `positions` outside of these make NaN
 
 
 def turns(
@@ -75,7 +74,8 @@ class _Recomputed:
             scores = scores - slopes[..., None, None] * (query - key).abs().to(q.dtype)
         if asked.causal:
             scores = scores.masked_fill(key > query, -math.inf)
-        self.weights = scores.softmax(-1).view(batch, kv_heads, -1, seq_k)
+        nothing = (scores == -math.inf).all(-1, keepdim=True)  # weighs anything in the row: it is 0, as PyTorch's is
+        self.weights = scores.softmax(-1).masked_fill(nothing, 0.0).view(batch, kv_heads, -1, seq_k)
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> torch.Tensor:
