@@ -13,7 +13,7 @@ from ..constants import attention_buffers
 from ..v8 import attend, require_problem
 from ..version import Buffer, Plan, Problem, register
 from .separate_v8 import launch_rotation
-from .v8 import ROPE, rates_buffer
+from .v8 import ROPE, of_pairs, rates_buffer
 
 ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 
@@ -33,5 +33,6 @@ def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
     require_problem(problem, "rope")
     rates = rates_buffer(problem.rotary_dim)
     buffers = attention_buffers(problem, rates=rates, k_turned=Buffer(problem.kv_shape))
-    attention = attend(problem, ROPE_OF_QUERIES, "rates", problem.rotary_dim, k="k_turned", target=target)
+    embedding = of_pairs(ROPE_OF_QUERIES, problem.rotary_dim)
+    attention = attend(problem, embedding, "rates", problem.rotary_dim, k="k_turned", target=target)
     return Plan(problem, buffers, (launch_rotation(problem, "k"), attention))

@@ -5,7 +5,6 @@ A position outside [0, 2^20), or outside the tables, makes NaN: never a wrong nu
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from ..constants import FLOATS, INTS
 from ..device.vector import advance, ld2, make_float4
 from ..v8 import Embedding
 from ..v8.embedding import MOST_POSITIONS
-from .v8 import ROPE, rates_of, turned_by, turns
+from .v8 import ROPE, of_pairs, rates_of, turned_by, turns
 
 NAN = float32(float("nan"))
 
@@ -106,13 +105,13 @@ MODES = {
 }
 
 
-@functools.cache
-def mode(tables: bool, positions: bool, half_split: bool) -> tuple[Embedding, Any]:
-    """The embedding, and the Numba type of its table.
+def mode(tables: bool, positions: bool, half_split: bool, rotary_dim: int) -> tuple[Embedding, Any]:
+    """The embedding for so many dims, and the Numba type of its table.
 
     Its arguments: rates, or cos, sin, their pitch and number of rows; then positions and their stride of the batch.
     """
     embedding, table_type = MODES[tables, positions]
+    embedding = of_pairs(embedding, rotary_dim)
     if half_split:
         embedding = replace(embedding, name=f"{embedding.name}_halves", half_split=True)
     return embedding, table_type

@@ -13,7 +13,7 @@ from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers
 from ..device.vector import advance, ld4, st4
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
-from .v8 import rates_buffer, rates_of, turned_by, turns
+from .v8 import rates_buffer, rates_of, turned_by_odd, turns
 
 
 def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
@@ -26,7 +26,7 @@ def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
         value = ld4(advance(x, row * hdim), dim)
         if dim < rotary_dim:
             cos0, sin0, cos1, sin1 = turns(rates, offset + int32(row % seq), dim, rates_of(rates, dim), hdim)
-            value = turned_by(value, cos0, sin0, cos1, sin1)
+            value = turned_by_odd(value, cos0, sin0, cos1, sin1)
         st4(advance(turned, row * hdim), dim, value)
 
 

@@ -9,6 +9,7 @@ Source: beyond the documents.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -42,7 +43,23 @@ def turned_by(x, cos0, sin0, cos1, sin1):
     return make_float4(x0, x1, x2, x3)
 
 
+@cuda.jit(device=True)
+def turned_by_odd(x, cos0, sin0, cos1, sin1):
+    """As `turned_by`; a pair that does not turn stays as it is, infinite or not, as the one behind an odd number."""
+    y = turned_by(x, cos0, sin0, cos1, sin1)
+    if cos1 == float32(1.0) and sin1 == float32(0.0):
+        y = make_float4(y.x, y.y, x.z, x.w)
+    return y
+
+
 ROPE = Embedding("rope", rates_of, turns, turned_by)
+
+
+def of_pairs(embedding: Embedding, rotary_dim: int) -> Embedding:
+    """The embedding for so many dims: kernels turn two pairs at a time, and an odd number leaves one that stays."""
+    if rotary_dim % 4 == 0:
+        return embedding
+    return replace(embedding, name=f"{embedding.name}_odd", embed=turned_by_odd)
 
 
 def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarray:
@@ -73,5 +90,5 @@ def rates_buffer(rotary_dim: int) -> Buffer:
 def rope_v8(problem: Problem, target: str) -> Plan:
     """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim, target=target)
+    launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

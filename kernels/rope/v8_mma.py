@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..v8 import plan, require_problem
 from ..v8.mma import attend
 from ..version import Plan, Problem, register
-from .v8 import ROPE, rates_buffer
+from .v8 import ROPE, of_pairs, rates_buffer
 
 
 @register(
@@ -26,5 +26,5 @@ from .v8 import ROPE, rates_buffer
 def rope_v8_mma(problem: Problem, target: str) -> Plan:
     """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim, target=target)
+    launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..v8 import plan, require_problem
 from ..v8.portable import attend
 from ..version import Plan, Problem, register
-from .v8 import ROPE, rates_buffer
+from .v8 import ROPE, of_pairs, rates_buffer
 
 
 @register(
@@ -26,5 +26,5 @@ from .v8 import ROPE, rates_buffer
 def rope_v8_portable(problem: Problem) -> Plan:
     """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported."""
     require_problem(problem, "rope")
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
+    launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

@@ -76,7 +76,7 @@ def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, 
     if problem.family == "alibi":
         embedding, table = ALIBI, ("slopes",)
     elif problem.rotary_dim:
-        embedding, table_type = mode(tables, positions, half_split)
+        embedding, table_type = mode(tables, positions, half_split, problem.rotary_dim)
         table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
         table += ("positions", "positions.batch") if positions else ()
     launch = attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, target=target)

@@ -44,22 +44,25 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 
 @cuda.jit(device=True)
-def halves_of(dim, embedded_dim):
-    """Where the embedded dims `dim` .. + 3 of a row lie, when pairs are split: two at each of both places."""
-    low = dim // uint32(2)
-    return low, uint32(low + embedded_dim // uint32(2))
+def halves_of(dim, more, embedded_dim, hdim):
+    """Where the dims `dim` + `more` .. + 3 of a row lie, when pairs are split: two at each of both places.
 
-
-@cuda.jit(device=True)
-def together(embedded_dim, hdim):
-    """How many of the dims behind the embedded ones lie in one place when pairs are split: two halves of so many."""
-    return uint32(32) if (embedded_dim | hdim) % uint32(32) == 0 else uint32(8)
+    Behind the embedded dims nothing is paired: there are two halves of 32 dims that lie together, or of 8. `more`, a
+    multiple of 32, is apart so that what the groups of a thread share is computed once.
+    """
+    together = uint32(32) if (embedded_dim | hdim) % uint32(32) == 0 else uint32(8)
+    inside = uint32(dim & uint32(together - uint32(1)))
+    embedded = uint32(dim + more) < embedded_dim
+    low = uint32(dim // uint32(2) + more // uint32(2))
+    if not embedded:
+        low = uint32(uint32(dim - inside + inside // uint32(2)) + more)
+    return low, uint32(low + (embedded_dim if embedded else together) // uint32(2))
 
 
 def loader_of(half_split: bool) -> Any:
     """A device function load(row, dim, more, there, embedded_dim, hdim) -> Float4: four dims of a row, as paired.
 
-    They are those at `dim` + `more`, a multiple of 32; 0 where `there` does not hold, and behind the last dim.
+    They are those at `dim` + `more`; 0 where `there` does not hold, and behind the last dim.
     """
 
     @cuda.jit(device=True)
@@ -71,17 +74,11 @@ def loader_of(half_split: bool) -> Any:
 
     @cuda.jit(device=True)
     def load_halves(row, dim, more, there, embedded_dim, hdim):
+        low, high = halves_of(dim, more, embedded_dim, hdim)
         x0, x1, y0, y1 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-        if there and uint32(dim + more) < embedded_dim:
-            low, high = halves_of(uint32(dim + more), embedded_dim)
+        if there and uint32(dim + more) < hdim:
             x0, x1 = ld2(row, low)
             y0, y1 = ld2(row, high)
-        elif there and uint32(dim + more) < hdim:
-            whole = together(embedded_dim, hdim)
-            inside = uint32(dim & uint32(whole - uint32(1)))
-            first = advance(row, uint32(dim - inside // uint32(2)))
-            x0, x1 = ld2(first, more)
-            y0, y1 = ld2(advance(first, whole // uint32(2)), more)
         return make_float4(x0, y0, x1, y1)
 
     return load_halves if half_split else load_adjacent

@@ -48,7 +48,7 @@ from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, spl
 from ..device.vector import advance, ld2, ld4, make_float4, st4
 from ..limits import EMULATED_TARGET
 from ..version import Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding, halves_of, together
+from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
 from .repeat import repeat
@@ -103,18 +103,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
             """As `copy`, of four dims the first ones of two pairs and then the second ones."""
             for group in range(0, groups, sharers):
-                pairs = uint32(dim + uint32(group * span))
-                low, high = halves_of(pairs, embedded_dim)
-                if pairs >= embedded_dim:
-                    whole = together(embedded_dim, hdim)
-                    low = uint32(pairs - (pairs & uint32(whole - uint32(1))) // uint32(2))
-                    high = uint32(low + whole // uint32(2))
+                low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
                 for i in range(-(-count // passes)):
                     row = uint32(first_row + uint32(i * passes))
                     if count % passes == 0 or row < uint32(count):
                         to = uint32(place + row * pitch + column + uint32(group * GROUP))
                         row_start = advance(source, uint32(row * source_pitch))
-                        there = row < exist and pairs < hdim
+                        there = row < exist and uint32(dim + uint32(group * span)) < hdim
                         cp_async2_or_zero(shared, to, row_start, low, there)
                         cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
 

@@ -50,12 +50,12 @@ from ..device.wgmma import (
     tile_index,
 )
 from ..version import Buffer, Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding, halves_of, together
+from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
 from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
-from .wgmma_embed import embedders
+from .wgmma_embed import embedders, half_of, turning
 from .wgmma_shape import KEYS, Shape, choose
 
 STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
@@ -93,7 +93,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     raw_floats = 4 * query_turns * groups
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
     bias, of_batch = embedding.bias, embedding.of_batch
-    halves = embedding.half_split and not once  # lie apart in shared memory
+    half_split = embedding.half_split
+    halves = half_split and not once  # lie apart in shared memory
     load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedders(shape, embedding)
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
@@ -130,27 +131,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        pairs = uint32(first_dim + uint32(2) * (lane % uint32(STEP)))
-        behind = uint32(pairs + lane // uint32(STEP) * uint32(4))
-        if together(embedded_dim, hdim) == uint32(GROUP):
-            behind = uint32(first_dim + lane)
         for group in range(groups):
-            if uint32(pairs + uint32(group * span)) < embedded_dim:
-                low, high = halves_of(uint32(pairs + uint32(group * span)), embedded_dim)
-                dim = high if lane >= uint32(STEP) else low
-                for i in range(KEYS // passes):
-                    row = uint32(first_row + uint32(i * passes))
-                    to = uint32(keys_at + row * stride + exchanged(lane, row))
-                    row_start = advance(source, uint32(row * pitch))
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count)
-            else:
-                within = uint32(pairs + uint32(group * span)) < hdim
-                for i in range(KEYS // passes):
-                    row = uint32(first_row + uint32(i * passes))
-                    to = uint32(keys_at + row * stride + exchanged(lane, row))
-                    row_start = advance(source, uint32(row * pitch + behind))
-                    there = row < count and within
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+            dim, within = half_of(first_dim, uint32(group * span), lane, embedded_dim, hdim)
+            for i in range(KEYS // passes):
+                row = uint32(first_row + uint32(i * passes))
+                to = uint32(keys_at + row * stride + exchanged(lane, row))
+                row_start = advance(source, uint32(row * pitch))
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
 
     copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
 
@@ -166,8 +153,6 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
         """
-        if halves:
-            column = uint32(column % uint32(8) * uint32(4) + column // uint32(8) * uint32(4))
         for i in range(query_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             if queries % passes == 0 or row < uint32(queries):
@@ -336,10 +321,14 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         # K is on its way while Q is embedded and split.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
+        if half_split:
+            copied_dim = uint32(first_dim + turning(column))
+            if once:
+                column = turning(column)  # as blocks have written K
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, q.row, query_count, copied_dim, embedded_dim, hdim)
+        load_query(raw, q_tile, q.row, query_count, first_dim, embedded_dim, hdim)
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
@@ -362,6 +351,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     table,
                     first_key,
                     uint32(seq_k - first_key),
+                    first_dim,
                     copied_dim,
                     embedded_dim,
                     hdim,

@@ -6,12 +6,30 @@ from typing import Any, NamedTuple
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.vector import advance, make_float4, st4
-from .embedding import Embedding, loader_of
+from ..device.reduce import FULL_MASK
+from ..device.vector import advance, ld4, make_float4, st4
+from .embedding import Embedding, halves_of
 from .mma_shape import COPIERS, GROUP
 from .wgmma_shape import KEYS, Shape
 
 HALF = GROUP // 2  # dims of a group that a fragment of K has
+
+
+@cuda.jit(device=True)
+def turning(lane):
+    """Which dims a thread turns that has the four dims `lane` .. of a group of 32, when pairs are split."""
+    return uint32(lane % uint32(HALF) * uint32(2) + lane // uint32(HALF) * uint32(4))
+
+
+@cuda.jit(device=True)
+def half_of(first_dim, more, lane, embedded_dim, hdim):
+    """Where four dims lie that a thread loads of a group, and whether they do: the first or second ones of four pairs.
+
+    Behind the embedded dims, where nothing is paired, they are those of the group in order, or eight by eight.
+    """
+    dim = uint32(first_dim + uint32(2) * (lane % uint32(HALF)))
+    low, high = halves_of(dim, more, embedded_dim, hdim)
+    return high if lane >= uint32(HALF) else low, uint32(dim + more) < hdim
 
 
 class Embedders(NamedTuple):
@@ -33,7 +51,6 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
     key_turns = KEYS // passes
     key_floats, begun_floats = 4 * key_turns * groups, 4 * groups
     half_split = embedding.half_split
-    load_four = loader_of(half_split)
 
     @cuda.jit(device=True)
     def start(begun, at, table, dim):
@@ -47,18 +64,46 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
         return embed(x, s, t, u, v)
 
     def loader(turns):
-        """A function that loads what a thread has of a slice of a tile of Q or K."""
+        """A function that loads what a thread has of a slice of a tile of Q or K, as it embeds them."""
 
         @cuda.jit(device=True)
-        def load(raw, source, pitch, count, dim, embedded_dim, hdim):
+        def load_at(x, row_start, dim, more, there):
+            x[0], x[1], x[2], x[3] = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+            if there:
+                four = ld4(advance(row_start, dim), more)
+                x[0], x[1], x[2], x[3] = four.x, four.y, four.z, four.w
+
+        @cuda.jit(device=True)
+        def load(raw, source, pitch, count, first_dim, embedded_dim, hdim):
             """Four dims of each group of a thread's rows; 0 where there are none."""
+            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+            x = cuda.local.array(4, float32)
             for i in range(turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
                 row_start = advance(source, uint32(row * pitch))
                 for group in range(groups):
-                    x = load_four(row_start, dim, uint32(group * span), row < count, embedded_dim, hdim)
+                    more = uint32(group * span)
+                    if half_split:
+                        dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
+                        load_at(x, row_start, dim, uint32(0), row < count and within)
+                    else:
+                        dim = uint32(first_dim + lane)
+                        load_at(x, row_start, dim, more, row < count and uint32(dim + more) < hdim)
                     at = 4 * (i * groups + group)
-                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x[0], x[1], x[2], x[3]
+            if half_split:
+                pair(raw, lane < uint32(HALF))
+
+        @cuda.jit(device=True)
+        def pair(raw, first):
+            """Two threads have the first and the second ones of four pairs: each gets two pairs."""
+            for at in range(0, 4 * turns * groups, 4):
+                x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
+                x = cuda.shfl_xor_sync(FULL_MASK, x, COPIERS // 2)
+                y = cuda.shfl_xor_sync(FULL_MASK, y, COPIERS // 2)
+                a, b = cuda.selp(first, raw[at], x), cuda.selp(first, x, raw[at + 2])
+                c, d = cuda.selp(first, raw[at + 1], y), cuda.selp(first, y, raw[at + 3])
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = a, b, c, d
 
         return load
 
@@ -114,12 +159,12 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
                     x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
-    def embed_tile(source, pitch, to, table, first_key, count, copied_dim, embedded_dim, hdim):
+    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim):
         """Embed a thread's part of a slice of a tile of K, of `count` rows, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
         begin_dims(begun, table, copied_dim, embedded_dim)
-        load_key_rows(raw, source, pitch, count, copied_dim, embedded_dim, hdim)
+        load_key_rows(raw, source, pitch, count, first_dim, embedded_dim, hdim)
         for i in range(key_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
