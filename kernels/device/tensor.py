@@ -9,7 +9,7 @@ from numba.cuda.extending import intrinsic
 from .asm import _FLOAT, _I32
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half of the last bit that TF32 keeps, and the bits it keeps
-FACTOR_BOUND = 2.0**63  # of high parts whose products may overflow: none does, nor do 2^12 of a high and a low one
+FACTOR_BOUND = 2.0**67  # of high parts whose products may overflow: 2^5 products with a low part, 2^-12 of it, do not
 VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # of those of values, whose weights are below 1: what rounds to finite
 
 

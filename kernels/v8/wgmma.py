@@ -106,6 +106,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
     keys_a_step = 2 * STEP // abreast
     steps = KEYS // keys_a_step
+    tile_outputs = abreast * size
+    apart = queries <= 16 and shape.blocks == 1  # sum a tile before it is added: one rounding a tile of many
     ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
 
     def copier(place):
@@ -200,8 +202,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         start_scores(new, a, al, b, bl)
         finish_scores(new)
         for i in range(size):
-            scores[i] += new[i]
-            scores[i] += new[size + i]
+            scores[i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
     def load_values(shared, a, al, column, step, member):
@@ -226,36 +227,54 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         start_output(new, a, al, b, bl)
 
     @cuda.jit(device=True)
-    def finish_step(acc, new, p):
+    def finish_step(totals, new, at):
         finish_output(new)
         for i in range(size):
             if abreast == 2:
-                acc[(2 * p) * size + i] += new[i]
-                acc[(2 * p + 1) * size + i] += new[size + i]
+                totals[at + i] += new[i]
+                totals[at + size + i] += new[size + i]
             else:
-                acc[p * size + i] += new[i]
-                acc[p * size + i] += new[size + i]
+                totals[at + i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
-    def next_step(shared, acc, new, a, al, p, column, step, member):
+    def next_step(shared, totals, new, a, al, at, column, step, member):
         """Load the fragments of a step while the products of the one before run."""
         load_values(shared, a, al, column, step, member)
-        finish_step(acc, new, p)
+        finish_step(totals, new, at)
         start_step(shared, new, a, al, step)
+
+    @cuda.jit(device=True)
+    def rescale(acc, totals, first, shared, member):
+        """Rescale a panel of the output, and add what a tile gave it where that is apart."""
+        for j in range(queries // 8):
+            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+            for side in range(abreast):
+                at = side * size + 4 * j
+                i = first + at
+                if apart:
+                    acc[i] = acc[i] * x.x + totals[at]
+                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
+                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
+                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
+                else:
+                    acc[i] *= x.x
+                    acc[i + 1] *= x.z
+                    acc[i + 2] *= x.x
+                    acc[i + 3] *= x.z
 
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, warpgroup, dim, member):
         """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
-            for j in range(queries // 8):
-                x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-                for side in range(abreast):
-                    i = (abreast * p + side) * size + 4 * j
-                    acc[i] *= x.x
-                    acc[i + 1] *= x.z
-                    acc[i + 2] *= x.x
-                    acc[i + 3] *= x.z
+            first = abreast * p * size
+            if apart:
+                totals, at = cuda.local.array(tile_outputs, float32), 0
+                for i in range(tile_outputs):
+                    totals[i] = float32(0.0)
+            else:
+                totals, at = acc, first
+                rescale(acc, acc, first, shared, member)
             column = uint32(panel * uint32(panel_dims) + dim)
             new = cuda.local.array(both, float32)
             a = cuda.local.array(16, float32)
@@ -263,16 +282,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if ahead:
                 load_values(shared, a, al, column, 0, member)
                 start_step(shared, new, a, al, 0)
-                next_step(shared, acc, new, a, al, p, column, 1, member)
+                next_step(shared, totals, new, a, al, at, column, 1, member)
                 if abreast == 2:
-                    next_step(shared, acc, new, a, al, p, column, 2, member)
-                    next_step(shared, acc, new, a, al, p, column, 3, member)
-                finish_step(acc, new, p)
+                    next_step(shared, totals, new, a, al, at, column, 2, member)
+                    next_step(shared, totals, new, a, al, at, column, 3, member)
+                finish_step(totals, new, at)
             else:
                 for step in range(steps):
                     load_values(shared, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
-                    finish_step(acc, new, p)
+                    finish_step(totals, new, at)
+            if apart:
+                rescale(acc, totals, first, shared, member)
 
     weigh = repeat(weigh_panel, panels)
 

@@ -86,7 +86,8 @@ def values(call: Call, dice: torch.Generator) -> dict[str, torch.Tensor]:
     uniform, sharp: as kernels.checking.reference makes them. large: magnitudes of q and k from 1e-3 to 1e3, so that
     one key takes all of a row; v of one scale between 1e-6 and 1e6. The others are uniform but for:
     minus_inf_key: keys of -inf in the dims that do not turn, where queries are positive: their scores are -inf.
-    overflow: keys whose scores are below -FLT_MAX. inf_value: an element of v is +inf. near_max: v up to 0.99 FLT_MAX.
+    overflow: keys whose scores are below -FLT_MAX, by a dim that does not turn: of turned ones, where infinities of
+    both signs meet, float32 has no one sum. inf_value: an element of v is +inf. near_max: v up to 0.99 FLT_MAX.
     subnormal: v below FLT_MIN, and every third of q and k. nan_query: one query is NaN.
     """
     problem = call.problem
@@ -240,11 +241,14 @@ def _call(dice: random.Random) -> Call | None:
     if problem is None:
         return None
     kind = dice.choice(("uniform", "sharp", "large", "special"))
+    inputs = dice.choice(SPECIAL) if kind == "special" else kind
+    if inputs == "overflow" and problem.rotary_dim == problem.hdim:  # the dim that overflows must not turn
+        problem = dataclasses.replace(problem, rotary_dim=problem.hdim // 4 * 2)
     call = Call(
         problem,
         layout=dice.choices(LAYOUTS, (6, 6, 6, 1))[0],
         scale=None if dice.random() < 0.75 else problem.softmax_scale * 2.0 ** dice.uniform(-2, 1),
-        inputs=dice.choice(SPECIAL) if kind == "special" else kind,
+        inputs=inputs,
         seed=dice.randrange(2**31),
     )
     if problem.family != "rope":
