@@ -108,13 +108,13 @@ def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None
     check(core, problem, True, False, True, shape)
 
 
-LATE = Problem("rope", seq_q=16, seq_k=64, hdim=64, rotary_dim=64, q_offset=MOST_POSITIONS - 16)
+LATE = Problem("rope", seq_q=16, seq_k=64, hdim=256, rotary_dim=256, q_offset=MOST_POSITIONS - 16)
 
 
 def attended(problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> np.ndarray:
     """Attention in q's precision, with tables that are rounded to it from float64."""
     places = np.concatenate([np.arange(problem.seq_k), problem.q_offset + np.arange(problem.seq_q)])
-    angles = torch.from_numpy(places[:, None] * 10_000.0 ** (-np.arange(32) / 32))
+    angles = torch.from_numpy(places[:, None] * 10_000.0 ** (-np.arange(128) / 128))
     cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
 
     def turned(x: torch.Tensor, rows: slice) -> torch.Tensor:
@@ -138,10 +138,10 @@ def test_late_positions_err_no_more_than_twice_float32_with_exact_tables(core: s
     def error(plan: Plan) -> float:
         return np.abs(run(plan, inputs).out.reshape(exact.shape) - exact).max()
 
-    plan = plan_in_mode(CORES[core], LATE)
+    plan = plan_in_mode(CORES[core], LATE, shape=wgmma.Shape(2, 24, 128, 2, 2) if core == "wgmma" else None)
     assert error(plan) <= allowed
     if core == "wgmma":
-        rates = rates_of_turning(64)
+        rates = rates_of_turning(LATE.rotary_dim)
         rates[:, 1] = 0.0
         single = replace(plan.buffers["rates"], init=lambda: rates)
         assert error(replace(plan, buffers={**plan.buffers, "rates": single})) > 1000 * allowed
