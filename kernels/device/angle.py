@@ -50,11 +50,12 @@ COS_PI = (1.0, -4.93480206, 4.05870914, -1.33521211, 0.234937564, -0.0243967157)
 
 @cuda.jit(device=True)
 def sincospi(position, rate, rest):
-    """(sin, cos) of pi * position * (rate + rest), float32, for an angle of less than 2^22 half turns.
+    """(sin, cos) of pi * position * (rate + rest), float32, for positions up to 2^20 and rates up to 1 / pi.
 
     A fused multiply-add takes the nearest integer from the product before it is rounded, so what remains is exact: no
-    error grows with the position but that of the rate, and `rest` is what `rate` as a float32 lacks. Half turns need no
-    quadrants, only a sign.
+    error grows with the position, and `rest` is what `rate` as a float32 lacks. It moves what remains by 2^-6 at most;
+    further past a half, beyond some 4 million positions, the polynomials would fail. Half turns need no quadrants, only
+    a sign.
     """
     _sincos()
     rounded = libdevice.fmaf(position, rate, float32(ROUND))

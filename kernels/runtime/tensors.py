@@ -22,7 +22,7 @@ from ..constants import FLOATS
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..v8 import PLAIN, attend, require_problem
-from ..v8.launch import MOST_STRIDE
+from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE
 from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import compile as compiler
@@ -288,9 +288,10 @@ def _where(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor)
 
 def _in_place(q, qb, qh, qr, qd, k, kb, kh, kr, kd, v, vb, vh, vr, vd, o, ob, oh, orow, od) -> bool:  # type: ignore
     """Whether kernels take four tensors where they lie, by `_where` of them: all at once, as each call asks it."""
-    strides = qb | qh | qr | kb | kh | kr | vb | vh | vr | ob | oh | orow
+    rows = qr | kr | vr | orow
+    strides = qb | qh | kb | kh | vb | vh | ob | oh | rows
     misaligned = (q | k | v | o | 4 * strides) & ROW_BYTES - 1
-    return qd == kd == vd == od == 1 and not misaligned and strides <= MOST_STRIDE
+    return qd == kd == vd == od == 1 and not misaligned and strides <= MOST_STRIDE and rows <= MOST_ROW_STRIDE
 
 
 def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -298,7 +299,7 @@ def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
     strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
     x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
     if not _in_place(*_where(x, x, x, x)):
-        _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes")
+        _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes or lie too far apart")
         x = x.clone(memory_format=torch.contiguous_format)
         if max(x.stride()) > MOST_STRIDE:
             template = "a stride is {needed:,} elements; the kernels take {allowed:,}"

@@ -10,6 +10,7 @@ from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 
 MOST_STRIDE = 2**32 - 1  # in elements
+MOST_ROW_STRIDE = 2**26 - 1  # with which offsets within a tile of 64 rows have 32 bits
 MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks that share an SM
 
 

@@ -293,6 +293,17 @@ def _zeros_ordered(pick: Callable, prefer_negative: bool, nan_wins: bool) -> Cal
     return reference
 
 
+def _of_magnitudes(pick: Callable) -> Callable:
+    """The sign is that of the product, that of a NaN counts too; a NaN gives way to a number."""
+
+    def reference(a, b):
+        negative = (a.view(U32) ^ b.view(U32)) >> np.uint32(31) == 1
+        size = pick(np.abs(a), np.abs(b))
+        return np.where(negative, -size, size)
+
+    return reference
+
+
 def extract(bits: int, signed: bool) -> Callable:
     def field(a: int, packed: int) -> int:
         position, length = packed & 255, packed >> 8 & 255
@@ -372,6 +383,14 @@ def shuffled(source: Callable[[int], int], changed: Callable[[int], bool]) -> Ca
     return reference
 
 
+_LOW, _ALL = np.uint64(2**32 - 1), np.uint64(2**64 - 1)
+
+
+def _sizes() -> tuple[np.ndarray, np.ndarray]:
+    """Bytes to copy, 0, 4 or 8, and what they are copied of."""
+    return np.random.default_rng(7).choice(np.uint32([0, 4, 8]), COUNT), *ints(1, U64)()
+
+
 _FLAG = " selp.u32 %out, 1, 0, %p0;"
 
 
@@ -409,6 +428,23 @@ def _cases():
         for suffix, nan in (("", False), (".NaN", True)):
             reference = _zeros_ordered(pick, name == "min", nan)
             yield Case(f"{name}{suffix}.f32", f"{name}{suffix}.f32 %out, %a, %b;", floats(2), reference, F32)
+        body = f"{name}.xorsign.abs.f32 %out, %a, %b;"
+        yield Case(f"{name}.xorsign.abs.f32", body, floats(2), _of_magnitudes(pick), F32)
+    # asynchronous copies: %address is still that of the last operand
+    for name, operands, size, reference in (
+        ("cp.async.8", ints(1, U64), "", lambda a: a),
+        ("cp.async.8.of", _sizes, ", %a", lambda size, b: b & np.where(size == 8, _ALL, _LOW * (size // 4))),
+    ):
+        body = f"""
+    .shared .align 8 .b8 copied[{8 * THREADS}];
+    mov.u32 %r0, copied;
+    mov.u32 %r1, %tid.x;
+    mad.lo.u32 %r0, %r1, 8, %r0;
+    st.shared.b64 [%r0], -1;
+    cp.async.ca.shared.global [%r0], [%address], 8{size};
+    cp.async.wait_all;
+    ld.shared.b64 %out, [%r0];"""
+        yield Case(name, body, operands, reference, U64)
     # approximations, within the error that the PTX ISA documents
     yield Case(
         "sin.approx",

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import threading
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,18 @@ def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved
     assert len(caught) == 1 and caught[0].filename == __file__
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v", "out"])
+def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Card, name: str) -> None:
+    given = {"q": normal(1, 1, 2, 8), "k": normal(1, 1, 2, 8), "v": normal(1, 1, 2, 8), "out": torch.empty(1, 1, 2, 8)}
+    exact = attention(given["q"], given["k"], given["v"])
+    for apart, stride in ((2**26 - 4, 2**26 - 4), (2**26, 8)):
+        far = torch.empty(apart + 8).as_strided((1, 1, 2, 8), (apart + 8, apart + 8, apart, 1))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "kernels copies")
+            out = attention(**given | {name: far.copy_(given[name])})
+        assert torch.equal(out, exact) and card.launched[-1][f"{name}.row"] == stride
+
+
 def test_one_row_lies_anywhere_that_is_aligned(card: Card) -> None:
     q, k = normal(1, 1, 3, 9).as_strided((1, 1, 1, 8), (3, 5, 7, 1)), normal(1, 1, 5, 8)
     with warnings.catch_warnings():
@@ -312,6 +325,38 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.
     monkeypatch.setattr(arguments, "_settled", {})
     assert torch.equal(attention(q, q, q), exact)
     assert len(card.launched) == 3
+
+
+def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of another stream's thread begins before the first has ended; `compute` asks that its states are 0."""
+    q, k = normal(1, 2, 3, 8), normal(1, 2, ONCE_FROM, 8)
+    driver, nested = card.launch, 3
+    held: list[tuple[int, int]] = []
+
+    def spans() -> list[tuple[int, int]]:
+        given = card.launched[-1]
+        sizes = {"states": 4 * STATES, "k_embedded": 4 * k.numel()}
+        return [(given[name], given[name] + size) for name, size in sizes.items()]
+
+    def interrupted(*arguments: Any) -> int:
+        driver(*arguments)
+        held.extend(spans())
+        ctypes.memset(card.launched[-1]["states"], 1, 4 * STATES)  # as a launch that has begun has them
+        if len(card.launched) < nested:
+            card.stream += 1
+            thread = threading.Thread(target=rope_attention, args=(q, k, k))
+            thread.start()
+            thread.join()
+        return 0
+
+    monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
+    rope_attention(q, k, k)
+    assert len(card.launched) == nested
+    held.sort()
+    assert all(end <= start for (_, end), (start, _) in pairwise(held))
+    monkeypatch.setattr(card, "launched", [])
+    for _ in range(nested):
+        rope_attention(q, k, k)  # and again, one after the other: what a launch left behind is nobody's
 
 
 def test_says_what_it_compiles(card: Card, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

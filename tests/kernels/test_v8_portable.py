@@ -134,8 +134,12 @@ def test_shared_memory_fits_every_problem() -> None:
         (Problem("rope", rotary_dim=32, dtype="float16"), "dtype is float16; this version takes float32"),
         (Problem("rope", seq_q=8, seq_k=4), "q_offset is -4; it must be 0 or more"),
         (
-            Problem("rope", heads=2**10, seq_q=2**12, seq_k=1, hdim=2**10, q_offset=0),
-            "a tensor has 4,294,967,296 elements; this version takes 4,294,967,295",
+            Problem("rope", batch=2, heads=2**10, seq_q=2**12, seq_k=1, hdim=2**10, q_offset=0),
+            "a stride is 4,294,967,296 elements; the kernels take 4,294,967,295",
+        ),
+        (
+            Problem("rope", seq_q=2, seq_k=1, hdim=64, q_offset=2**20 - 1),
+            "positions go up to 1,048,577; angles are exact up to 1,048,576",
         ),
     ],
 )

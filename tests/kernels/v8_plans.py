@@ -1,4 +1,4 @@
-"""What the tests of the three V8 cores share: plans of a core in a shape, and how these do in the emulator."""
+"""What the tests of the three V8 cores share: plans of a core in a shape or a mode of RoPE, and how they do."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernels import Problem
 from kernels.checking.reference import INPUTS, Verdict, reference_of
+from kernels.rope.modes import mode
 from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
-from kernels.v8 import PLAIN, plan
-from kernels.version import Plan
+from kernels.v8 import PLAIN, mma, plan, portable, wgmma
+from kernels.version import Buffer, Plan
 
+CORES = {"wgmma": wgmma, "mma": mma, "portable": portable}
 EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": PLAIN}
 
 
@@ -24,6 +27,35 @@ def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
     launch = core.attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape)
     return plan(problem, launch, rates=rates_buffer(dims))
+
+
+def plan_in_mode(
+    core: ModuleType,
+    problem: Problem,
+    half_split: bool = False,
+    tables: tuple[np.ndarray, np.ndarray] | None = None,
+    positions: np.ndarray | None = None,
+    shape: Any = None,
+) -> Plan:
+    """RoPE by a core; `tables` are cos and sin, float32[rows, pairs], `positions` int32[batch, places]."""
+    embedding, table_type = mode(tables is not None, positions is not None, half_split)
+    buffers, table = {"rates": rates_buffer(problem.rotary_dim)}, ("rates",)
+    if tables is not None:
+        rows, pairs = tables[0].shape
+        buffers = {name: Buffer(x.shape, init=lambda x=x: x) for name, x in zip(("cos", "sin"), tables, strict=True)}
+        table = ("cos", "sin", pairs, rows)
+    if positions is not None:
+        buffers["positions"] = Buffer(positions.shape, "int32", init=lambda: positions)
+        table += ("positions", positions.shape[1])
+    launch = core.attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, shape=shape)
+    return plan(problem, launch, **buffers)
+
+
+def inputs_of(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
+    """Normal q, k and v, float32."""
+    rng = np.random.default_rng(seed)
+    shapes = (problem.q_shape, problem.kv_shape, problem.kv_shape)
+    return {name: rng.standard_normal(shape, np.float32) for name, shape in zip("qkv", shapes, strict=True)}
 
 
 def tried(plan: Plan, **options: Any) -> Iterator[tuple[Verdict, list[Finding]]]:

@@ -1,0 +1,147 @@
+"""RoPE as programs ask for it, on the three V8 cores, against float64: pairs, tables, positions, and late ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import expected, rounding
+from v8_plans import CORES, inputs_of, plan_in_mode
+
+from kernels import Plan, Problem
+from kernels.rope.v8 import rates_of_turning
+from kernels.runtime.emulator import run
+from kernels.v8 import mma, portable, wgmma
+from kernels.v8.embedding import MOST_POSITIONS
+
+# Two tiles of keys, grouped heads under a mask; of 136 dims 40 turn, so that slices end at odd places.
+RAGGED = Problem("rope", 2, 4, 2, 9, 70, hdim=136, rotary_dim=40, causal=True)
+ROWS = 500  # of tables
+
+
+def tables_of(problem: Problem, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    pairs = problem.rotary_dim // 2
+    angles = np.arange(rows)[:, None] * 10_000.0 ** (-np.arange(pairs) / pairs)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def turned_nowhere(problem: Problem, positions: np.ndarray, rows: int) -> np.ndarray:
+    """bool[batch, seq_q]: the queries that stand at no position, or see a key that does."""
+    outside = (positions < 0) | (positions >= rows)
+    queries = problem.q_offset + np.arange(problem.seq_q)
+    visible = np.arange(problem.seq_k) <= (queries[:, None] if problem.causal else problem.seq_k)
+    return outside[:, queries] | (outside[:, None, : problem.seq_k] & visible).any(-1)
+
+
+def check(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None) -> None:
+    """As near to float64 as float32 arithmetic is; NaN where a position takes part that is none, and nowhere else."""
+    tables, rows = (tables_of(problem), ROWS) if tabled else (None, MOST_POSITIONS)
+    positions = None
+    places = max(problem.seq_k, problem.q_offset + problem.seq_q)
+    nan = np.zeros((problem.batch, problem.seq_q), bool)
+    if placed:
+        positions = np.random.default_rng(1).integers(0, rows, (problem.batch, places), np.int32)
+        positions[0, :2] = 0, rows - 1
+        bad = problem.q_offset + problem.seq_q // 2  # queries behind it see it as a key, where it is one
+        positions[0, bad], positions[1, bad + 2] = -1, rows
+        nan = turned_nowhere(problem, positions, rows)
+        assert 0 < nan[0].sum() < problem.seq_q and 0 < nan[1].sum() < problem.seq_q
+    inputs = inputs_of(problem)
+    report = run(plan_in_mode(core, problem, half_split, tables, positions, shape), inputs)
+    assert not report.findings, [str(finding) for finding in report.findings]
+
+    q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
+    exact = expected(
+        q, k, v, rotary_dim=problem.rotary_dim, interleaved=not half_split, causal=problem.causal,
+        cos=torch.from_numpy(tables[0]) if tables else None, sin=torch.from_numpy(tables[1]) if tables else None,
+        positions=torch.from_numpy(positions.clip(0, rows - 1)) if placed else None, q_offset=problem.q_offset,
+    )  # fmt: skip
+    out = report.out.reshape(exact.shape).swapaxes(1, 2)  # [batch, seq_q, heads, hdim]
+    assert np.isnan(out[nan]).all()
+    error = np.abs(out - exact.swapaxes(1, 2))[~nan].max()
+    assert error <= rounding(q, k, v)
+
+
+MODES = list(product(CORES, (False, True), (False, True), (False, True)))  # half-split, tables, positions
+QUICK = [("wgmma", True, False, True), ("mma", True, True, False), ("portable", True, True, True)]
+PARAMS = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.deep) for case in MODES]
+
+
+@pytest.mark.parametrize("core, half_split, tabled, placed", PARAMS)
+def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> None:
+    check(CORES[core], RAGGED, half_split, tabled, placed)
+
+
+@pytest.mark.parametrize(
+    "half_split, tabled, placed",
+    [
+        pytest.param(*mode, marks=() if mode == (True, False, True) else pytest.mark.deep)
+        for mode in product((False, True), (False, True), (False, True))
+    ],
+)
+def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: bool) -> None:
+    check(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
+
+
+OTHERS = [
+    # all dims turn; none behind them; a query that stands behind all keys stands at no position
+    (wgmma, replace(RAGGED, hdim=64, rotary_dim=64, causal=False, q_offset=70), wgmma.Shape(1, 16, 64, 1)),
+    # dims behind the pairs lie together in 32, and go through the slices of a cluster
+    (wgmma, replace(RAGGED, hdim=256, rotary_dim=64), wgmma.Shape(2, 16, 128, 2)),
+    (wgmma, replace(RAGGED, hdim=192, rotary_dim=72), wgmma.Shape(3, 8, 64, 1)),
+    (mma, replace(RAGGED, hdim=96, rotary_dim=64), mma.Shape(1, 16, 32, 96, 2, 4)),
+    (mma, replace(RAGGED, hdim=264, rotary_dim=264, q_offset=70, causal=False), None),
+    (portable, replace(RAGGED, hdim=40, rotary_dim=8), portable.Shape(4, 40, 8, 8, 1, 64)),
+    (portable, replace(RAGGED, hdim=1104, rotary_dim=600), portable.Shape(8, 1104, 4, 32, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    "core, problem, shape",
+    [pytest.param(*case, marks=() if i == 1 else pytest.mark.deep) for i, case in enumerate(OTHERS)],
+)
+def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None:
+    check(core, problem, True, False, True, shape)
+
+
+LATE = Problem("rope", seq_q=16, seq_k=64, hdim=256, rotary_dim=256, q_offset=MOST_POSITIONS - 16)
+
+
+def attended(problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> np.ndarray:
+    """Attention in q's precision, with tables that are rounded to it from float64."""
+    places = np.concatenate([np.arange(problem.seq_k), problem.q_offset + np.arange(problem.seq_q)])
+    angles = torch.from_numpy(places[:, None] * 10_000.0 ** (-np.arange(128) / 128))
+    cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
+
+    def turned(x: torch.Tensor, rows: slice) -> torch.Tensor:
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos[rows] - odd * sin[rows], even * sin[rows] + odd * cos[rows]), -1).flatten(-2)
+
+    q, k = turned(q, slice(problem.seq_k, None)), turned(k, slice(problem.seq_k))
+    return (torch.softmax(q @ k.mT * problem.softmax_scale, -1) @ v).numpy()
+
+
+@pytest.mark.parametrize(
+    "core", [pytest.param(name, marks=() if name == "wgmma" else pytest.mark.deep) for name in CORES]
+)
+def test_late_positions_err_no_more_than_twice_float32_with_exact_tables(core: str) -> None:
+    """Rates of one float32 are off by up to 2^-6 half turns there, and their outputs a thousand times as much."""
+    inputs = inputs_of(LATE)
+    floats = [torch.from_numpy(inputs[name]) for name in "qkv"]
+    exact = attended(LATE, *(x.double() for x in floats))
+    allowed = 2 * np.abs(attended(LATE, *floats) - exact).max()
+
+    def error(plan: Plan) -> float:
+        return np.abs(run(plan, inputs).out.reshape(exact.shape) - exact).max()
+
+    plan = plan_in_mode(CORES[core], LATE, shape=wgmma.Shape(2, 24, 128, 2, 2) if core == "wgmma" else None)
+    assert error(plan) <= allowed
+    if core == "wgmma":
+        rates = rates_of_turning(LATE.rotary_dim)
+        rates[:, 1] = 0.0
+        single = replace(plan.buffers["rates"], init=lambda: rates)
+        assert error(replace(plan, buffers={**plan.buffers, "rates": single})) > 1000 * allowed

@@ -1,0 +1,145 @@
+"""Infinities, NaN, the largest and the smallest floats in the three V8 cores, as PyTorch's math treats them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import UNIT, rounding
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from v8_plans import CORES, inputs_of
+
+from kernels import Problem
+from kernels.runtime.emulator import run
+from kernels.v8 import mma, plan, wgmma
+
+LARGEST, INFINITY, NAN = 3.4028234663852886e38, np.inf, np.nan
+SHAPES = {"wgmma": wgmma.Shape(2, 16, 64, 1), "mma": mma.Shape(2, 16, 32, 64, 2, 4), "portable": None}
+# A subnormal V loses what lies below 2^-136: its high part has that grid, and tensor cores ignore the bits that are
+# left, half of it at most. Sums of weights times values are below the result by the greatest weight, 2^-7 for 70 keys;
+# they are added up in less than 64 steps, each rounded to 2^-149.
+LOST = 2.0**-137 + 64 * 2.0**-149 * 2.0**7
+
+Change = Callable[..., None]  # of q, k and v, in place
+
+
+def set_to(value: float, which: int, *index: int | slice) -> Change:
+    """Elements of q, k or v become a value."""
+
+    def change(*tensors: np.ndarray) -> None:
+        tensors[which][index] = value
+
+    return change
+
+
+def times(*factors: float) -> Change:
+    def change(*tensors: np.ndarray) -> None:
+        for x, factor in zip(tensors, factors, strict=True):
+            x *= np.float32(factor)
+
+    return change
+
+
+def positive(*which: int) -> Change:
+    def change(*tensors: np.ndarray) -> None:
+        for i in which:
+            np.abs(tensors[i], out=tensors[i])
+
+    return change
+
+
+Q, K, V = range(3)
+EVERY = slice(None)
+KINDS: dict[str, tuple[Change, ...]] = {
+    "as they are": (),
+    "a key of -inf": (positive(Q), set_to(-INFINITY, K, 3)),
+    "a tile of keys of -inf": (positive(Q), set_to(-INFINITY, K, slice(64))),
+    "a key of -inf, large queries": (positive(Q), times(1e5, 1, 1), set_to(-INFINITY, K, 3)),
+    "scores that overflow to -inf": (positive(Q), times(1e20, 1, 1), set_to(-1e30, K, 5)),
+    "a key of the lowest": (set_to(1e3, Q, EVERY), set_to(-LARGEST, K, 5)),
+    "keys of -inf alone": (positive(Q), set_to(-INFINITY, K, EVERY)),
+    "keys of -inf, a query below 0": (positive(Q), set_to(-1.0, Q, 3), set_to(-INFINITY, K, EVERY)),
+    "a key of +inf": (positive(Q), set_to(INFINITY, K, 3)),
+    "large scores": (set_to(1e17, Q, EVERY), positive(K), times(1, 1e17, 1)),
+    "scores near the largest": (set_to(1e19, Q, EVERY), set_to(1e18, K, EVERY), set_to(2.2e18, K, 0)),
+    "queries of the largest": (set_to(LARGEST, Q, 2), times(1, 1e-38, 1)),
+    "+inf in v": (set_to(INFINITY, V, 7, 2),),
+    "-inf in v": (set_to(-INFINITY, V, 69, 2),),
+    "both in v": (set_to(INFINITY, V, 7, 2), set_to(-INFINITY, V, 66, 2)),
+    "+inf in v that weighs nothing": (positive(Q), set_to(-INFINITY, K, 3), set_to(INFINITY, V, 3, 2)),
+    "a row of v of the largest": (set_to(LARGEST, V, 5), set_to(-LARGEST, V, 66)),
+    "v near the largest": (set_to(3.4e38, V, EVERY),),  # by more than weights, whose sum is 1, are rounded
+    "v near the largest of both signs": (set_to(3e38, V, EVERY, slice(64)), set_to(-3e38, V, EVERY, slice(64, 128))),
+    "subnormal v": (times(1, 1, 2.0**-129),),
+    "subnormal queries": (times(1e-40, 1e-3, 1),),
+    "subnormal products": (times(1e-20, 1e-20, 1),),
+    "NaN in a query": (set_to(NAN, Q, 3, 5),),
+    "NaN in v": (set_to(NAN, V, 3, 5),),
+    "NaN in a key": (set_to(NAN, K, 66, 100),),
+}
+PROBLEM = Problem("attention", heads=len(KINDS), seq_q=8, seq_k=70, hdim=128)
+
+
+@cache
+def inputs() -> dict[str, np.ndarray]:
+    """A kind of values in each head: what one has must not reach another."""
+    made = inputs_of(PROBLEM)
+    for head, changes in enumerate(KINDS.values()):
+        for change in changes:
+            change(*(made[name][0, head] for name in "qkv"))
+    return made
+
+
+def allowed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> float:
+    """How far two results of float32 arithmetic may be apart, of the keys and values that are finite.
+
+    Where the greatest score is beyond all others by more than e^-x loses, scores may have any error.
+    """
+    keys = torch.where(k.isfinite().all(-1, keepdim=True), k, 0.0)
+    queries, values = (torch.where(x.isfinite(), x, 0.0) for x in (q, v))
+    first, second = (queries.double() @ keys.double().mT * PROBLEM.softmax_scale).topk(2).values.unbind(-1)
+    if (first - second).min() > 200:
+        return 2 * (PROBLEM.seq_k + 4) * UNIT * float(values.abs().max()) + LOST
+    return 2 * rounding(queries[None, None], keys[None, None], values) + LOST
+
+
+def faults(out: torch.Tensor, exact: torch.Tensor, bound: float) -> str:
+    """How a result differs; empty where it does not."""
+    for name in ("isnan", "isposinf", "isneginf"):
+        if not torch.equal(getattr(out, name)(), getattr(exact, name)()):
+            return f"{name} differs"
+    error = torch.where(exact.isfinite(), out.double() - exact.double(), 0.0).abs().max().item()
+    return "" if error <= bound else f"off by {error}; allowed {bound}"
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_values_are_those_of_pytorchs_math(core: str) -> None:
+    launch = CORES[core].attend(PROBLEM, shape=SHAPES[core])
+    with np.errstate(all="ignore"):
+        report = run(plan(PROBLEM, launch), inputs())
+    assert not report.findings, [str(finding) for finding in report.findings]
+    out = torch.from_numpy(report.out).view(PROBLEM.q_shape)
+    q, k, v = (torch.from_numpy(inputs()[name]) for name in "qkv")
+    with sdpa_kernel(SDPBackend.MATH):
+        exact = scaled_dot_product_attention(q, k, v)
+    wrong = {
+        kind: faults(out[0, i], exact[0, i], allowed(*(x[0, i] for x in (q, k, v)))) for i, kind in enumerate(KINDS)
+    }
+    assert not any(wrong.values()), {kind: fault for kind, fault in wrong.items() if fault}
+
+
+def test_the_kinds_are_what_they_say() -> None:
+    """Of PyTorch's own results: a row whose keys all weigh nothing is 0, a NaN of a query stays in its row."""
+    with sdpa_kernel(SDPBackend.MATH):
+        exact = scaled_dot_product_attention(*(torch.from_numpy(inputs()[name]) for name in "qkv"))[0]
+    of = dict(zip(KINDS, exact, strict=True))
+    assert not of["keys of -inf alone"].any()
+    assert of["NaN in a query"].isnan().all(-1).tolist() == [row == 3 for row in range(8)]
+    assert of["keys of -inf, a query below 0"].isnan().all(-1).tolist() == [row == 3 for row in range(8)]
+    assert all(of[kind].isfinite().all() for kind in list(KINDS)[:7])
+    assert of["subnormal v"].abs().max() > 16 * LOST and of["subnormal v"].abs().max() < 2.0**-126
+    assert of["+inf in v"].isinf().any() and of["-inf in v"].isneginf().any() and of["both in v"].isnan().any()
