@@ -105,7 +105,11 @@ def read_records(path: Path, table: str) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     frame = read_table(path, table)
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    whole = [column.name for column in SCHEMAS[table] if column.kind == "integer" and frame[column.name].dtype.kind == "f"]
+    for row in rows:  # pandas has floats in a column that has empty cells
+        row.update({name: int(row[name]) for name in whole if row[name] is not None})
+    return rows
 
 
 def _format(value: Any) -> str:

@@ -157,6 +157,42 @@ def read_op(slug: str) -> dict[str, list[Row]]:
     return {name: chosen for name, chosen in found.items() if chosen}
 
 
+def read_problems(slug: str) -> list[Row]:
+    """The random calls of the latest complete run; none without op_problems.csv."""
+    folder = gpu_folder(slug)
+    rows = read_records(folder / "op_problems.csv", "op_problems")
+    run = complete_runs(read_table(folder / "runs.csv", "runs")).get("op_problems") if rows else None
+    return [row for row in rows if run and row["run"] == run["run"]]
+
+
+def outcome(rows: list[Row]) -> dict[str, Any]:
+    """How many random calls keep all rules, and what the others have in common."""
+    broken = [row for row in rows if row["status"] != "ok"]
+    errors = [row["max_abs_err"] for row in broken if row["max_abs_err"] is not None]
+    return {
+        "calls": len(rows),
+        "right": len(rows) - len(broken),
+        "inputs": {row["inputs"] for row in broken},
+        "keys": min((row["seq_k"] for row in broken), default=0),
+        "lost": max(errors, default=0.0),
+        "ratio": max((row["ratio"] for row in rows if row["status"] == "ok" and row["ratio"] is not None), default=0.0),
+    }
+
+
+def overhead(rows: Iterable[Row]) -> dict[str, list[float]]:
+    """Of plain calls: the time in a graph over a bare launch, and the us that the host takes beside a launch."""
+    medians: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if row["mode"] == "rates" and row["layout"] == "contiguous" and row["interleaved"] and row["median_us"]:
+            medians.setdefault((problem_of(row), row["what"], row["timer"]), []).append(row["median_us"])
+    times = {key: statistics.median(values) for key, values in medians.items()}
+    both = [(problem, timer) for problem, what, timer in times if what == "op" and (problem, "launch", timer) in times]
+    return {
+        "graph": [times[p, "op", t] / times[p, "launch", t] for p, t in both if t == "device_warm"],
+        "added": [times[p, "op", t] - times[p, "launch", t] for p, t in both if t == "host_loop"],
+    }
+
+
 def op_times(rows: Iterable[Row]) -> Table:
     """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
     samples: dict[tuple[Problem, str, str, str], list[float]] = {}
