@@ -178,6 +178,14 @@ def stale_words(evidence: Measured) -> str:
     return f"**Stale**: the code of {', '.join(f'`{name}`' for name in names)} has changed since it was measured."
 
 
+def say_if_stale(*measured: Measured | None) -> None:
+    """Say which versions have changed since the times of these studies were taken; nothing where none has."""
+    names = sorted({name for each in measured if each for name in each.stale_versions()})
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        display(Markdown(f"**Stale**: these times were taken before the code of {listed} changed."))
+
+
 # ---------------------------------------------------------------- sources
 
 

@@ -106,9 +106,10 @@ def read_records(path: Path, table: str) -> list[dict[str, Any]]:
         return []
     frame = read_table(path, table)
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    whole = [column.name for column in SCHEMAS[table] if column.kind == "integer" and frame[column.name].dtype.kind == "f"]
-    for row in rows:  # pandas has floats in a column that has empty cells
-        row.update({name: int(row[name]) for name in whole if row[name] is not None})
+    counted = [column.name for column in SCHEMAS[table] if column.kind == "integer"]
+    floats = [name for name in counted if frame[name].dtype.kind == "f"]  # pandas has them where a cell is empty
+    for row in rows:
+        row.update({name: int(row[name]) for name in floats if row[name] is not None})
     return rows
 
 

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.book import findings, front, notebook, style
+from analysis.book.chapters import use
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
@@ -38,6 +39,12 @@ def test_every_finding_holds_on_the_reference_record() -> None:
 def test_findings_cease_to_hold_where_the_compared_values_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     ratio = Measured.ratio
     monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
+    read, other = use.read_records, {"op": "launch", "launch": "op", "ok": "wrong", "wrong": "ok"}
+
+    def swapped(row: dict) -> dict:
+        return row | {name: other.get(row[name], row[name]) for name in ("what", "status") if name in row}
+
+    monkeypatch.setattr(use, "read_records", lambda *asked: [swapped(row) for row in read(*asked)])
     found = [each for path in NOTEBOOKS for each in evaluate(path, REFERENCE)]
     assert [each.id for each in found if each.holds is not False] == []
     assert all(each.text.startswith("**Differs from the reference**") for each in found)
@@ -87,19 +94,19 @@ def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monk
 
 
 def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) -> None:
-    text, use = build.README.read_text(encoding="utf-8"), evaluate(USE, REFERENCE)
+    text, used = build.README.read_text(encoding="utf-8"), evaluate(USE, REFERENCE)
     table = front.five(Measured.load(REFERENCE))
     plot = style.Plot("rope-ladder-2048", Figure(), "", "ALT", pd.DataFrame(), "")
-    made = front.readme(text, front_page, plot, table, use)
+    made = front.readme(text, front_page, plot, table, used)
     committed = [line for line in text.splitlines() if not line.startswith("![")]
     assert [line for line in made.splitlines() if not line.startswith("![")] == committed
-    assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text and use[0].text in text
+    assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text and used[0].text in text
     with pytest.raises(DataError, match="lacks <!-- found -->"):
-        front.readme("no marks", front_page, plot, table, use)
+        front.readme("no marks", front_page, plot, table, used)
     with pytest.raises(DataError, match="lacks <!-- use -->"):
-        front.readme(text.replace("<!-- use -->", ""), front_page, plot, table, use)
+        front.readme(text.replace("<!-- use -->", ""), front_page, plot, table, used)
     with pytest.raises(DataError, match="x does not hold"):
-        front.readme(text, [Finding("x", False, "")], plot, table, use)
+        front.readme(text, [Finding("x", False, "")], plot, table, used)
     with pytest.raises(DataError, match="y does not hold"):
         front.readme(text, front_page, plot, table, [Finding("y", False, "")])
 

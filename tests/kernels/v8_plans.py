@@ -38,7 +38,7 @@ def plan_in_mode(
     shape: Any = None,
 ) -> Plan:
     """RoPE by a core; `tables` are cos and sin, float32[rows, pairs], `positions` int32[batch, places]."""
-    embedding, table_type = mode(tables is not None, positions is not None, half_split)
+    embedding, table_type = mode(tables is not None, positions is not None, half_split, problem.rotary_dim)
     buffers, table = {"rates": rates_buffer(problem.rotary_dim)}, ("rates",)
     if tables is not None:
         rows, pairs = tables[0].shape

@@ -6,7 +6,7 @@ import inspect
 import statistics
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.display import Markdown, display
 
@@ -165,32 +165,56 @@ def read_problems(slug: str) -> list[Row]:
     return [row for row in rows if run and row["run"] == run["run"]]
 
 
-def outcome(rows: list[Row]) -> dict[str, Any]:
-    """How many random calls keep all rules, and what the others have in common."""
+class Outcome(NamedTuple):
+    """How many random calls keep all rules, the worst ratio of errors of those, and what the others have in common."""
+
+    calls: int
+    right: int
+    ratio: float
+    inputs: set[str]
+    keys: int
+    lost: float
+
+    @property
+    def all_but_subnormal(self) -> bool:
+        return self.right > 0.99 * self.calls and self.inputs == {"subnormal"}
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    right = [row for row in rows if row["status"] == "ok"]
     broken = [row for row in rows if row["status"] != "ok"]
-    errors = [row["max_abs_err"] for row in broken if row["max_abs_err"] is not None]
-    return {
-        "calls": len(rows),
-        "right": len(rows) - len(broken),
-        "inputs": {row["inputs"] for row in broken},
-        "keys": min((row["seq_k"] for row in broken), default=0),
-        "lost": max(errors, default=0.0),
-        "ratio": max((row["ratio"] for row in rows if row["status"] == "ok" and row["ratio"] is not None), default=0.0),
-    }
+    return Outcome(
+        len(rows),
+        len(right),
+        max((row["ratio"] for row in right if row["ratio"] is not None), default=0.0),
+        {row["inputs"] for row in broken},
+        min((row["seq_k"] for row in broken), default=0),
+        max((row["max_abs_err"] for row in broken if row["max_abs_err"] is not None), default=0.0),
+    )
 
 
-def overhead(rows: Iterable[Row]) -> dict[str, list[float]]:
-    """Of plain calls: the time in a graph over a bare launch, and the us that the host takes beside a launch."""
+class Overhead(NamedTuple):
+    """Of plain calls: the time in a graph over a bare launch's, and the us that the host takes beside a launch."""
+
+    graph: list[float]
+    added: list[float]
+
+    @property
+    def small(self) -> bool:
+        return max(self.graph) < 1.03 and max(self.added) < 15
+
+
+def overhead(rows: Iterable[Row]) -> Overhead:
     medians: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         if row["mode"] == "rates" and row["layout"] == "contiguous" and row["interleaved"] and row["median_us"]:
             medians.setdefault((problem_of(row), row["what"], row["timer"]), []).append(row["median_us"])
     times = {key: statistics.median(values) for key, values in medians.items()}
     both = [(problem, timer) for problem, what, timer in times if what == "op" and (problem, "launch", timer) in times]
-    return {
-        "graph": [times[p, "op", t] / times[p, "launch", t] for p, t in both if t == "device_warm"],
-        "added": [times[p, "op", t] - times[p, "launch", t] for p, t in both if t == "host_loop"],
-    }
+    return Overhead(
+        [times[p, "op", timer] / times[p, "launch", timer] for p, timer in both if timer == "device_warm"],
+        [times[p, "op", timer] - times[p, "launch", timer] for p, timer in both if timer == "host_loop"],
+    )
 
 
 def op_times(rows: Iterable[Row]) -> Table:
