@@ -52,6 +52,12 @@ def speedups(evidence: Evidence) -> Speedups:
     return Speedups({place: rival.ratio for place, rival in enumerate(found) if rival})
 
 
+def before_a_change(evidence: Evidence) -> str:
+    """What is to be said of times that were taken before the code of V8 changed; nothing where they are of today's."""
+    stale = any(V8 in measured.stale_versions() for measured in evidence.studies.values())
+    return ", measured before its code last changed" if stale else ""
+
+
 def _order(rival: Rival | None) -> float:
     return rival.ratio.value if rival else 0.0
 
