@@ -38,6 +38,7 @@ Refusal = Literal[
     "q_offset",
     "cache",
     "table",
+    "elements",
     "positions",
     "shared_memory",
     "capability",

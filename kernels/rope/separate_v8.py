@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from numba import cuda, int32, uint32
 
-from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers
+from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers, require
 from ..device.vector import advance, ld4, st4
 from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_buffer, rates_of, turned_by_odd, turns
+
+MOST_ELEMENTS = 2**32 - 1  # which the kernel counts in 32 bits
 
 
 def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
@@ -30,10 +32,17 @@ def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
         st4(advance(turned, row * hdim), dim, value)
 
 
+def require_counted(elements: int) -> None:
+    """Raises: Unsupported for a tensor of more elements than the rotation counts."""
+    template = "a tensor has {needed:,} elements; the rotation takes {allowed:,}"
+    require(elements <= MOST_ELEMENTS, "elements", elements, MOST_ELEMENTS, template)
+
+
 def launch_rotation(problem: Problem, name: str) -> Launch:
-    """Rotate q or k into the buffer `<name>_turned`."""
+    """Rotate q or k into the buffer `<name>_turned`. Raises: Unsupported for more elements than it counts."""
     heads, seq = (problem.heads, problem.seq_q) if name == "q" else (problem.kv_heads, problem.seq_k)
     rows = problem.batch * heads * seq
+    require_counted(rows * problem.hdim)
     return Launch(
         Kernel(rotate_rows, (FLOATS,) * 3 + (UINT,) * 4 + (INT,)),
         grid=(-(-rows * problem.hdim // (4 * int(THREADS))),),
