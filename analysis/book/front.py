@@ -80,7 +80,7 @@ def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table, use
     if wrong := broken([*findings, *use]):
         raise DataError("\n".join(["the README would say what does not hold", *wrong]))
     made = render("readme.md", findings=findings, table=table.plain(), plot=plot)
-    return _between(_between(text, FOUND, made), USE, "".join(f"{each.text}\n" for each in use))
+    return _between(_between(text, FOUND, made), USE, "\n".join(f"{each.text}\n" for each in use))
 
 
 def _between(text: str, mark: str, made: str) -> str:

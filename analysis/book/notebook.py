@@ -171,19 +171,18 @@ def verdict_counts(evidence: Measured) -> dict[str, str]:
     return {"total": str(len(given)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
 
 
-def stale_words(evidence: Measured) -> str:
-    names = evidence.stale_versions()
+def stale_words(*measured: Measured | None) -> str:
+    """Which versions have changed since these studies measured them."""
+    names = sorted({name for each in measured if each for name in each.stale_versions()})
     if not names:
         return "Every row belongs to the code as it stands."
     return f"**Stale**: the code of {', '.join(f'`{name}`' for name in names)} has changed since it was measured."
 
 
 def say_if_stale(*measured: Measured | None) -> None:
-    """Say which versions have changed since the times of these studies were taken; nothing where none has."""
-    names = sorted({name for each in measured if each for name in each.stale_versions()})
-    if names:
-        listed = ", ".join(f"`{name}`" for name in names)
-        display(Markdown(f"**Stale**: these times were taken before the code of {listed} changed."))
+    """Say it; nothing where none has."""
+    if any(each and each.stale_versions() for each in measured):
+        display(Markdown(stale_words(*measured)))
 
 
 # ---------------------------------------------------------------- sources

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import cuda, float32, uint64
+from numba import cuda, uint64
 
 from ..checking.reference import require_table, stored_table
 from ..constants import FLOATS
@@ -15,12 +15,8 @@ from ..device.half import HALVES
 from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
 from ..v8 import Embedding, attend, plan
+from ..v8.embedding import nothing
 from ..version import Buffer, Plan, Problem
-
-
-@cuda.jit(device=True)
-def nothing(table, dim):
-    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
 
 
 def rows_by(load: Any) -> Any:

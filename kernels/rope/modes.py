@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from numba import cuda, float32, types, uint32, uint64
 
 from ..constants import FLOATS, INTS
-from ..device.vector import advance, ld2, make_float4
+from ..device.vector import advance, ld2
 from ..v8 import Embedding
-from ..v8.embedding import MOST_POSITIONS
+from ..v8.embedding import MOST_POSITIONS, nothing
 from .v8 import ROPE, of_pairs, rates_of, turned_by, turns
 
 NAN = float32(float("nan"))
@@ -69,11 +69,6 @@ def turns_at(places, place, dim, rate, hdim):
 @cuda.jit(device=True)
 def places_of(places, batch):
     return Places(places.rates, advance(places.positions, uint64(batch) * places.batch), places.batch)
-
-
-@cuda.jit(device=True)
-def nothing(tables, dim):
-    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
 
 
 @cuda.jit(device=True)

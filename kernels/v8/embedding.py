@@ -44,6 +44,12 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 
 @cuda.jit(device=True)
+def nothing(table, dim):
+    """`begin` of embeddings whose positions share nothing."""
+    return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+
+
+@cuda.jit(device=True)
 def halves_of(dim, more, embedded_dim, hdim):
     """Where the dims `dim` + `more` .. + 3 of a row lie, when pairs are split: two at each of both places.
 

@@ -24,6 +24,7 @@ from ..table import Format, Table, badge, lines, mark, microseconds, ratio, smal
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
+ORDINARY = ("uniform", "sharp", "large")  # inputs without values of a kind of their own
 FIRST_CALLS = {
     "import": "import",
     "first_call_cold": "first call, nothing on disk",
@@ -154,27 +155,23 @@ def rates(evidence: Evidence) -> dict[str, str]:
 # ---------------------------------------------------------------- the op
 
 
-def read_op(slug: str) -> dict[str, list[Row]]:
-    """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without op.csv."""
+def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
+    """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without the table."""
     folder = gpu_folder(slug)
-    rows = read_records(folder / "op.csv", "op")
+    rows = read_records(folder / f"{table}.csv", table)
     runs = complete_runs(read_table(folder / "runs.csv", "runs")) if rows else {}
     found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
     return {name: chosen for name, chosen in found.items() if chosen}
 
 
-def read_problems(slug: str) -> list[Row]:
-    """The random calls of the latest complete run; none without op_problems.csv."""
-    folder = gpu_folder(slug)
-    rows = read_records(folder / "op_problems.csv", "op_problems")
-    run = complete_runs(read_table(folder / "runs.csv", "runs")).get("op_problems") if rows else None
-    return [row for row in rows if run and row["run"] == run["run"]]
-
-
 class Outcome(NamedTuple):
-    """How many random calls keep all rules, the worst ratio of errors of those, and what the others have in common."""
+    """How many random calls keep all rules, the worst ratio of errors of those, and what the others have in common.
+
+    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32.
+    """
 
     calls: int
+    special: int
     right: int
     ratio: float
     inputs: set[str]
@@ -191,6 +188,7 @@ def outcome(rows: list[Row]) -> Outcome:
     broken = [row for row in rows if row["status"] != "ok"]
     return Outcome(
         len(rows),
+        sum(row["inputs"] not in ORDINARY for row in rows),
         len(right),
         max((row["ratio"] for row in right if row["ratio"] is not None), default=0.0),
         {row["inputs"] for row in broken},

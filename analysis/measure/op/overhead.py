@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernels import VERSIONS, Problem
+from kernels.limits import EMULATED_TARGET
 from kernels.runtime.gpu import Program, device_target
 
 from ..machine import warm_up
@@ -26,7 +27,7 @@ from ..timing import Timing, device_warm, summarise
 from ..workers import Worker
 from .calls import Call, tensors
 from .check import PATIENCE, Functions, Row, call_columns, functions
-from .planned import columns, compile_all, launch_of
+from .planned import compile_all, launched
 
 PREFILL = partial_rope(1, 8, 2048, 128)  # of the study `beyond`
 PROBLEMS = (MAIN, PREFILL, dataclasses.replace(PREFILL, causal=True))
@@ -59,7 +60,7 @@ class Timed:
         self.run()
 
 
-def contestants(problem: Problem, op: Functions) -> list[Timed]:
+def contestants(problem: Problem, op: Functions, target: str = EMULATED_TARGET) -> list[Timed]:
     """The version's own launch, and the op in every variant, on the same values, each with and without `out`."""
     chosen = []
     for variant in VARIANTS:
@@ -67,7 +68,7 @@ def contestants(problem: Problem, op: Functions) -> list[Timed]:
         given = tensors(call, "cuda")
         given.options.pop("out", None)
         if not variant:
-            plan = VERSIONS["rope_v8"](problem)
+            plan = VERSIONS["rope_v8"](problem, target)
             chosen.append(Timed(call, "launch", Program(plan, {"q": given.q, "k": given.k, "v": given.v}).launch))
 
         def called(function: Any = op[call.function], given: Any = given, **out: Any) -> None:
@@ -112,15 +113,11 @@ def timings(chosen: list[Timed], repetitions: int = REPETITIONS) -> Iterator[Row
 def _time_all(send: Connection) -> None:
     """Body of a measuring process."""
     warm_up()
+    target = device_target()
     for problem in (SMALL, *PROBLEMS):
-        for row in timings(contestants(problem, functions())):
+        for row in timings(contestants(problem, functions(), target)):
             call = Call(problem, mode=row["mode"], layout=row["layout"], interleaved=row["interleaved"])
-            launch = launch_of(call, device_target())
-            send.send(("row", {**row, "core": columns(call, device_target())["core"], "once": _once(launch)}))
-
-
-def _once(launch: Any) -> bool:
-    return getattr(launch.shape, "once", False)
+            send.send(("row", {**row, **launched(call, target)}))
 
 
 def time_op(run: Run, target: str) -> None:

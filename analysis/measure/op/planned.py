@@ -42,6 +42,12 @@ def columns(call: Call, target: str) -> dict[str, Any]:
     return {"core": launch.shape.core, "kernel": launch.kernel.name}
 
 
+def launched(call: Call, target: str) -> dict[str, Any]:
+    """The columns `core` and `once`. Raises: Unsupported where no core takes the call."""
+    shape = launch_of(call, target).shape
+    return {"core": shape.core, "once": getattr(shape, "once", False)}
+
+
 def _compile(call: Call, target: str) -> None:
     with contextlib.suppress(Unsupported, CompileError):  # the call says so
         assembled(compile_ptx(launch_of(call, target).kernel, target), target)

@@ -23,11 +23,11 @@ from ...records.files import ROOT
 from ..run import Run
 from ..sanitize.cases import MODES, Mode
 from ..sanitize.logs import PLANTED, Log, marker, read_log
-from ..sanitize.program import _run_planted
+from ..sanitize.program import run_planted
 from ..sanitize.tools import TIMEOUT, find_sanitizer, options
 from .calls import Call, tensors
 from .check import Row, call_columns, functions
-from .planned import columns, compile_all, launch_of
+from .planned import compile_all, launched
 
 _GROUPED = Problem("rope", 2, 4, 2, seq_q=33, seq_k=65, hdim=96, rotary_dim=48, causal=True)
 _DECODE = Problem("rope", 2, 4, 2, seq_q=1, seq_k=33, hdim=128, rotary_dim=128)
@@ -56,7 +56,7 @@ def _say(**content: object) -> None:
 def watched(mode_name: str) -> int:
     """Body of the process under a tool: the planted kernel, then every call twice."""
     torch.zeros(1, device=require_gpu())
-    _run_planted(MODES[mode_name])
+    run_planted(MODES[mode_name])
     _say(done=PLANTED)
     op = functions()
     for index, call in enumerate(CALLS):
@@ -115,8 +115,7 @@ def sanitize_op(run: Run, target: str) -> None:
         logs = pool.map(lambda mode: _log_of(mode, binary, help_text, Path(folder)), TOOL_MODES)
         for mode, log in zip(TOOL_MODES, logs, strict=True):
             for index, call in enumerate(CALLS):
-                row = {"what": mode.name, "once": getattr(launch_of(call, target).shape, "once", False), "n": 2}
-                row |= {"core": columns(call, target)["core"], **outcome(mode, log, index)}
+                row = {"what": mode.name, "n": 2, **launched(call, target), **outcome(mode, log, index)}
                 run.append("op", {"study": run.study.name, **call_columns(call), **row})
 
 

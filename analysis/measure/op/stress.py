@@ -17,7 +17,7 @@ from ..workers import watched
 from .calls import Call, Tensors, tensors
 from .check import PATIENCE, Functions, Row, call_columns, functions
 from .judge import judge
-from .planned import columns, compile_all, launch_of
+from .planned import compile_all, launched
 
 CALLS = 1000  # a stream
 VALUES = 4  # sets of values that the calls of a stream take in turn
@@ -148,6 +148,5 @@ def stress(run: Run, target: str) -> None:
         else:
             (what, problem), found = content
         call = Call(problem)
-        launch = launch_of(call, target)
-        row = {"what": what, "n": 2 * CALLS, "once": getattr(launch.shape, "once", False), **found}
-        run.append("op", {"study": run.study.name, **call_columns(call), "core": columns(call, target)["core"], **row})
+        row = {"what": what, "n": 2 * CALLS, **launched(call, target), **found}
+        run.append("op", {"study": run.study.name, **call_columns(call), **row})

@@ -72,7 +72,7 @@ def _allocated(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
             driver.cuMemFree(pointer)
 
 
-def _run_planted(mode: Mode) -> None:
+def run_planted(mode: Mode) -> None:
     size = 4 if mode.exact else 8
     with _allocated({"x": size}) as addresses:
         _say(case=PLANTED, buffers={"x": [addresses["x"], size]})
@@ -120,7 +120,7 @@ def watched(mode_name: str, folder: str, first: str) -> int:
         _say(case=index)
         try:
             if index == PLANTED:
-                _run_planted(mode)
+                run_planted(mode)
             else:
                 _run_case(index, todo[index], mode)
         except Unsupported as refusal:
