@@ -1,8 +1,9 @@
-"""`python -m analysis COMMAND`: build the book, measure on a GPU, count in the emulator, or show a version."""
+"""`python -m analysis [--data DIR] COMMAND`: build the book, measure on a GPU, count in the emulator, or show."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
@@ -31,8 +32,11 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--data"] and len(arguments) > 1:
+        os.environ["FUSED_PE_DATA"] = arguments[1]  # every process of this command reads it
+        arguments = arguments[2:]
     if not arguments or arguments[0] not in COMMANDS:
-        print("usage: python -m analysis COMMAND [--help]", file=sys.stderr)
+        print("usage: python -m analysis [--data DIR, in place of data/measured] COMMAND [--help]", file=sys.stderr)
         for name, (_, about) in COMMANDS.items():
             print(f"  {name:10s} {about}", file=sys.stderr)
         return 2

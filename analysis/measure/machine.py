@@ -21,7 +21,7 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
 from kernels.version import Kernel
 
-from ..records.files import MEASURED, ROOT
+from ..records.files import ROOT
 from .timing import US_PER_MS
 
 GB = 1e9
@@ -200,7 +200,7 @@ def commit() -> str:
         return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", ".", f":(exclude){MEASURED.relative_to(ROOT)}")
+        changed = git("status", "--porcelain", "--", ".", ":(exclude)data/measured")
         return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("FUSED_PE_COMMIT", "unknown")

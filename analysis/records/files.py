@@ -19,7 +19,7 @@ from .schema import SCHEMAS, Column
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
-MEASURED = DATA / "measured"
+MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").resolve()  # `--data` names another
 REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"

@@ -21,7 +21,6 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
         subprocess.run(("git", *command), cwd=tmp_path, check=True)
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "MEASURED", tmp_path / "data" / "measured")
     return tmp_path
 
 
@@ -44,7 +43,6 @@ def test_what_a_run_measures_does_not_make_its_commit_dirty(tree: Path, file: st
 
 def test_without_a_repository_the_commit_is_what_the_environment_says(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "MEASURED", tmp_path / "data" / "measured")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("FUSED_PE_COMMIT", "0123456789ab")
     assert machine.commit() == "0123456789ab"
