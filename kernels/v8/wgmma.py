@@ -69,8 +69,8 @@ def exchanged(column, row):
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
-def make_kernel(shape: Shape, embedding: Embedding) -> Any:
-    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """The attention kernel of that shape, which embeds rows of Q and K as it says, in `paired` groups of a slice."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
     in_place, once = shape.in_place, shape.once
@@ -95,7 +95,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     bias, of_batch = embedding.bias, embedding.of_batch
     half_split = embedding.half_split
     halves = half_split and not once  # lie apart in shared memory
-    load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedders(shape, embedding)
+    embed_with = embedders(shape, embedding, paired)
+    load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embed_with
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
 
@@ -133,13 +134,19 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        for group in range(groups):
-            dim, within = half_of(first_dim, uint32(group * span), lane, embedded_dim, hdim)
-            for i in range(KEYS // passes):
-                row = uint32(first_row + uint32(i * passes))
-                to = uint32(keys_at + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * pitch))
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
+        for i in range(KEYS // passes):
+            row = uint32(first_row + uint32(i * passes))
+            to = uint32(keys_at + row * stride + exchanged(lane, row))
+            row_start = advance(source, uint32(row * pitch))
+            for group in range(groups):
+                more = uint32(group * span)
+                if group < paired:
+                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
+                else:
+                    there = row < count and uint32(first_dim + lane + more) < hdim
+                    in_order = advance(row_start, uint32(first_dim + lane))
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), in_order, more, there)
 
     copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
 
@@ -179,12 +186,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
             high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
             j, k = 4 * i, 8 + 4 * i
-            if halves:
+            x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
+            x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
+            if halves and group < uint32(paired):
                 x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, high.x, low.y, high.y
                 x[k], x[k + 1], x[k + 2], x[k + 3] = low.z, high.z, low.w, high.w
-            else:
-                x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
-                x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
 
     @cuda.jit(device=True)
     def score(shared, scores, x, group):
@@ -398,10 +404,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
         first_position = int32(q_offset + int32(first_query))
+        if half_split:
+            pair_query(raw)  # not before: it waits for Q, and K would wait for it
         if embeds_query and copied_dim < embedded_dim:
             embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-            if uint32(copied_dim + uint32(span)) < embedded_dim:
-                for i in range(1, groups):
+            if paired > 1 and uint32(copied_dim + uint32(span)) < embedded_dim:
+                for i in range(1, paired):
                     embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, embedded_dim, hdim)
         place_query(shared, raw, column, softmax_scale)
         if once:
@@ -456,8 +464,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     embed_keys(
                         fragment, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
                     )
-                    more = next_group < uint32(groups) and uint32(first_dim + next_group * uint32(span)) < embedded_dim
-                    begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
+                    if paired > 1:
+                        next_dim = uint32(first_dim + next_group * uint32(span))
+                        more = next_group < uint32(groups) and next_dim < embedded_dim
+                        begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
                 score(shared, scores, fragment, group)
                 group = next_group
 
@@ -607,15 +617,16 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             own_states[TAKEN], own_states[EMBEDDED] = 0, 0
             atomic_add(own_states, SERVED, -served, True)
 
-    attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
+    name = f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < groups)
+    attention.__name__ = attention.__qualname__ = name
     return attention
 
 
 @functools.cache
-def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
+def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) -> Kernel:
     signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
     return Kernel(
-        make_kernel(shape, embedding),
+        make_kernel(shape, embedding, paired),
         signature,
         max_threads=shape.threads,
         min_blocks=shape.blocks,
@@ -641,7 +652,9 @@ def attend(
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     shared = ("k_embedded", "states") if shape.once else (k, k)
-    kernel = kernel_of(shape, embedding, table_type)
+    # Where few of many dims turn, those of one group of each slice, what is compiled for that is shorter.
+    few = 0 < embedded_dim <= GROUP * shape.cluster and not shape.once
+    kernel = kernel_of(shape, embedding, table_type, 1 if few else shape.groups)
     return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (*listed(table), *shared), embedded_dim)
 
 

@@ -36,6 +36,7 @@ class Embedders(NamedTuple):
     """Device functions that `embedders` makes."""
 
     load_query: Any
+    pair_query: Any
     begin_dims: Any
     embed_query: Any
     begin_keys: Any
@@ -43,8 +44,11 @@ class Embedders(NamedTuple):
     embed_tile: Any
 
 
-def embedders(shape: Shape, embedding: Embedding) -> Embedders:
-    """What a kernel of that shape embeds with: Q at first, K on its way to the products or a tile of it for all."""
+def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
+    """What a kernel of that shape embeds with: Q at first, K on its way to the products or a tile of it for all.
+
+    Of the groups of a slice the first `paired` may have dims that are embedded.
+    """
     begin, prepare, embed = embedding.begin, embedding.prepare, embedding.embed
     groups, passes, query_turns = shape.groups, shape.passes, shape.query_turns
     span = GROUP * shape.cluster  # from one group of a slice to the next
@@ -62,6 +66,24 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
         y = make_float4(begun[at], begun[at + 1], begun[at + 2], begun[at + 3])
         s, t, u, v = prepare(table, position, dim, y, hdim)
         return embed(x, s, t, u, v)
+
+    def pairer(turns):
+        """A function that brings together what `load` loaded of pairs that are split: two threads have four pairs."""
+
+        @cuda.jit(device=True)
+        def pair(raw):
+            first = uint32(cuda.threadIdx.x) % uint32(COPIERS) < uint32(COPIERS // 2)
+            for i in range(turns):
+                for group in range(paired):
+                    at = 4 * (i * groups + group)
+                    x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
+                    x = cuda.shfl_xor_sync(FULL_MASK, x, COPIERS // 2)
+                    y = cuda.shfl_xor_sync(FULL_MASK, y, COPIERS // 2)
+                    a, b = cuda.selp(first, raw[at], x), cuda.selp(first, x, raw[at + 2])
+                    c, d = cuda.selp(first, raw[at + 1], y), cuda.selp(first, y, raw[at + 3])
+                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = a, b, c, d
+
+        return pair
 
     def loader(turns):
         """A function that loads what a thread has of a slice of a tile of Q or K, as it embeds them."""
@@ -83,7 +105,7 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
                 row_start = advance(source, uint32(row * pitch))
                 for group in range(groups):
                     more = uint32(group * span)
-                    if half_split:
+                    if half_split and group < paired:
                         dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
                         load_at(x, row_start, dim, uint32(0), row < count and within)
                     else:
@@ -91,28 +113,16 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
                         load_at(x, row_start, dim, more, row < count and uint32(dim + more) < hdim)
                     at = 4 * (i * groups + group)
                     raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x[0], x[1], x[2], x[3]
-            if half_split:
-                pair(raw, lane < uint32(HALF))
-
-        @cuda.jit(device=True)
-        def pair(raw, first):
-            """Two threads have the first and the second ones of four pairs: each gets two pairs."""
-            for at in range(0, 4 * turns * groups, 4):
-                x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
-                x = cuda.shfl_xor_sync(FULL_MASK, x, COPIERS // 2)
-                y = cuda.shfl_xor_sync(FULL_MASK, y, COPIERS // 2)
-                a, b = cuda.selp(first, raw[at], x), cuda.selp(first, x, raw[at + 2])
-                c, d = cuda.selp(first, raw[at + 1], y), cuda.selp(first, y, raw[at + 3])
-                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = a, b, c, d
 
         return load
 
     load_query, load_key_rows = loader(query_turns), loader(key_turns)
+    pair_query, pair_key_rows = pairer(query_turns), pairer(key_turns)
 
     @cuda.jit(device=True)
     def begin_dims(begun, table, dim, embedded_dim):
         """What all rows share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
-        for group in range(groups):
+        for group in range(paired):
             if uint32(dim + uint32(group * span)) < embedded_dim:
                 start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
 
@@ -165,6 +175,8 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
         begun = cuda.local.array(begun_floats, float32)
         begin_dims(begun, table, copied_dim, embedded_dim)
         load_key_rows(raw, source, pitch, count, first_dim, embedded_dim, hdim)
+        if half_split:
+            pair_key_rows(raw)
         for i in range(key_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
@@ -176,4 +188,4 @@ def embedders(shape: Shape, embedding: Embedding) -> Embedders:
                         x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, hdim)
                     st4(to, uint32(row * hdim + dim), x)
 
-    return Embedders(load_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile)
+    return Embedders(load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile)
