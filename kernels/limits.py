@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 EMULATED_TARGET = "sm_90"
+CLUSTERS_SINCE = (9, 0)
 
 
 @dataclass(frozen=True)

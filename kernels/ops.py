@@ -125,7 +125,7 @@ def _attend(
         result = attend(q, k, v, tensors, settled.at(q_offset))
     elif differentiated or compiles or _watched(q, k, v):
         result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
-    elif out is None or not (0 in out.stride() or any(_overlap(out, each) for each in (q, k, v, *tensors))):
+    elif out is None or _apart(out, q, k, v, tensors):
         return compute(q, k, v, tensors, settled, q_offset, fallback, out)
     else:
         result = compute(q, k, v, tensors, settled, q_offset, fallback)
@@ -140,6 +140,17 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         or _C._len_torch_dispatch_stack()
         or _C._get_tracing_state()
     )
+
+
+def _apart(out: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors) -> bool:
+    """Whether `out` shares no memory with what is read, nor with itself."""
+    storage = out.untyped_storage().data_ptr()
+    read = (q.untyped_storage().data_ptr(), k.untyped_storage().data_ptr(), v.untyped_storage().data_ptr())
+    if 0 in out.stride():
+        return False
+    if storage not in read and tensors is NO_TENSORS:
+        return True
+    return not any(_overlap(out, each) for each in (q, k, v, *tensors))
 
 
 def _overlap(out: torch.Tensor, other: torch.Tensor | None) -> bool:

@@ -82,25 +82,31 @@ def ask(
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
-    if is_compiling():
-        settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
-    else:
+    signature: Any = None
+    settled: Settled | None = None
+    if not is_compiling():
         try:
-            keys = k.shape
-            batch, kv_heads, _, hdim = keys
-            signature: Any = (family, q.shape, batch, kv_heads, hdim, v.shape == keys, rotary_dim, base, interleaved)
-            signature += (causal, scale, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+            batch, heads, seq_q, hdim = q.shape
+            k_batch, k_heads, seq_k, k_hdim = k.shape
+            v_batch, v_heads, v_seq, v_hdim = v.shape
+            sizes = (batch, heads, seq_q, hdim, k_batch, k_heads, k_hdim, v_batch, v_heads, v_hdim, seq_k == v_seq)
+            tensor_kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+            signature = (family, sizes, rotary_dim, base, interleaved, causal, scale, tensor_kinds)
             if tensors is not NO_TENSORS:
                 signature += _kinds(*tensors)
-            known = _settled.get(signature)
+            settled = _settled.get(signature)
         except (AttributeError, TypeError, ValueError, RuntimeError):  # `_settle` says what is wrong
-            signature = known = None
-        settled = known or _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
-        if signature and not known:
+            signature = None
+    if settled is None:
+        settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
+        seq_q, seq_k = q.shape[2], k.shape[2]
+        if signature:
             if len(_settled) >= MOST_SIGNATURES:
                 _settled.clear()
             _settled[signature] = settled
-    return settled, _place(settled.by_place, q.shape[2], k.shape[2], q_offset, tensors)
+    if q_offset is None and tensors is NO_TENSORS and seq_q <= seq_k:
+        return settled, seq_k - seq_q
+    return settled, _place(settled.by_place, seq_q, seq_k, q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
@@ -247,7 +253,7 @@ def _number(name: str, value: Any) -> float:
 def require_out(out: Any, q: Any, differentiated: bool) -> None:
     """Raises: TypeError or ValueError for an `out` unlike q, RuntimeError where a gradient would flow through it."""
     _require_tensor("out", out, (q.dtype,), q.device)
-    if tuple(out.shape) != tuple(q.shape):
+    if out.shape != q.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}; it must have that of q, {tuple(q.shape)}")
     if differentiated:
         raise RuntimeError("out is given and an argument requires grad; there is no gradient through out")

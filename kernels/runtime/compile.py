@@ -21,7 +21,7 @@ from cuda.bindings import nvjitlink
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 
-from ..limits import EMULATED_TARGET, LIMITS, TARGETS, capability
+from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, LIMITS, TARGETS, capability
 from ..version import Kernel, Launch, Unsupported
 from .identity import kernel_identity
 
@@ -41,7 +41,6 @@ INSTRUCTIONS = {
     ),
 }
 ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
-CLUSTERS_SINCE = (9, 0)
 STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
 REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
 SHARED_UNIT = 128

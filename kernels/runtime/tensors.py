@@ -22,7 +22,7 @@ from ..constants import FLOATS
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..v8 import PLAIN, attend, require_problem
-from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE
+from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import compile as compiler
@@ -40,7 +40,8 @@ C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of s
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
 # all share. Tables have an even number of pairs, and a row starts on 8 bytes; rates are float32[pairs, 2], pairs even.
 VALUES = (
-    *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in ("", ".batch", ".head", ".row", ".dim")),
+    *("q", "k", "v", "out"),
+    *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in (".batch", ".head", ".row", ".dim")),
     *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
     *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
     *("rows", "pitch", "positions.batch"),
@@ -50,6 +51,9 @@ ROWS = tuple(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in 
 NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 
 _copied: set[str] = set()
+
+# torch.cuda.current_device without the question whether CUDA has begun: here it has. Builds without CUDA lack it.
+_current_device = getattr(torch._C, "_cuda_getDevice", lambda: torch.cuda.current_device())
 
 
 class Planned(NamedTuple):
@@ -157,27 +161,29 @@ def launch_on_card(
     if device < 0:
         template = "the tensors are on {needed}; the kernels take those on {allowed}"
         raise Unsupported("capability", q.device.type, "cuda", template)
-    if torch.cuda.current_device() != device:
+    if _current_device() != device:
         with torch.cuda.device(device):
             return launch_on_card(q, k, v, out, tensors, settled, q_offset)
-    (_, _, seq_q, hdim), seq_k, rotary_dim = q.shape, k.shape[2], settled.rotary_dim
+    _, _, seq_q, hdim = q.shape
+    seq_k, rotary_dim = k.shape[2], settled.rotary_dim
     ready = settled.launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
-    if rotary_dim and max(seq_k, q_offset + seq_q) > MOST_POSITIONS and tensors is NO_TENSORS:
-        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
-        raise Unsupported("q_offset", max(seq_k, q_offset + seq_q) - 1, MOST_POSITIONS, template)
+    if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
+        _require_positions(max(seq_k, q_offset + seq_q))
     if ready.interleaved and rotary_dim and not settled.interleaved:
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
-    written, where = out, _where(q, k, v, out)
-    if not _in_place(*where):
+    written = out
+    addresses, strides = _places(q, k, v, out)
+    if not _in_place(addresses, strides):
         q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
-        if not _in_place(*_where(out, out, out, out)):
+        if not _in_place(*_places(out, out, out, out)):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        where = _where(q, k, v, written)
+        addresses, strides = _places(q, k, v, written)
     others, _held = ready.others or _others(q, k, tensors, settled, ready.states)  # held until it is launched
     values = (
-        *where,
+        *addresses,
+        *strides,
         seq_q,
         seq_k,
         hdim,
@@ -190,6 +196,12 @@ def launch_on_card(
     )
     ready.prepared.launch(ready.grid, ready.pick(values))
     return out if written is out else out.copy_(written)
+
+
+def _require_positions(positions: int) -> None:
+    if positions > MOST_POSITIONS:
+        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
+        raise Unsupported("q_offset", positions - 1, MOST_POSITIONS, template)
 
 
 def _others(
@@ -221,6 +233,7 @@ def card_of(x: torch.Tensor) -> int:
     return x.get_device() if x.is_cuda else -1
 
 
+@functools.lru_cache(maxsize=4096)
 def planned_keys(seq_k: int) -> int:
     """The seq_k that a call is planned for: not below, and one of few, so that a growing cache is planned seldom.
 
@@ -280,30 +293,37 @@ def _prepared(launch: Launch, types: tuple[str, ...], target: str, q: torch.Tens
     return _made[key]
 
 
-def _where(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> tuple[int, ...]:
-    """The address of each, and its strides in elements."""
-    q_and_k = (q.data_ptr(), *q.stride(), k.data_ptr(), *k.stride())
-    return (*q_and_k, v.data_ptr(), *v.stride(), out.data_ptr(), *out.stride())
+def _places(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
+) -> tuple[tuple[int, int, int, int], tuple[int, ...]]:
+    """The address of each, and the strides of one after those of another, in elements."""
+    addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+    return addresses, q.stride() + k.stride() + v.stride() + out.stride()
 
 
-def _in_place(q, qb, qh, qr, qd, k, kb, kh, kr, kd, v, vb, vh, vr, vd, o, ob, oh, orow, od) -> bool:  # type: ignore
-    """Whether kernels take four tensors where they lie, by `_where` of them: all at once, as each call asks it."""
-    rows = qr | kr | vr | orow
-    strides = qb | qh | kb | kh | vb | vh | ob | oh | rows
-    misaligned = (q | k | v | o | 4 * strides) & ROW_BYTES - 1
-    return qd == kd == vd == od == 1 and not misaligned and strides <= MOST_STRIDE and rows <= MOST_ROW_STRIDE
+def _in_place(addresses: tuple[int, int, int, int], strides: tuple[int, ...]) -> bool:
+    """Whether kernels take four tensors where they lie, by `_places` of them."""
+    q, k, v, out = addresses
+    return not (q | k | v | out) & ROW_BYTES - 1 and _fit(strides)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fit(strides: tuple[int, ...]) -> bool:
+    """Whether kernels take the strides of tensors, four of each."""
+    dims, rows = strides[3::4], strides[2::4]
+    apart = (*strides[::4], *strides[1::4], *rows)
+    aligned = all(4 * stride % ROW_BYTES == 0 for stride in apart)
+    return aligned and set(dims) == {1} and max(apart) <= MOST_STRIDE and max(rows) <= MOST_ROW_STRIDE
 
 
 def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
     """A tensor that a kernel takes where it lies: it, another view of it, or a copy, which is said."""
     strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
     x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
-    if not _in_place(*_where(x, x, x, x)):
+    if not _in_place(*_places(x, x, x, x)):
         _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes or lie too far apart")
         x = x.clone(memory_format=torch.contiguous_format)
-        if max(x.stride()) > MOST_STRIDE:
-            template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
-            raise Unsupported("batch", max(x.stride()), MOST_STRIDE, template)
+        require_stride(max(x.stride()))
     return x
 
 

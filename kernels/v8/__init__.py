@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..constants import attention_buffers
-from ..limits import EMULATED_TARGET, capability
+from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ..version import Buffer, Launch, Plan, Problem, Unsupported
 from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps
@@ -20,7 +20,7 @@ from .wgmma_shape import takes
 
 __all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 
-WARPGROUPS_ON, CLUSTERS_SINCE = (9, 0), (9, 0)  # compute capabilities
+WARPGROUPS_ON = (9, 0)  # the compute capability
 
 
 def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, **options: Any) -> Launch:

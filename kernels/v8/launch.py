@@ -32,6 +32,12 @@ def require_threads(shape: Any) -> None:
     require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
+def require_stride(elements: int) -> None:
+    """Raises: Unsupported where 32 bits do not hold a stride."""
+    template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
+    require(elements <= MOST_STRIDE, "batch", elements, MOST_STRIDE, template)
+
+
 def strides(problem: Problem, name: str) -> tuple[int, int, int]:
     """Elements from one batch, head and row to the next of a contiguous tensor, that of the queries or of keys.
 
@@ -39,8 +45,7 @@ def strides(problem: Problem, name: str) -> tuple[int, int, int]:
     """
     heads, seq = (problem.heads, problem.seq_q) if name[0] in "qo" else (problem.kv_heads, problem.seq_k)
     between = heads * seq * problem.hdim if problem.batch > 1 else 0, seq * problem.hdim if heads > 1 else 0
-    template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
-    require(max(between) <= MOST_STRIDE, "batch", max(between), MOST_STRIDE, template)
+    require_stride(max(between))
     return *between, problem.hdim
 
 

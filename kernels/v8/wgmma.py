@@ -21,7 +21,7 @@ import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 
 from ..constants import FLOAT, FLOATS, INT, INTS, UINT
-from ..device.asm import cp_async4_or_zero, cp_async_commit, cp_async_wait, cp_async_wait_but_one
+from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.atomic import atomic_add, fence, give_way
 from ..device.cluster import (
     barrier_expect,
@@ -55,18 +55,12 @@ from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
 from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
-from .wgmma_embed import embedders, half_of, turning
+from .wgmma_copy import STEP, copiers, exchanged
+from .wgmma_embed import embedders, turning
 from .wgmma_shape import KEYS, Shape, choose
 
-STEP = 16  # terms whose sum is taken from the tensor cores, which truncate where they add
 TILE_ALIGNMENT = 1024
 TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
-
-
-@cuda.jit(device=True)
-def exchanged(column, row):
-    """Where a column of a row lies in it, so that lanes that take a fragment hit different banks, as those of a row."""
-    return uint32(column ^ row % uint32(4) * uint32(8))
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
@@ -84,7 +78,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, shape.groups, cluster * warpgroups
-    passes, query_turns = shape.passes, shape.query_turns
+    query_turns = shape.query_turns
     span = GROUP * cluster  # from one group of a slice to the next
     size, both = queries // 2, queries  # floats that a thread has of one product, and of two
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
@@ -95,8 +89,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     bias, of_batch = embedding.bias, embedding.of_batch
     half_split = embedding.half_split
     halves = half_split and not once  # lie apart in shared memory
-    embed_with = embedders(shape, embedding, paired)
-    load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embed_with
+    copies, embedded_by = copiers(shape, halves, paired), embedders(shape, embedding, paired)
+    copy_keys, copy_values, place_query = copies
+    load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedded_by
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
 
@@ -110,68 +105,6 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     tile_outputs = abreast * size
     apart = queries <= 16 and shape.blocks == 1  # sum a tile before it is added: one rounding a tile of many
     ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
-
-    def copier(place):
-        """A function that begins to copy a slice of a tile of K or V to `place`."""
-
-        @cuda.jit(device=True)
-        def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
-            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-            for i in range(KEYS // passes):
-                row = uint32(first_row + uint32(i * passes))
-                to = uint32(place + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * pitch + first_dim + lane))
-                for group in range(groups):
-                    there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
-
-        return copy
-
-    @cuda.jit(device=True)
-    def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-        """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
-        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        for i in range(KEYS // passes):
-            row = uint32(first_row + uint32(i * passes))
-            to = uint32(keys_at + row * stride + exchanged(lane, row))
-            row_start = advance(source, uint32(row * pitch))
-            for group in range(groups):
-                more = uint32(group * span)
-                if group < paired:
-                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, dim, row < count and within)
-                else:
-                    there = row < count and uint32(first_dim + lane + more) < hdim
-                    in_order = advance(row_start, uint32(first_dim + lane))
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), in_order, more, there)
-
-    copy_keys, copy_values = copy_halves if halves else copier(keys_at), copier(values_at)
-
-    @cuda.jit(device=True)
-    def store_split(shared, at, low, value):
-        high, rest = split_bounded(value, FACTOR_BOUND)
-        shared[at] = high
-        shared[at + low] = rest
-
-    @cuda.jit(device=True)
-    def place_query(shared, raw, column, scale):
-        """Split a thread's part of Q, scaled, into tiles of high and low.
-
-        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it.
-        """
-        for i in range(query_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if queries % passes == 0 or row < uint32(queries):
-                piece = uint32(column // uint32(STEP) * uint32(4))
-                place = uint32(query_at + column % uint32(STEP) // uint32(4))
-                for term in range(4):
-                    at = uint32(place + tile_index(row, uint32(piece + uint32(term))))
-                    for group in range(groups):
-                        value = raw[4 * (i * groups + group) + term] * scale
-                        store_split(shared, uint32(at + uint32(group) * tile), query_low, value)
 
     @cuda.jit(device=True)
     def load_keys(shared, x, group, key, member):
@@ -188,9 +121,6 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             j, k = 4 * i, 8 + 4 * i
             x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
-            if halves and group < uint32(paired):
-                x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, high.x, low.y, high.y
-                x[k], x[k + 1], x[k + 2], x[k + 3] = low.z, high.z, low.w, high.w
 
     @cuda.jit(device=True)
     def score(shared, scores, x, group):

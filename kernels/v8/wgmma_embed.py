@@ -164,9 +164,13 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
                 for i in range(2):
                     position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
                     at = 8 * half + 4 * i
-                    four = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3])
+                    a, b, c, d = at, at + 1, at + 2, at + 3
+                    if half_split:
+                        at = 2 * half + 4 * i
+                        a, b, c, d = at, at + 8, at + 1, at + 9
+                    four = make_float4(x[a], x[b], x[c], x[d])
                     four = embedded(four, table, position, dim, begun, 4 * half, hdim)
-                    x[at], x[at + 1], x[at + 2], x[at + 3] = four.x, four.y, four.z, four.w
+                    x[a], x[b], x[c], x[d] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
     def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim):

@@ -92,6 +92,7 @@ OTHERS = [
     (wgmma, replace(RAGGED, hdim=64, rotary_dim=64, causal=False, q_offset=70), wgmma.Shape(1, 16, 64, 1)),
     # dims behind the pairs lie together in 32, and go through the slices of a cluster
     (wgmma, replace(RAGGED, hdim=256, rotary_dim=64), wgmma.Shape(2, 16, 128, 2)),
+    (wgmma, replace(RAGGED, hdim=256, rotary_dim=40), wgmma.Shape(2, 8, 128, 1)),
     (wgmma, replace(RAGGED, hdim=192, rotary_dim=72), wgmma.Shape(3, 8, 64, 1)),
     (mma, replace(RAGGED, hdim=96, rotary_dim=64), mma.Shape(1, 16, 32, 96, 2, 4)),
     (mma, replace(RAGGED, hdim=264, rotary_dim=264, q_offset=70, causal=False), None),

@@ -1,0 +1,109 @@
+"""How threads of the core of warpgroups bring slices of tiles to shared memory: K and V by copies, Q split."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import cuda, uint32
+
+from ..device.asm import cp_async4_or_zero
+from ..device.tensor import FACTOR_BOUND, split_bounded
+from ..device.vector import advance
+from ..device.wgmma import TERMS, tile_index
+from .mma_shape import COPIERS, GROUP
+from .wgmma_embed import half_of
+from .wgmma_shape import KEYS, Shape
+
+STEP = 16  # terms of one half of a group
+
+
+@cuda.jit(device=True)
+def exchanged(column, row):
+    """Where a column of a row lies in it, so that lanes that take a fragment hit different banks, as those of a row."""
+    return uint32(column ^ row % uint32(4) * uint32(8))
+
+
+class Copies(NamedTuple):
+    """Device functions that `copiers` makes."""
+
+    keys: Any
+    values: Any
+    query: Any
+
+
+def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
+    """What a kernel of that shape copies with. `halves`: K of the first `paired` groups comes in halves of pairs."""
+    layout, stride, groups = shape.layout, uint32(shape.width), shape.groups
+    queries, passes, query_turns = shape.queries, shape.passes, shape.query_turns
+    query_at, keys_at = uint32(layout["query"]), uint32(layout["keys"])
+    values_at = keys_at if shape.in_place else uint32(layout["values"])
+    tile, query_low = uint32(queries * TERMS), uint32(queries * shape.width)
+    span = GROUP * shape.cluster  # from one group of a slice to the next
+
+    def copier(place):
+        """A function that begins to copy a slice of a tile of K or V to `place`."""
+
+        @cuda.jit(device=True)
+        def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
+            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
+            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+            for i in range(KEYS // passes):
+                row = uint32(first_row + uint32(i * passes))
+                to = uint32(place + row * stride + exchanged(lane, row))
+                row_start = advance(source, uint32(row * pitch + first_dim + lane))
+                for group in range(groups):
+                    there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+
+        return copy
+
+    @cuda.jit(device=True)
+    def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
+        """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
+        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+        for i in range(KEYS // passes):
+            row = uint32(first_row + uint32(i * passes))
+            to = uint32(keys_at + row * stride + exchanged(lane, row))
+            row_start = advance(source, uint32(row * pitch + first_dim + lane))
+            for group in range(groups):
+                there, start, more = row < count, row_start, uint32(group * span)
+                if group < paired:
+                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
+                    there = there and within
+                    start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
+                else:
+                    there = there and uint32(first_dim + lane + more) < hdim
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
+
+    @cuda.jit(device=True)
+    def store_split(shared, at, low, value):
+        high, rest = split_bounded(value, FACTOR_BOUND)
+        shared[at] = high
+        shared[at + low] = rest
+
+    @cuda.jit(device=True)
+    def place_query(shared, raw, column, scale):
+        """Split a thread's part of Q, scaled, into tiles of high and low.
+
+        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it. The halves of pairs lie 16 terms apart,
+        as the copies of K do.
+        """
+        side = uint32(column // uint32(STEP))
+        place = uint32(query_at + column % uint32(STEP) // uint32(4))
+        for i in range(query_turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            if queries % passes == 0 or row < uint32(queries):
+                for term in range(4):
+                    at = uint32(place + tile_index(row, uint32(uint32(4) * side + uint32(term))))
+                    apart_at = at
+                    if halves:
+                        piece = uint32(uint32(2) * side + uint32(term // 2 + 4 * (term % 2)))
+                        apart_at = uint32(place + tile_index(row, piece))
+                    for group in range(groups):
+                        value = raw[4 * (i * groups + group) + term] * scale
+                        start = apart_at if group < paired else at
+                        store_split(shared, uint32(start + uint32(group) * tile), query_low, value)
+
+    return Copies(copy_halves if halves else copier(keys_at), copier(values_at), place_query)
