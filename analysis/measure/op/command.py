@@ -20,7 +20,7 @@ from kernels.runtime.gpu import GpuError
 
 from ...records.files import DataError
 from ..on_gpu import identify
-from ..run import Run
+from ..runs import Run
 from ..sanitize.cases import SanitizeError
 from ..studies import Study
 from ..workers import MeasureError, Worker

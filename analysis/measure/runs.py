@@ -1,0 +1,137 @@
+"""One run of a study on one card: its rows on disk, and what is still to do."""
+
+from __future__ import annotations
+
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+from kernels.checking.reference import INPUTS
+
+from ..records import files
+from ..records.current import current
+from ..records.files import append_rows, problem_of, read_records, write_table
+from ..records.schema import SCHEMAS, STATUSES
+from .machine import now
+from .on_gpu import Pair, Row, outcome, row_of
+from .studies import Study
+
+TIMED_STATUSES = ("ok", "wrong")
+
+
+@functools.lru_cache(maxsize=4)
+def _records(path: Path, table: str, changed: int) -> list[Row]:
+    """The rows of a file that was last changed at `changed`. Raises: DataError."""
+    return read_records(path, table)
+
+
+class Run:
+    """One run of a study on one GPU: its files, what they hold, what is still to do."""
+
+    def __init__(
+        self, chosen: Study, gpu: dict[str, Any], new_run: bool, folder: Path | None = None, started: str = ""
+    ) -> None:
+        self.study = chosen
+        self.started_at = started or now()
+        self._tables: dict[tuple[str, str], list[Row]] = {}
+        self.gpu = gpu
+        self.folder = folder or files.MEASURED / gpu["slug"]
+        self.started = time.monotonic()
+        self.runs = self._read("runs")
+        self.row: Row = (not new_run and self._latest()) or self._newrow_of()
+        if self.row["complete"] and self.unchecked():
+            self.row = self._newrow_of()  # what is compared is timed side by side, in one run
+
+    def _read(self, table: str) -> list[Row]:
+        path = self.folder / f"{table}.csv"
+        return _records(path, table, path.stat().st_mtime_ns) if path.exists() else []
+
+    def _latest(self) -> Row | None:
+        """The latest run of this study, unless driver or software have changed since it began."""
+        mine = [row for row in self.runs if row["study"] == self.study.name]
+        if not mine:
+            return None
+        same = all(mine[-1][key] == self.gpu[key] for key in ("driver", "numba_cuda", "torch", "python"))
+        return mine[-1] if same else None
+
+    def _newrow_of(self) -> Row:
+        machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
+        return {
+            "run": self.started_at.replace("-", "").replace(":", ""),
+            "study": self.study.name,
+            "started_at": self.started_at,
+            "finished_at": None,
+            "complete": False,
+            "seconds": 0.0,
+            "throttle": "none",
+            **{name: self.gpu[name] for name in (*machine, "commit")},
+        }
+
+    @property
+    def id(self) -> str:
+        return self.row["run"]
+
+    def save(self, complete: bool) -> None:
+        self.row["complete"] = complete
+        self.row["finished_at"] = now() if complete else None
+        self.row["seconds"] = round(time.monotonic() - self.started, 1)
+        others = [row for row in self._read("runs") if (row["run"], row["study"]) != (self.id, self.study.name)]
+        write_table(self.folder / "runs.csv", "runs", [*others, self.row])
+
+    def append(self, table: str, row: Row) -> None:
+        mine, row = self._mine(table), {**dict.fromkeys(c.name for c in SCHEMAS[table]), "run": self.id, **row}
+        append_rows(self.folder / f"{table}.csv", table, [row])
+        mine.append(row)
+
+    def _mine(self, table: str) -> list[Row]:
+        """Rows of this run: read once, and what is appended since."""
+        if (self.id, table) not in self._tables:
+            self._tables[self.id, table] = [
+                row for row in self._read(table) if row["run"] == self.id and row["study"] == self.study.name
+            ]
+        return self._tables[self.id, table]
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of this run whose code is today's."""
+        return current(self._mine(table))
+
+    def pairs(self) -> list[Pair]:
+        return [(version.id, problem) for version, problem in self.study.pairs()]
+
+    def unchecked(self) -> list[Pair]:
+        seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
+        return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
+
+    def verdicts(self) -> dict[Pair, Row]:
+        """For every pair the check that decides: the worst of its inputs."""
+        worst: dict[Pair, Row] = {}
+        for row in self.rows("checks"):
+            pair = (row["version"], problem_of(row))
+            best = worst.get(pair)
+            if best is None:
+                worst[pair] = dict(row)
+                continue
+            errors = [e for e in (best["max_abs_err"], row["max_abs_err"]) if e is not None]
+            decisive = max(best, row, key=lambda r: STATUSES.index(r["status"]))
+            worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
+        return worst
+
+    def untimed(self, process: int) -> list[tuple[Pair, str, Row]]:
+        seen = {
+            (row["version"], problem_of(row), row["timer"]) for row in self.rows("timings") if row["process"] == process
+        }
+        return [
+            (pair, timer, check)
+            for pair, check in self.verdicts().items()
+            if check["status"] in TIMED_STATUSES
+            for timer in self.study.timers
+            if (*pair, timer) not in seen
+        ]
+
+    def note_untimed(self) -> None:
+        """A row with the reason for every pair that could not be timed."""
+        seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
+        for pair, check in self.verdicts().items():
+            if check["status"] not in TIMED_STATUSES and pair not in seen:
+                self.append("timings", row_of(self.study.name, pair, process=0, **outcome(check)))
