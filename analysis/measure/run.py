@@ -4,8 +4,8 @@
     python -m analysis measure --study log
 
 The studies of one call are timed together, in the same processes. Each finished row is on disk at once. An interrupted
-run goes on where it stopped; a complete one stays as it is: `--new-run`, a new version or one whose code has changed
-begin another.
+run goes on where it stopped, on the same node and card with the same software and commit; a complete one stays as it
+is: `--new-run`, another card or software, a new version or one whose code has changed begin another.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernels import VERSIONS, Unsupported
 from kernels.checking.reference import INPUTS
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
+from ..records import cards
 from ..records.current import outdated
 from ..records.files import (
     MEASURED,
     DataError,
     read_table,
-    write_json,
 )
 from .machine import now
 from .on_gpu import Pair, Task, check_all, identify, time_all
@@ -56,9 +56,16 @@ def compile_all(pairs: Iterable[Pair], target: str) -> None:
 
 
 def measure_studies(
-    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, versions: str = ""
+    chosen: Sequence[Study],
+    processes: int = PROCESSES,
+    new_run: bool = False,
+    versions: str = "",
+    named: str = "",
+    wait: bool = False,
 ) -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
+
+    `named` is that of the folder, which otherwise follows from the card; `wait` for another command that writes there.
 
     Raises: MeasureError, DataError.
     """
@@ -74,8 +81,10 @@ def measure_studies(
             return stack.enter_context(contextlib.closing(Worker(work)))
 
         gpu = dict(worker(identify).do())["identity"]  # without a GPU this one process is all that begins
+        folder = stack.enter_context(cards.opened(gpu, named, wait))
+        gpu["slug"] = folder.name
         checker, timers = worker(check_all), [worker(time_all) for _ in range(processes)]
-        runs = {study.name: Run(study, gpu, new_run, started=started) for study in chosen}
+        runs = {study.name: Run(study, gpu, new_run, folder, started) for study in chosen}
         unchecked: list[Task] = []
         for name, run in runs.items():
             todo = [(name, pair) for pair in run.unchecked() if pair[0] in keep]
@@ -96,7 +105,7 @@ def measure_studies(
                     runs[content["study"]].append("checks", content)
                     bar.update()
                 elif kind == "gpu":
-                    write_json(next(iter(runs.values())).folder / "gpu.json", content)
+                    cards.describe(folder, gpu, content["ceilings"])
         for run in runs.values():
             run.note_untimed()
 
@@ -157,13 +166,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
     parser.add_argument("--versions", default="", help="only these, separated by commas; the run stays incomplete")
+    cards.add_options(parser)
     parser.add_argument("--status", action="store_true", help="list measured versions whose code has changed since")
     options = parser.parse_args(arguments)
     try:
         if options.status:
             print("\n".join(stale()) or "every measured version is today's")
             return 0
-        measure_studies(studies(options.study), options.processes, options.new_run, options.versions)
+        chosen = studies(options.study)
+        measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
     except (MeasureError, DataError, ValueError) as error:
         print(f"measure: {error}", file=sys.stderr)
         return 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,29 @@ from .on_gpu import Pair, Row, outcome, row_of
 from .studies import Study
 
 TIMED_STATUSES = ("ok", "wrong")
+SOFTWARE = ("driver", "python", "numba", "numba_cuda", "torch")
+COMPLETE_KEY = ("uuid", *SOFTWARE)  # a complete run stays the latest where these are the same
+KEY = ("node", "commit", *COMPLETE_KEY)  # an incomplete one is gone on with where these are
+MACHINE = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w", "commit")
+
+
+def machine_columns(gpu: Mapping[str, Any]) -> Row:
+    """The columns of runs.csv that say where a run was measured, and with what."""
+    return {**{name: gpu[name] for name in MACHINE}, "uuid": gpu.get("uuid")}
+
+
+def run_name(started_at: str, runs: Iterable[Row]) -> str:
+    """A name that no run in the folder has: its start, or the first second after it that is free."""
+    taken = {row["run"] for row in runs}
+    start = datetime.fromisoformat(started_at)
+    while (name := start.strftime("%Y%m%dT%H%M%SZ")) in taken:
+        start += timedelta(seconds=1)
+    return name
 
 
 @functools.lru_cache(maxsize=4)
-def _records(path: Path, table: str, changed: int) -> list[Row]:
-    """The rows of a file that was last changed at `changed`. Raises: DataError."""
+def _records(path: Path, table: str, changed: int, size: int) -> list[Row]:
+    """The rows of a file of that size, last changed at `changed`. Raises: DataError."""
     return read_records(path, table)
 
 
@@ -38,34 +58,38 @@ class Run:
         self.gpu = gpu
         self.folder = folder or files.MEASURED / gpu["slug"]
         self.started = time.monotonic()
-        self.runs = self._read("runs")
-        self.row: Row = (not new_run and self._latest()) or self._newrow_of()
+        self.runs = read_records(self.folder / "runs.csv", "runs")
+        self.row: Row = (not new_run and self._latest()) or self._new_row()
         if self.row["complete"] and self.unchecked():
-            self.row = self._newrow_of()  # what is compared is timed side by side, in one run
+            self.row = self._new_row()  # what is compared is timed side by side, in one run
 
     def _read(self, table: str) -> list[Row]:
         path = self.folder / f"{table}.csv"
-        return _records(path, table, path.stat().st_mtime_ns) if path.exists() else []
+        if not path.exists():
+            return []
+        return _records(path, table, path.stat().st_mtime_ns, path.stat().st_size)
 
     def _latest(self) -> Row | None:
-        """The latest run of this study, unless driver or software have changed since it began."""
-        mine = [row for row in self.runs if row["study"] == self.study.name]
-        if not mine:
-            return None
-        same = all(mine[-1][key] == self.gpu[key] for key in ("driver", "numba_cuda", "torch", "python"))
-        return mine[-1] if same else None
+        """The latest run of this study that counts or can be gone on with here and today."""
+        here = machine_columns(self.gpu)
+        same = [
+            row
+            for row in self.runs
+            if row["study"] == self.study.name
+            and all(row[key] == here[key] for key in (COMPLETE_KEY if row["complete"] else KEY))
+        ]
+        return max(same, key=lambda row: row["run"], default=None)
 
-    def _newrow_of(self) -> Row:
-        machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
+    def _new_row(self) -> Row:
         return {
-            "run": self.started_at.replace("-", "").replace(":", ""),
+            "run": run_name(self.started_at, self.runs),
             "study": self.study.name,
             "started_at": self.started_at,
             "finished_at": None,
             "complete": False,
             "seconds": 0.0,
             "throttle": "none",
-            **{name: self.gpu[name] for name in (*machine, "commit")},
+            **machine_columns(self.gpu),
         }
 
     @property
@@ -76,8 +100,9 @@ class Run:
         self.row["complete"] = complete
         self.row["finished_at"] = now() if complete else None
         self.row["seconds"] = round(time.monotonic() - self.started, 1)
-        others = [row for row in self._read("runs") if (row["run"], row["study"]) != (self.id, self.study.name)]
-        write_table(self.folder / "runs.csv", "runs", [*others, self.row])
+        path = self.folder / "runs.csv"
+        others = [row for row in read_records(path, "runs") if (row["run"], row["study"]) != (self.id, self.study.name)]
+        write_table(path, "runs", [*others, self.row])
 
     def append(self, table: str, row: Row) -> None:
         mine, row = self._mine(table), {**dict.fromkeys(c.name for c in SCHEMAS[table]), "run": self.id, **row}
