@@ -41,11 +41,12 @@ def slug(name: str) -> str:
 
 
 def identity() -> dict[str, Any]:
-    """Name, compute capability, SMs, memory and L2 of the current GPU."""
+    """Name, UUID, compute capability, SMs, memory and L2 of the current GPU."""
     properties = torch.cuda.get_device_properties(require_gpu())
     return {
         "name": properties.name,
         "slug": slug(properties.name),
+        "uuid": nvml.uuid(),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "sms": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,

@@ -37,6 +37,12 @@ class Throttled(RuntimeError):
         self.discarded = discarded
 
 
+def uuid() -> str:
+    """The UUID of torch's current GPU as NVIDIA's tools write it, "GPU-..." or "MIG-..."."""
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
 @functools.cache
 def _opened() -> tuple[Any, Any] | None:
     """NVML and its handle of torch's current GPU, opened once a process; None where NVML does not answer."""
@@ -44,8 +50,7 @@ def _opened() -> tuple[Any, Any] | None:
         import pynvml
 
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid())
     except Exception:  # of NVML, of torch, or there is no such library
         return None
 
@@ -86,8 +91,11 @@ def throttle() -> frozenset[str] | None:
         mask = _ask(lambda nvml, handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     if mask is None:
         return None
-    bits = {name: _ask(lambda nvml, _, name=name: getattr(nvml, f"nvmlClocksEventReason{name}")) for name in REASONS}
-    return frozenset(REASONS[name] for name, bit in bits.items() if bit and mask & bit)
+    return frozenset(reason for name, reason in REASONS.items() if mask & (_bit(name) or 0))
+
+
+def _bit(name: str) -> int | None:
+    return _ask(lambda nvml, handle: getattr(nvml, f"nvmlClocksEventReason{name}"))
 
 
 def others(ours: Collection[int]) -> int | None:
@@ -95,13 +103,11 @@ def others(ours: Collection[int]) -> int | None:
 
     Where the ids are those of another namespace, as in a container, our own are taken off the count.
     """
-    listed: set[int] | None = None
-    for ask in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
-        found = _ask(lambda nvml, handle, ask=ask: getattr(nvml, ask)(handle))
-        if found is not None:
-            listed = (listed or set()) | {process.pid for process in found}
-    if listed is None:
+    computing = _ask(lambda nvml, handle: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    drawing = _ask(lambda nvml, handle: nvml.nvmlDeviceGetGraphicsRunningProcesses(handle))
+    if computing is None and drawing is None:
         return None
+    listed = {process.pid for process in (*(computing or ()), *(drawing or ()))}
     return len(listed - set(ours)) if os.getpid() in listed else max(0, len(listed) - len(ours))
 
 

@@ -119,7 +119,11 @@ class Lasting:
 
     def __init__(self, work: Callable[..., None], patience: float) -> None:
         self.work, self.patience = work, patience
-        self.worker: Worker | None = Worker(work, patience)
+        self.worker: Worker | None = None
+
+    def begin(self) -> None:
+        """Start the process ahead of its work, if none is there."""
+        self.worker = self.worker or Worker(self.work, self.patience)
 
     def do(self, todo: Sequence[Any], *arguments: Any) -> Iterator[tuple[str, Any]]:
         """What the work sends. In the place of what is lost stands ("lost", (it, "hang" or "error", why)).
@@ -128,7 +132,8 @@ class Lasting:
         """
         while todo:
             begun = None
-            self.worker = self.worker or Worker(self.work, self.patience)
+            self.begin()
+            assert self.worker is not None
             try:
                 for kind, content in self.worker.do(todo, *arguments):
                     if kind == "begun":
