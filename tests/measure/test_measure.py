@@ -12,7 +12,7 @@ from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
 from analysis.records import current, files
 from analysis.records.current import today
-from kernels import VERSIONS, Plan, Problem, Version
+from kernels import VERSIONS, Plan, Problem
 from kernels.checking.reference import reference_of
 
 GPU = {
@@ -101,17 +101,6 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run.note_untimed()
     [row] = run.rows("timings")
     assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
-
-
-@pytest.mark.parametrize("name", ["torch_hungry", "hungry"])  # a peer, and an own version
-def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(problem: Problem) -> Plan:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
-
-    monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
-    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
-    row = on_gpu.check((name, Problem("attention")), "uniform")
-    assert row == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
 
 
 @pytest.mark.parametrize(("target", "core"), [("sm_75", "portable"), ("sm_90", "wgmma"), ("sm_120", "mma")])
