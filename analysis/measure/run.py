@@ -89,7 +89,7 @@ def measure_studies(
         if unknown:
             raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
     keep = set(versions.split(",")) if versions else set(VERSIONS)
-    started = now()
+    started, began = now(), time.monotonic()
     with contextlib.ExitStack() as stack:
         identifier = stack.enter_context(contextlib.closing(Worker(identify)))
         gpu = dict(identifier.do())["identity"]  # without a GPU this one process is all that begins
@@ -108,6 +108,7 @@ def measure_studies(
         compilers = stack.enter_context(contextlib.closing(compiling(runs, keep, gpu["target"])))
         crew = stack.enter_context(contextlib.closing(Crew(gpu, processes)))
         surveyor = stack.enter_context(contextlib.closing(Worker(survey, PATIENCE)))
+        said: list[str] = []
         for run in runs:
             stages = Stages()
             run.started = time.monotonic()
@@ -123,10 +124,12 @@ def measure_studies(
                 with stages.of("time"):
                     crew.time(run, keep)
             run.save(complete=not versions)
-            print(f"[measure] {summary(run)}; {stages}", flush=True)
-    for run in runs:
-        print("\n".join(f"[measure] {line}" for line in failures_of(run)), end="\n" if failures_of(run) else "")
-    print(f"[measure] rows are in {folder}; to render them: make book GPU={gpu['slug']}")
+            lines = [f"{summary(run)}; {stages}", *failures_of(run)]
+            print(f"[measure] {lines[0]}", flush=True)
+            said += lines
+    print("\n".join(f"[measure] {line}" for line in said))
+    seconds = time.monotonic() - began
+    print(f"[measure] {seconds:.0f} s in all; rows are in {folder}; to render them: make book GPU={gpu['slug']}")
     return str(gpu["slug"])
 
 
