@@ -217,6 +217,7 @@ def test_trials_of_one_shape_are_timed_side_by_side() -> None:
         assert len(list(itertools.groupby(problems))) == len(PROBLEMS)
         assert all(sorted(trial.timers) == sorted(TIMERS) for trial in order)
     assert len({str(order) for order in orders}) == 5
+    assert len({order[0].pair[1] for order in orders}) == len(PROBLEMS), "the same shape is first in every process"
     assert on_gpu.in_order(trials, "log 1") == orders[0] != on_gpu.in_order(trials, "filled 1")
 
 
