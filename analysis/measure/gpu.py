@@ -58,21 +58,18 @@ def run_part(part: str, arguments: Sequence[str]) -> Outcome:
     """Run a command of this project, its output shown as it comes; why it did not succeed is what it said last."""
     began = time.monotonic()
     print(f"\n[gpu] {part}", flush=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "analysis", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert process.stdout
+    command = [sys.executable, "-m", "analysis", *arguments]
+    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
     tail = b""
-    with process.stdout as output:
-        while some := os.read(output.fileno(), 1 << 16):
+    with subprocess.Popen(
+        command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout
+        while some := os.read(process.stdout.fileno(), 1 << 16):
             sys.stdout.buffer.write(some)
             sys.stdout.buffer.flush()
             tail = (tail + some)[-4096:]
-    state = OUTCOMES.get(process.wait(), "failed")
+    state = OUTCOMES.get(process.returncode, "failed")
     return Outcome(part, state, time.monotonic() - began, "" if state == "done" else _last_line(tail))
 
 

@@ -48,9 +48,7 @@ def _gpu(machine: Machine) -> Iterator[Line]:
     least = capability(TARGETS[0])
     dotted, allowed = ".".join(map(str, cc)), ".".join(map(str, least))
     if cc < least:
-        yield Line(
-            "GPU", STOPS, f"{machine.name} has compute capability {dotted}; {allowed} is the least that is taken"
-        )
+        yield Line("GPU", STOPS, f"{machine.name} has compute capability {dotted}; {allowed} or later is needed")
         return
     try:
         core = CORES[VERSIONS["rope_v8"](LOG_PROBLEM, machine.target).core]
@@ -117,7 +115,7 @@ def _tools(machine: Machine) -> Iterator[Line]:
 
 def _disk(machine: Machine, needed: int) -> Iterator[Line]:
     for path, free in machine.free_disk.items():
-        text = f"{free / GB:.1f} GB free in {path}; the reference record has {needed / GB:.2f} GB"
+        text = f"{free / GB:.2f} GB free in {path}; the reference record has {needed / GB:.2f} GB"
         yield Line("disk", OK if free > needed else STOPS, text)
 
 
