@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from kernels.runtime.gpu import GpuError
 
-from ..records import cards
+from ..records import cards, files
 from ..records.files import ROOT, DataError
 from . import preflight
 from .on_gpu import identify
@@ -59,11 +59,9 @@ def run_part(part: str, arguments: Sequence[str]) -> Outcome:
     began = time.monotonic()
     print(f"\n[gpu] {part}", flush=True)
     command = [sys.executable, "-m", "analysis", *arguments]
-    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    here = {**os.environ, "PYTHONUNBUFFERED": "1", "FUSED_PE_DATA": str(files.MEASURED)}
     tail = b""
-    with subprocess.Popen(
-        command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout
         while some := os.read(process.stdout.fileno(), 1 << 16):
             sys.stdout.buffer.write(some)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     path = folder / "gpu.json"
     if path.exists():
         return False
-    mine = folder / f"gpu.{platform.node()}.{os.getpid()}"
+    mine = folder / f"gpu.{uuid.uuid4().hex}"  # nodes may share the folder, a name and a pid
     write_json(mine, described(folder, gpu, gpu.get("ceilings", {})))
     try:
         os.link(mine, path)
