@@ -24,8 +24,11 @@ from tests.measure.stub_card import CARD
 
 FORK = multiprocessing.get_context("fork")
 PROCESSES = 3
-STUDY = Study("log", "", tuple(Problem("attention", hdim=hdim) for hdim in (64, 128, 256)), ("device_warm", "launched"))
-PAIRS = [(version.id, problem) for version, problem in STUDY.pairs()]
+TIMERS = ("device_warm", "launched")
+SHORT, LONG = (
+    Study("log", "", tuple(Problem("attention", hdim=hdim) for hdim in hdims), TIMERS)
+    for hdims in ((64,), (64, 128, 256, 512, 1024))
+)
 FOLDER = CARD["slug"]
 Sent = Iterator[tuple[str, Any]]
 
@@ -62,8 +65,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "compile_all", lambda pairs, target: None)
     monkeypatch.setattr(run, "tqdm", Silent)
     monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
-    for name, _ in PAIRS:
-        today(name)  # once, not in every process that is killed
+    for version, _ in SHORT.pairs():
+        today(version.id)  # once, not in every process that is killed
     return tmp_path / FOLDER
 
 
@@ -80,20 +83,21 @@ class Silent:
     def update(self) -> None: ...
 
 
-def measure() -> None:
-    run.measure_studies([STUDY], PROCESSES)
+def measure(study: Study = SHORT) -> None:
+    run.measure_studies([study], PROCESSES)
 
 
-def require_one_whole_run(folder: Path) -> None:
+def require_one_whole_run(folder: Path, study: Study = SHORT) -> None:
+    pairs = [(version.id, problem) for version, problem in study.pairs()]
     [only] = read_records(folder / "runs.csv", "runs")
     assert only["complete"] and only["uuid"] == CARD["uuid"]
     checks, timings = (read_records(folder / f"{table}.csv", table) for table in ("checks", "timings"))
     assert {row["run"] for row in (*checks, *timings)} == {only["run"]}
     checked = [(row["version"], problem_of(row), row["inputs"]) for row in checks]
-    assert sorted(checked) == sorted((*pair, kind) for pair in PAIRS for kind in INPUTS)
+    assert sorted(checked) == sorted((*pair, kind) for pair in pairs for kind in INPUTS)
     timed = [(row["version"], problem_of(row), row["timer"], row["process"]) for row in timings]
     processes = range(1, PROCESSES + 1)
-    assert sorted(timed) == sorted((*p, timer, n) for p in PAIRS for timer in STUDY.timers for n in processes)
+    assert sorted(timed) == sorted((*p, timer, n) for p in pairs for timer in TIMERS for n in processes)
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
@@ -107,11 +111,11 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.csv"))
 
 
-def kill_and_resume(folder: Path, kills: int, seed: int) -> None:
+def kill_and_resume(folder: Path, study: Study, kills: int) -> None:
     """Measure so often, and kill it when the tables have grown by up to a dozen rows; then let it come to its end."""
-    dice, before = random.Random(seed), on_disk(folder)
+    dice, before = random.Random(kills), on_disk(folder)
     for _ in range(kills):
-        process = FORK.Process(target=measure)
+        process = FORK.Process(target=measure, args=(study,))
         until = size(folder) + dice.randrange(2500)
         process.start()
         while process.is_alive() and size(folder) < until:
@@ -122,19 +126,19 @@ def kill_and_resume(folder: Path, kills: int, seed: int) -> None:
         after = on_disk(folder)
         assert all(after[name].startswith(content) for name, content in before.items())
         before = after
-    measure()
+    measure(study)
     assert all(on_disk(folder)[name].startswith(content) for name, content in before.items())
-    require_one_whole_run(folder)
+    require_one_whole_run(folder, study)
 
 
 def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(folder: Path) -> None:
-    kill_and_resume(folder, 8, seed=1)
+    kill_and_resume(folder, SHORT, kills=8)
     assert read_json(folder / "gpu.json")["ceilings"] == {"read_gb_s": 1.0}
 
 
 @pytest.mark.deep
 def test_fifty_kills_lose_and_double_no_row(folder: Path) -> None:
-    kill_and_resume(folder, 50, seed=2)
+    kill_and_resume(folder, LONG, kills=50)
 
 
 def _measure_slowly(begun: Any, go_on: Any) -> None:
@@ -158,8 +162,7 @@ def test_of_two_commands_one_writes_and_the_other_is_refused_or_waits(
     first = FORK.Process(target=_measure_slowly, args=(begun, go_on), daemon=True)
     first.start()
     assert begun.wait(10)
-    monkeypatch.setattr(run, "studies", lambda names: [STUDY])
-    monkeypatch.setattr(run, "PROCESSES", PROCESSES)
+    monkeypatch.setattr(run, "studies", lambda names: [SHORT])
     command = ["--processes", str(PROCESSES)]
     assert run.main(command) == 1
     assert f"measure: {folder} is being written to by process {first.pid} on " in capsys.readouterr().err
