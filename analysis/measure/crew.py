@@ -58,7 +58,7 @@ class Crew:
         with tqdm(total=len(pairs) * len(INPUTS), desc=f"{run.study.name}: check", unit="check") as bar:
 
             def keep(row: Row) -> None:
-                run.append("checks", row)
+                run.append_check(row)
                 done.add(((row["version"], problem_of(row)), row["inputs"]))
                 bar.update()
 

@@ -31,6 +31,7 @@ from ..records import cards
 from ..records.current import outdated
 from ..records.files import MEASURED, DataError, problem_of, read_table
 from ..records.schema import STATUSES
+from . import preflight
 from .crew import PATIENCE, Crew
 from .machine import now
 from .on_gpu import Pair, identify, survey
@@ -70,6 +71,13 @@ def survey_of(surveyor: Worker, folder: Path, gpu: dict[str, Any]) -> None:
         print(f"[measure] the card's ceilings were not measured: {str(error).splitlines()[0]}", flush=True)
 
 
+def require_versions(names: str) -> None:
+    """Raises: MeasureError for a name, of those separated by commas, that is no version's."""
+    unknown = [name for name in names.split(",") if name and name not in VERSIONS]
+    if unknown:
+        raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+
+
 def measure_studies(
     chosen: Sequence[Study],
     processes: int = PROCESSES,
@@ -84,10 +92,7 @@ def measure_studies(
 
     Raises: MeasureError, DataError.
     """
-    if versions:
-        unknown = [name for name in versions.split(",") if name not in VERSIONS]
-        if unknown:
-            raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+    require_versions(versions)
     keep = set(versions.split(",")) if versions else set(VERSIONS)
     started, began = now(), time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -214,6 +219,9 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(stale()) or "every measured version is today's")
             return 0
         chosen = studies(options.study)
+        require_versions(options.versions)
+        if not preflight.passes(chosen):
+            return 1
         measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
     except (MeasureError, DataError, ValueError) as error:
         print(f"measure: {error}", file=sys.stderr)

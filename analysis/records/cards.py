@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,10 @@ def names(gpu: Mapping[str, Any]) -> Iterator[str]:
 
 def describe(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
     """Write gpu.json: what the card is, and what was measured of it. Raises: DataError."""
-    write_json(folder / "gpu.json", _described(folder, gpu, ceilings))
+    write_json(folder / "gpu.json", described(folder, gpu, ceilings))
 
 
-def _described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
+def described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: gpu[name] for name in IDENTITY if name in gpu}
     return {**known, "uuid": gpu.get("uuid"), "slug": folder.name, "ceilings": dict(ceilings)}
 
@@ -69,8 +69,8 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     path = folder / "gpu.json"
     if path.exists():
         return False
-    mine = folder / f"gpu.{platform.node()}.{os.getpid()}"
-    write_json(mine, _described(folder, gpu, gpu.get("ceilings", {})))
+    mine = folder / f"gpu.{uuid.uuid4().hex}"  # nodes may share the folder, a name and a pid
+    write_json(mine, described(folder, gpu, gpu.get("ceilings", {})))
     try:
         os.link(mine, path)
     except FileExistsError:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from analysis.records import files, lock
+from analysis.records import cards, files, lock
 from analysis.records.cards import folder_of, opened
-from analysis.records.files import REFERENCE, DataError, append_rows, read_json, read_records
+from analysis.records.files import REFERENCE, DataError, append_rows, read_json, read_records, write_table
 from analysis.records.lock import Locked, locked
 from tests.measure.stub_card import CARD, RUN_ROW, SHAPE, check_row
 
@@ -64,19 +64,19 @@ def test_a_folder_that_is_named_takes_no_other_model_and_no_other_power_limit(da
         folder_of(CARD, "../lab")
 
 
-def _choose(gate: Any, uuid: str, said: Any) -> None:
-    gate.wait()
-    said.put((uuid, folder_of({**CARD, "uuid": uuid}).name))
+def test_of_cards_that_claim_a_folder_at_once_one_gets_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, begun = cards.write_json, []
 
+    def meanwhile(path: Path, content: dict[str, Any]) -> None:
+        write(path, content)
+        if not begun:
+            begun.append(path)
+            assert folder_of(OTHER).name == "made-up-card"
 
-def test_cards_of_one_model_that_begin_at_once_get_a_folder_each(data: Path) -> None:
-    gate, said = FORK.Barrier(4), FORK.SimpleQueue()
-    running = [FORK.Process(target=_choose, args=(gate, f"GPU-{n:08x}-0", said)) for n in range(4)]
-    for process in running:
-        process.start()
-    names = dict(said.get() for _ in running)
-    assert len(set(names.values())) == 4 and "made-up-card" in names.values()
-    assert all(read_json(data / name / "gpu.json")["uuid"] == uuid for uuid, name in names.items())
+    monkeypatch.setattr(cards, "write_json", meanwhile)
+    assert folder_of(CARD).name == "made-up-card-aaaa1111"
+    found = {path.parent.name: read_json(path)["uuid"] for path in data.glob("*/*") if path.name.startswith("gpu.")}
+    assert found == {"made-up-card": OTHER["uuid"], "made-up-card-aaaa1111": CARD["uuid"]}
 
 
 # ---------------------------------------------------------------- one command at a time
@@ -158,6 +158,24 @@ def test_processes_that_append_at_once_tear_and_double_nothing(data: Path) -> No
     for n in range(3):
         assert [row["max_abs_err"] for row in rows if row["run"] == f"writer{n}"] == [float(i) for i in range(40)]
     assert len(rows) == 120
+
+
+def _append_once(held: Any, path: Path) -> None:
+    assert held.wait(10)
+    append_rows(path, "checks", [check_row("late", 0)])
+
+
+def test_a_row_waits_for_another_process_and_lands_in_the_file_that_is_there_then(data: Path) -> None:
+    path, held = data / "checks.csv", FORK.Event()
+    append_rows(path, "checks", [check_row("r1", 0)])
+    process = FORK.Process(target=_append_once, args=(held, path), daemon=True)
+    process.start()
+    with files._held(path):
+        held.set()
+        time.sleep(0.2)
+        write_table(path, "checks", [check_row("r1", 0), check_row("r1", 1)])
+    process.join(10)
+    assert [row["run"] for row in read_records(path, "checks")] == ["r1", "r1", "late"]
 
 
 # ---------------------------------------------------------------- what a kill leaves

@@ -18,6 +18,7 @@ from kernels.checking.reference import reference_of
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
     "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
+    "uuid": "GPU-1",
 }  # fmt: skip
 SMALL = Study(
     "log", "", (Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)), ("device_warm", "launched")
@@ -54,6 +55,51 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
     assert set(second.unchecked()) == set(pairs[2:])
     assert [(pair, timer) for pair, timer, _ in second.untimed(1)] == [(pairs[0], "launched")]
     assert len(second.untimed(2)) == 2
+
+
+@pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
+def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(begin, what: str) -> None:
+    first = begin()
+    first.save(complete=False)
+    other = begin(**{what: "another"})
+    other.save(complete=False)
+    assert other.id != first.id and begin().id == first.id and begin(**{what: "another"}).id == other.id
+
+
+def test_a_run_that_does_not_say_its_card_is_not_gone_on_with(begin) -> None:
+    first = begin(uuid=None)
+    first.save(complete=False)
+    assert begin().id != first.id
+
+
+@pytest.mark.parametrize(("what", "stays"), [("node", True), ("commit", True), ("uuid", False), ("torch", False)])
+def test_a_complete_run_counts_on_its_card_and_software_whatever_the_commit(begin, what: str, stays: bool) -> None:
+    run = begin()
+    for pair in run.unchecked():
+        check(run, pair)
+    run.save(complete=True)
+    assert begin(**{what: "another"}).row["complete"] is stays
+
+
+def test_runs_that_begin_in_one_second_have_names_of_their_own(tmp_path) -> None:
+    ids = []
+    for node in ("a", "b", "c"):
+        run = runs.Run(SMALL, {**GPU, "node": node}, False, tmp_path, "2026-12-31T23:59:59Z")
+        run.save(complete=False)
+        ids.append(run.id)
+    assert ids == ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
+    assert [row["run"] for row in files.read_records(tmp_path / "runs.csv", "runs")] == ids
+
+
+def test_a_check_that_is_there_is_not_appended_again(begin) -> None:
+    run = begin()
+    run.save(complete=False)
+    pair = run.unchecked()[0]
+    row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1.0)
+    run.append_check(row)
+    for kind in runs.INPUTS:
+        begin().append_check({**row, "inputs": kind, "max_abs_err": 2.0})
+    assert [(each["inputs"], each["max_abs_err"]) for each in begin().rows("checks")] == [("uniform", 1), ("sharp", 2)]
 
 
 def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
@@ -145,12 +191,12 @@ def test_messages_of_the_command(capsys) -> None:
     assert "no version is called 'rope_v99'" in capsys.readouterr().err
 
 
-def test_without_a_gpu_measuring_ends_with_one_message(capsys, monkeypatch) -> None:
+def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert measure.main([]) == 1
-    assert capsys.readouterr().err == (
-        "measure: no CUDA GPU is visible to torch on this machine; measuring needs one\n"
-    )
+    said = capsys.readouterr()
+    assert said.err == "[check] stops   GPU: no CUDA GPU is visible on this machine; measuring needs one\n"
+    assert said.out == ""
 
 
 def test_the_log_study_holds_the_published_shapes() -> None:

@@ -21,6 +21,7 @@ from kernels.runtime.gpu import GpuError
 from ...records import cards
 from ...records.files import DataError
 from ..on_gpu import identify
+from ..refused import exit_code
 from ..runs import Run
 from ..sanitize.cases import SanitizeError
 from ..studies import Study
@@ -116,5 +117,5 @@ def main(arguments: list[str] | None = None) -> int:
             fine = measure_op(names, gpu, chosen.problems, chosen.seed, chosen.new_run)
     except (MeasureError, DataError, GpuError, SanitizeError, ValueError, LookupError) as error:
         print(f"op: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     return 0 if fine else 1
