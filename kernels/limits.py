@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-TARGETS = ("sm_75", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 EMULATED_TARGET = "sm_90"
 CLUSTERS_SINCE = (9, 0)
 
@@ -34,10 +34,14 @@ LIMITS = {
     (7, 5): Limits(warps=32, blocks=16, shared_bytes=65_536, reserved_shared_bytes=0),
     (8, 0): Limits(warps=64, blocks=32, shared_bytes=167_936),
     (8, 6): Limits(warps=48, blocks=16, shared_bytes=102_400),
+    (8, 7): Limits(warps=48, blocks=16, shared_bytes=167_936),
     (8, 9): Limits(warps=48, blocks=24, shared_bytes=102_400),
     (9, 0): Limits(warps=64, blocks=32, shared_bytes=233_472, cluster=16),
     (10, 0): Limits(warps=64, blocks=32, shared_bytes=233_472, cluster=16),
+    (10, 3): Limits(warps=64, blocks=32, shared_bytes=233_472, cluster=16),
+    (11, 0): Limits(warps=48, blocks=24, shared_bytes=233_472, cluster=8),
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400, cluster=8),
+    (12, 1): Limits(warps=48, blocks=24, shared_bytes=102_400, cluster=8),
 }
 
 

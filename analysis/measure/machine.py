@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -22,11 +21,14 @@ from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require
 from kernels.version import Kernel
 
 from ..records.files import ROOT
+from . import nvml
 from .timing import US_PER_MS
 
 GB = 1e9
 STREAM_BYTES = 4 << 30
 L2_SHARE = 0.5
+MOST_OF_L2 = 0.75  # that the least a grid can read may take
+BLOCKS_PER_SM = (1, 2, 4, 8)  # of the grids that read; the best of the two largest that fit
 REPEATS = 8
 CALLS = 1000
 TILE = (32, 64, 64)  # rows, columns and depth of the matrix product that the log measured alone
@@ -39,11 +41,12 @@ def slug(name: str) -> str:
 
 
 def identity() -> dict[str, Any]:
-    """Name, compute capability, SMs, memory and L2 of the current GPU."""
+    """Name, UUID, compute capability, SMs, memory and L2 of the current GPU."""
     properties = torch.cuda.get_device_properties(require_gpu())
     return {
         "name": properties.name,
         "slug": slug(properties.name),
+        "uuid": nvml.uuid(),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "sms": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
@@ -70,16 +73,21 @@ def _launch(kernel: Kernel, grid: int, block: int, values: Sequence[Any], types:
     return prepare_launch(function, (grid,), (block,), values, types)
 
 
-def _read_gb_s(nbytes: int, passes: int, sms: int) -> float:
+def _rounds(sms: int, most: float) -> list[tuple[int, int]]:
+    """Blocks of the two largest grids whose round is of at most `most` bytes, with the floats of a round."""
+    rounds = [(blocks * sms, blocks * sms * 256 * 4 * probes.READ_UNROLL) for blocks in BLOCKS_PER_SM]
+    return [each for each in rounds if 4 * each[1] <= most][-2:] or rounds[:1]
+
+
+def _read_gb_s(nbytes: int, passes: int, sms: int, most: float) -> float:
     """The best of two grids, over about `nbytes`: a whole number of rounds, the kernel reads nothing less."""
     types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
     rates = []
-    for blocks in (4, 8):
-        one_round = blocks * sms * 256 * 4 * probes.READ_UNROLL
+    for blocks, one_round in _rounds(sms, most):
         x = torch.rand(max(nbytes // 4 // one_round, 1) * one_round, device="cuda")
         out = torch.zeros(1, device="cuda")
         values = (x.data_ptr(), out.data_ptr(), x.numel(), passes)
-        us = _median_us(_launch(probes.READ, blocks * sms, 256, values, types))
+        us = _median_us(_launch(probes.READ, blocks, 256, values, types))
         rates.append(4 * x.numel() * passes / GB / (us * 1e-6))
     return max(rates)
 
@@ -119,14 +127,32 @@ def tile_product(tiles: int, device: str) -> Callable[[], torch.Tensor]:
     return lambda: multiply(a, b, beta=0, alpha=1 / 8)
 
 
+def stream_bytes(free: int) -> int:
+    """Bytes of a stream, of which two must fit: a quarter of what is free, in whole MiB."""
+    return max(1, min(STREAM_BYTES, free // 4) >> 20) << 20
+
+
+def matrix_side(free: int) -> int:
+    """The largest of three that leaves room: a product has three matrices of 2 bytes an element."""
+    return next((side for side in (8192, 4096) if 6 * side**2 <= free // 2), 2048)
+
+
+def tensor_dtype(major: int) -> torch.dtype:
+    """bfloat16, which tensor cores have since compute capability 8.0; float16 before."""
+    return torch.bfloat16 if major >= 8 else torch.float16
+
+
 def ceilings() -> dict[str, float]:
     """Rates this GPU reaches on work made for them; medians of repeated runs."""
     properties = torch.cuda.get_device_properties(require_gpu())
     sms = properties.multi_processor_count
-    nbytes = min(STREAM_BYTES, properties.total_memory // 8)
+    free, _ = torch.cuda.mem_get_info()
+    nbytes = stream_bytes(free)
     write, copy = _write_and_copy_gb_s(nbytes)
-    read = _read_gb_s(nbytes, 1, sms)
-    l2_read = _read_gb_s(int(properties.L2_cache_size * L2_SHARE) // 4096 * 4096, 64, sms)
+    read = _read_gb_s(nbytes, 1, sms, nbytes)
+    # Without an L2 of known size the smallest round is read.
+    l2 = properties.L2_cache_size
+    l2_read = _read_gb_s(int(l2 * L2_SHARE) // 4096 * 4096, 64, sms, MOST_OF_L2 * l2)
 
     rounds, blocks, threads = 4096, 8 * sms, 256
     out = torch.zeros(1, device="cuda")
@@ -134,9 +160,9 @@ def ceilings() -> dict[str, float]:
     fma = _launch(probes.MULTIPLY_ADD, blocks, threads, (out.data_ptr(), rounds, 0.5), types)
     operations = 2 * blocks * threads * rounds * probes.FMA_STEPS * probes.FMA_CHAINS
 
-    side = 8192
-    a = torch.randn(side, side, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(side, side, device="cuda", dtype=torch.bfloat16)
+    side, dtype = matrix_side(free), tensor_dtype(properties.major)
+    a = torch.randn(side, side, device="cuda", dtype=dtype)
+    b = torch.randn(side, side, device="cuda", dtype=dtype)
     tensor_us = _median_us(lambda: a @ b)
 
     empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32, (), ()))
@@ -158,41 +184,6 @@ def ceilings() -> dict[str, float]:
     }
 
 
-@contextlib.contextmanager
-def _nvml() -> Iterator[tuple[Any, Any]]:
-    """NVML and the handle of torch's current GPU, or None and None where NVML does not answer."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-    except Exception:
-        yield None, None
-        return
-    yield pynvml, handle
-
-
-def sm_mhz() -> int | None:
-    """The SM clock now, MHz, or None where it cannot be read."""
-    with _nvml() as (nvml, handle):
-        return nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) if nvml else None
-
-
-def throttle() -> str:
-    """Why the clocks are below what was asked, as NVML says now: none, or names joined with +."""
-    with _nvml() as (nvml, handle):
-        if not nvml:
-            return "unknown"
-        mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        names = {
-            nvml.nvmlClocksEventReasonSwPowerCap: "power_cap",
-            nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware_slowdown",
-            nvml.nvmlClocksEventReasonSwThermalSlowdown: "thermal_slowdown",
-        }
-        return "+".join(name for bit, name in names.items() if mask & bit) or "none"
-
-
 def commit() -> str:
     """The project's commit, with -dirty if other than measured files changed; FUSED_PE_COMMIT without a repository."""
 
@@ -207,23 +198,17 @@ def commit() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """The columns of runs.csv that describe machine and software."""
-    with _nvml() as (nvml, handle):
-        driver, clock, power = "unknown", 0, 0
-        if nvml:
-            driver = nvml.nvmlSystemGetDriverVersion()
-            clock = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
-            power = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) // 1000
+    """The columns of runs.csv that describe machine and software; None what NVML does not say."""
     return {
         "node": platform.node(),
-        "driver": driver,
+        "driver": nvml.driver() or "unknown",
         "cuda": torch.version.cuda or "none",
         "python": platform.python_version(),
         "numba": version("numba"),
         "numba_cuda": version("numba-cuda"),
         "torch": torch.__version__,
-        "sm_mhz_max": clock,
-        "power_limit_w": power,
+        "sm_mhz_max": nvml.sm_mhz_max(),
+        "power_limit_w": nvml.power_limit_w(),
         "commit": commit(),
     }
 

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import INPUTS, make_inputs, reference_of
-from kernels.runtime.compile import CompileError
-from kernels.runtime.gpu import GpuError, Program, device_target
+from kernels import VERSIONS, Problem
+from kernels.checking.reference import INPUTS, Reference, Verdict, compute_reference, make_inputs
+from kernels.runtime.gpu import Program, device_target, set_bytes
+from kernels.version import Plan
 
 from ..records.current import today
 from ..records.files import problem_columns
-from .machine import ceilings, environment, identity, now, sm_mhz, throttle, warm_up
-from .timing import measure
+from . import nvml
+from .failures import failure, out_of_memory
+from .machine import ceilings, environment, identity, now, tensor_dtype, warm_up
+from .timing import cold_copies, measure
 
 TIMED_INPUTS = "uniform"
 
 Pair = tuple[str, Problem]
 Task = tuple[str, Pair]  # a study and what it measures
 Row = dict[str, Any]
+
+
+class Trial(NamedTuple):
+    """A version on a problem, the timers that it is still to be timed by, and the check that decides."""
+
+    study: str
+    pair: Pair
+    timers: tuple[str, ...]
+    checked: Row
 
 
 def row_of(study_name: str, pair: Pair, **values: Any) -> Row:
@@ -44,22 +59,53 @@ def outcome(check: Row) -> Row:
     return {column: check[column] for column in ("status", "reason", "max_abs_err")}
 
 
+def shape_of(problem: Problem) -> Problem:
+    """The problem that says what the inputs are: those of one shape are the same in every family."""
+    shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
+    return Problem("attention", **{name: getattr(problem, name) for name in shape})
+
+
+# ---------------------------------------------------------------- checking
+
+
+@functools.lru_cache(maxsize=len(INPUTS))
+def reference_of(problem: Problem, kind: str, device: str) -> Reference:
+    """As in `kernels.checking`, of which a card keeps only those of one problem."""
+    return compute_reference(problem, _drawn(shape_of(problem), kind), device)
+
+
+@functools.lru_cache(maxsize=2 * len(INPUTS))  # of the shape at hand, and of the next
+def _drawn(shape: Problem, kind: str) -> dict[str, np.ndarray]:
+    return make_inputs(shape, kind)
+
+
+def _verdict(plan: Plan, kind: str) -> Verdict:
+    """How the output compares; where memory lacks, tried once more without the reference on other inputs."""
+    try:
+        case = reference_of(plan.problem, kind, "cuda")
+        return case.compare(Program(plan, case.given).output())
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+    reference_of.cache_clear()
+    torch.cuda.empty_cache()
+    case = reference_of(plan.problem, kind, "cuda")
+    return case.compare(Program(plan, case.given).output())
+
+
 def check(pair: Pair, kind: str) -> dict[str, Any]:
-    """Columns of a check: run the version once on inputs of that kind and compare with float64."""
+    """Columns of a check: run the version once on inputs of that kind and compare with float64.
+
+    Whatever fails is in the columns. Raises: Poisoned where the card does not answer any more.
+    """
     name, problem = pair
+    needed = None
     try:
         plan = VERSIONS[name](problem, device_target())
-        case = reference_of(problem, kind, "cuda")
-        verdict = case.compare(Program(plan, case.inputs).output())
-    except Unsupported as refusal:
-        return {"status": refusal.status, "reason": str(refusal)}
-    except (CompileError, GpuError, torch.OutOfMemoryError) as error:
-        return {"status": "error", "reason": str(error).splitlines()[0]}
-    except RuntimeError as error:
-        if not VERSIONS[name].is_peer:
-            raise
-        torch.cuda.synchronize()
-        return {"status": "unsupported", "reason": str(error).splitlines()[0]}
+        needed = set_bytes(plan, {})
+        verdict = _verdict(plan, kind)
+    except Exception as error:
+        return failure(error, needed, VERSIONS[name].is_peer)
     status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
     races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
     if status == "wrong" and plan.expected == "ok" and races:
@@ -80,44 +126,138 @@ def check(pair: Pair, kind: str) -> dict[str, Any]:
     }
 
 
+def in_shapes(tasks: Sequence[Task]) -> list[Task]:
+    """Those on the same inputs, and on the same reference, one after the other."""
+
+    def key(task: Task) -> tuple[Any, ...]:
+        problem = task[1][1]
+        return dataclasses.astuple(shape_of(problem)), dataclasses.astuple(problem)
+
+    return sorted(tasks, key=key)
+
+
 def check_all(tasks: list[Task], send: Connection) -> None:
-    studies: dict[Pair, list[str]] = {}
-    for name, pair in tasks:
-        studies.setdefault(pair, []).append(name)
-    for pair in sorted(studies, key=lambda pair: dataclasses.astuple(pair[1])):  # one reference after the other
-        for kind in INPUTS:
-            found = check(pair, kind)
-            for name in studies[pair]:
-                send.send(("checks", row_of(name, pair, inputs=kind, **found)))
+    """A row for each kind of inputs of every task; inputs of the next shape are drawn while the card works."""
+    shapes = list(dict.fromkeys(shape_of(problem) for _, (_, problem) in tasks))
+    following = dict(itertools.pairwise(shapes))
+    drawing: dict[Problem, list[Future[Any]]] = {}
+    with ThreadPoolExecutor(1) as pool:
+        for place, (study_name, pair) in enumerate(tasks):
+            send.send(("begun", place))
+            shape = shape_of(pair[1])
+            for future in drawing.pop(shape, ()):
+                future.exception()  # waits; what was raised is raised again by the check
+            if (ahead := following.pop(shape, None)) is not None:
+                drawing[ahead] = [pool.submit(_drawn, ahead, kind) for kind in INPUTS]
+            for kind in INPUTS:
+                send.send(("checks", row_of(study_name, pair, inputs=kind, **check(pair, kind))))
+    _let_go()
+
+
+def _let_go() -> None:
+    """Leave the card's memory to the process that measures next."""
+    reference_of.cache_clear()
+    _drawn.cache_clear()
+    _given.cache_clear()
+    torch.cuda.empty_cache()
+
+
+# ---------------------------------------------------------------- timing
+
+
+@functools.lru_cache(maxsize=1)
+def _given(shape: Problem) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(x).cuda() for name, x in make_inputs(shape, TIMED_INPUTS).items()}
+
+
+def in_order(trials: Sequence[Trial], seed: str) -> list[Trial]:
+    """The trials in an order that the seed decides, shape after shape: what is compared is timed side by side.
+
+    In a shape the versions come in an order of their own, and the timers of each.
+    """
+    dice = random.Random(seed)
+    shapes: dict[Problem, list[Trial]] = {}
+    for trial in trials:
+        shapes.setdefault(shape_of(trial.pair[1]), []).append(trial)
+    mixed = [trial for shape in dice.sample(list(shapes), len(shapes)) for trial in _mixed(shapes[shape], dice)]
+    return [trial._replace(timers=tuple(_mixed(trial.timers, dice))) for trial in mixed]
+
+
+def _mixed(given: Sequence[Any], dice: random.Random) -> list[Any]:
+    return dice.sample(given, len(given))
+
+
+def _program(plan: Plan, shape: Problem, cold: bool) -> tuple[Program, Exception | None]:
+    """The program of a trial, built once for its timers; and why it has no copies to be timed cold on, if so."""
+    given = _given(shape)
+    if not cold:
+        return Program(plan, given), None
+    try:
+        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        return Program(plan, given, cold_copies(plan, given, l2_bytes)), None
+    except Exception as error:
+        lacking = error.with_traceback(None)  # which holds tensors
+    torch.cuda.empty_cache()
+    return Program(plan, given), lacking
+
+
+def timed(trial: Trial, watch: nvml.Watch) -> Iterator[Row]:
+    """The columns of a row for each timer of a trial. Whatever fails is in them.
+
+    Raises: Poisoned where the card does not answer any more.
+    """
+    name, problem = trial.pair
+    version, needed = VERSIONS[name], None
+    try:
+        plan = version(problem, device_target())
+        needed = set_bytes(plan, {})
+        program, not_cold = _program(plan, shape_of(problem), "device_cold" in trial.timers)
+    except Exception as error:
+        failed = _failed(error, needed)
+        yield from ({"timer": timer, **failed} for timer in trial.timers)
+        return
+    for timer in trial.timers:
+        try:
+            if timer == "device_cold" and not_cold is not None:
+                raise not_cold
+            timing, discarded = watch.steady(functools.partial(measure, program, timer, version.iterations))
+        except nvml.Throttled as error:
+            yield {"timer": timer, "status": "error", "reason": str(error), "discarded": error.discarded}
+        except Exception as error:
+            yield {"timer": timer, **_failed(error, needed)}
+        else:
+            seen = {"sm_mhz": nvml.sm_mhz(), "discarded": discarded}
+            yield {"timer": timer, **seen, **outcome(trial.checked), **vars(timing)}
+    watch.count()
+
+
+def _failed(error: Exception, needed: int | None) -> Row:
+    """What was right in the check and fails now is an error; only a timer may still be refused."""
+    return failure(error, needed, is_peer=False)
+
+
+def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
+    """Rows of the trials in the order given; `ours` are the processes of this run, by id."""
+    watch = nvml.Watch(ours)
     warm_up()
-    send.send(("gpu", {**identity(), "ceilings": ceilings()}))
+    for place, trial in enumerate(trials):
+        send.send(("begun", place))
+        for columns in timed(trial, watch):
+            send.send(("timings", row_of(trial.study, trial.pair, process=process, **columns)))
+        send.send(("seen", watch.seen))
+    _let_go()
 
 
-@functools.cache
-def _inputs(plain: Problem) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(x).cuda() for name, x in make_inputs(plain, TIMED_INPUTS).items()}
-
-
-def _timed_inputs(problem: Problem) -> dict[str, torch.Tensor]:
-    """The inputs that a problem is timed on; those of one shape are the same in every family."""
-    shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
-    return _inputs(Problem("attention", **{name: getattr(problem, name) for name in shape}))
-
-
-def time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection) -> None:
-    """Time the tasks in an order of this process's own."""
-    random.Random(process).shuffle(tasks)
-    warm_up()
-    for (study_name, pair), timer, checked in tasks:
-        name, problem = pair
-        plan = VERSIONS[name](problem, device_target())
-        timing = measure(plan, _timed_inputs(problem), timer, VERSIONS[name].iterations)
-        row = row_of(
-            study_name, pair, process=process, timer=timer, sm_mhz=sm_mhz(), **outcome(checked), **vars(timing)
-        )
-        send.send(("timings", row))
-    send.send(("throttle", throttle()))
+# ---------------------------------------------------------------- the card
 
 
 def identify(send: Connection) -> None:
     send.send(("identity", {**identity(), "target": device_target(), **environment()}))
+
+
+def survey(send: Connection) -> None:
+    """What goes to gpu.json: what the card is, and what it reaches at most."""
+    warm_up()
+    known = identity()
+    dtype = tensor_dtype(int(known["compute_capability"].split(".")[0]))
+    send.send(("gpu", {**known, "tensor_dtype": str(dtype).removeprefix("torch."), "ceilings": ceilings()}))

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from kernels.runtime.gpu import Program
-from kernels.version import Plan
+from kernels.version import Plan, Unsupported
 
 SAMPLE_US = 300.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
+CLEARLY_ENOUGH = 2  # times that, in the first replay, which the start of a graph makes longer
 SAMPLES = 15
 COLD_SAMPLES = 6  # each calls every set of buffers, 60 and more, once
 HARNESS_SAMPLES = 6
@@ -80,12 +81,13 @@ def _time_graph(program: Program, order: list[int], samples: int) -> Timing:
     for copy in order[:2]:
         program.launch(copy)
     torch.cuda.synchronize()
-    probe = _capture(program, order)
-    probe.replay()
-    once_us = min(_replay_us(probe, 2))
-    rounds = math.ceil(SAMPLE_US / once_us)
-    graph = _capture(program, order * rounds) if rounds > 1 else probe
-    graph.replay()
+    graph, rounds = _capture(program, order), 1
+    (once_us,) = _replay_us(graph, 1)
+    if once_us < CLEARLY_ENOUGH * SAMPLE_US:
+        once_us = min(_replay_us(graph, 2))
+        rounds = math.ceil(SAMPLE_US / once_us)
+        graph = _capture(program, order * rounds) if rounds > 1 else graph
+        graph.replay()
     samples = min(samples, max(LEAST_SAMPLES, math.ceil(ENOUGH_US / (rounds * once_us))))
     return summarise([total / (rounds * len(order)) for total in _replay_us(graph, samples)])
 
@@ -95,7 +97,13 @@ def device_warm(program: Program) -> Timing:
 
 
 def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
-    """How many sets of buffers together exceed twice the L2."""
+    """How many sets of buffers together exceed twice the L2.
+
+    Raises: Unsupported where the card does not say how large its L2 is, as some virtual ones.
+    """
+    if not l2_bytes:
+        template = "device_cold needs {needed}, of which this GPU says {allowed}"
+        raise Unsupported("capability", "the size of the L2", "nothing", template)
     touched = sum(b.size * np.dtype(b.dtype).itemsize for b in plan.buffers.values())
     touched = touched or sum(values.nbytes for values in inputs.values()) * 4 // 3
     return min(MAX_COPIES, math.ceil(COLD_L2_MULTIPLE * l2_bytes / touched) + 1)
@@ -120,13 +128,15 @@ def launched(program: Program, iterations: int) -> Timing:
     return summarise(samples)
 
 
-def measure(plan: Plan, inputs: Mapping[str, Any], timer: str, iterations: int) -> Timing:
-    """Time `plan` with the timer of that name. Raises: ValueError for another name."""
+def measure(program: Program, timer: str, iterations: int) -> Timing:
+    """Time a program with the timer of that name, device_cold over all copies of its buffers.
+
+    Raises: ValueError for another name.
+    """
     if timer == "device_cold":
-        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-        return device_cold(Program(plan, inputs, cold_copies(plan, inputs, l2_bytes)))
+        return device_cold(program)
     if timer == "device_warm":
-        return device_warm(Program(plan, inputs))
+        return device_warm(program)
     if timer == "launched":
-        return launched(Program(plan, inputs), iterations)
+        return launched(program, iterations)
     raise ValueError(f"timer is {timer!r}; allowed: device_warm, device_cold, launched")

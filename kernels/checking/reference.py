@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ SHARP_DEVIATION = 2.0  # of q and k, so that scores have a standard deviation of
 TABLE_DTYPES = {"float32": torch.float32, "float16": torch.float16, "float8": torch.float8_e4m3fn}
 TABLES_OF = {"sinusoidal": TABLES, "learned": tuple(TABLE_DTYPES)}  # of the other families, computed
 LEARNED_DEVIATION, LEARNED_SEED = 0.5, 7
+PIECE_ELEMENTS = 2**23  # of scores, and of embedded queries and keys: 64 MiB each in float64
+DRAWN_AT_ONCE = 2**20
 
 
 def make_inputs(problem: Problem, kind: str, seed: int = 42) -> dict[str, np.ndarray]:
@@ -35,17 +38,44 @@ def make_inputs(problem: Problem, kind: str, seed: int = 42) -> dict[str, np.nda
     Raises:
         ValueError: another kind.
     """
-    rng = np.random.default_rng(seed)
+    dtype, shapes, start = getattr(torch, problem.dtype), _shapes(problem), 0
+    drawn: dict[str, np.ndarray] = {}
     if kind == "uniform":
-        draw = {name: rng.uniform(-1.0, 1.0, shape) for name, shape in _shapes(problem).items()}
+        for name, shape in shapes.items():
+            drawn[name] = _uniform(seed, start, math.prod(shape), dtype).reshape(shape)
+            start += drawn[name].size
     elif kind == "sharp":
-        draw = {name: rng.standard_normal(shape) for name, shape in _shapes(problem).items()}
-        draw["q"] *= SHARP_DEVIATION
-        draw["k"] *= SHARP_DEVIATION
+        rng = np.random.default_rng(seed)
+        for name, shape in shapes.items():
+            values = rng.standard_normal(shape)
+            if name != "v":
+                values *= SHARP_DEVIATION
+            drawn[name] = _rounded(values, dtype)
     else:
         raise ValueError(f"inputs are {kind!r}; allowed: {', '.join(INPUTS)}")
-    dtype = getattr(torch, problem.dtype)
-    return {name: torch.from_numpy(values).to(dtype).float().numpy() for name, values in draw.items()}
+    return drawn
+
+
+def _rounded(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    return torch.from_numpy(values).to(dtype).float().numpy()
+
+
+def _uniform(seed: int, start: int, count: int, dtype: torch.dtype) -> np.ndarray:
+    """`count` of the values that `default_rng(seed).uniform(-1, 1)` draws, from the one numbered `start` on.
+
+    Each takes one step of the generator, which can jump: so they are drawn in parts, several at a time.
+    """
+    out = np.empty(count, np.float32)
+
+    def draw(first: int) -> None:
+        bits = np.random.PCG64(seed)
+        bits.advance(start + first)
+        part = out[first : first + DRAWN_AT_ONCE]
+        part[:] = _rounded(np.random.Generator(bits).uniform(-1.0, 1.0, part.size), dtype)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(draw, range(0, count, DRAWN_AT_ONCE)))
+    return out
 
 
 def _shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
@@ -126,25 +156,22 @@ def alibi_bias(problem: Problem, device: torch.device, dtype: torch.dtype) -> to
     return -slopes[:, None, None] * (query[:, None] - key[None, :]).abs().to(dtype)
 
 
-def embed(problem: Problem, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """q and k with what the family does to them, in their own dtype. Raises: Unsupported, by `require_table`."""
+def embed(problem: Problem, x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """Queries or keys `[..., positions, hdim]` at positions `where` with what the family does to them, in their dtype.
+
+    Raises: Unsupported, by `require_table`.
+    """
     require_table(problem)
     if problem.family in ("attention", "fp16", "alibi"):
-        return q, k
-    query, key = positions(problem, q.device)
+        return x
     if problem.table != "computed":
-        table = stored_table(problem).to(q.dtype).to(q.device)
-        return q + table[query], k + table[key]
+        return x + stored_table(problem).to(x.device)[where].to(x.dtype)
     if problem.family == "sinusoidal":
-
-        def added(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-            angle = angles(where, problem.hdim, x.dtype)
-            return x + torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
-
-        return added(q, query), added(k, key)
+        angle = angles(where, problem.hdim, x.dtype)
+        return x + torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
     if problem.family == "rope":
-        turns = [angles(where, problem.rotary_dim, q.dtype) for where in (query, key)]
-        return tuple(rotate(x, turn.cos(), turn.sin()) for x, turn in zip((q, k), turns, strict=True))
+        turn = angles(where, problem.rotary_dim, x.dtype)
+        return rotate(x, turn.cos(), turn.sin())
     raise NotImplementedError(f"no reference for family {problem.family}")
 
 
@@ -161,24 +188,60 @@ def serial_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return scores
 
 
-def attention(
+def _lengths(problem: Problem, most: int) -> tuple[int, int]:
+    """How many heads of keys, with all queries that share one, and how many rows of queries make a piece."""
+    sharers = problem.heads // problem.kv_heads
+    of_row = sharers * max(problem.seq_k, problem.hdim)
+    heads = most // max(problem.seq_q * of_row, sharers * problem.seq_k * problem.hdim)
+    return max(1, heads), problem.seq_q if heads else max(1, most // of_row)
+
+
+def attention_pieces(
     problem: Problem,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    scores_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = block_scores,
+    dtype: torch.dtype,
+    scores_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    most: int = PIECE_ELEMENTS,
+) -> Iterator[tuple[tuple[slice, slice, slice], torch.Tensor]]:
+    """Attention a piece at a time, every step in `dtype`: the place of a piece, and its outputs.
+
+    The place is one in an output seen as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
+    `most` scores, and elements of queries and of keys: or one row of queries, and one head of keys, where these have
+    more.
+    """
+    sharers = problem.heads // problem.kv_heads
+    q = q.reshape(-1, sharers, problem.seq_q, problem.hdim)
+    k, v = (x.reshape(-1, 1, problem.seq_k, problem.hdim) for x in (k, v))
+    at_query, at_key = positions(problem, q.device)
+    slopes = torch.from_numpy(alibi_slopes(problem.heads)).to(q.device, dtype).repeat(problem.batch)
+    slopes = slopes.view(-1, sharers, 1, 1)
+    heads, rows = _lengths(problem, most)
+    for head in range(0, len(q), heads):
+        some = slice(head, head + heads)
+        keys, values = embed(problem, k[some].to(dtype), at_key), v[some].to(dtype)
+        keys, values = keys.expand(-1, sharers, -1, -1), values.expand(-1, sharers, -1, -1)
+        for row in range(0, problem.seq_q, rows):
+            where = at_query[row : row + rows]
+            queries = embed(problem, q[some, :, row : row + rows].to(dtype), where)
+            scores = scores_of(queries, keys).mul_(problem.softmax_scale)
+            if problem.family == "alibi":
+                scores.sub_(slopes[some] * (where[:, None] - at_key[None, :]).abs().to(dtype))
+            if problem.causal:
+                scores.masked_fill_(at_key[None, :] > where[:, None], -math.inf)
+            yield (some, slice(None), slice(row, row + rows)), torch.softmax(scores, dim=-1) @ values
+
+
+def attention(
+    problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """softmax(scale * embedded q embedded k^T + bias) v, every step in the inputs' dtype; only ALiBi has a bias."""
-    q, k = embed(problem, q, k)
-    groups = problem.heads // problem.kv_heads
-    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    scores = scores_of(q, k) * problem.softmax_scale
-    if problem.family == "alibi":
-        scores = scores + alibi_bias(problem, q.device, q.dtype)
-    if problem.causal:
-        query, key = positions(problem, q.device)
-        scores = scores.masked_fill(key[None, :] > query[:, None], -math.inf)
-    return torch.softmax(scores, dim=-1) @ v
+    """softmax(scale * embedded q embedded k^T + bias) v, each step in `dtype` or the inputs'; only ALiBi has a bias."""
+    out = torch.empty(problem.q_shape, dtype=dtype or q.dtype, device=q.device)
+    seen = out.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
+    for place, piece in attention_pieces(problem, q, k, v, out.dtype, block_scores):
+        seen[place] = piece
+    return out
 
 
 @dataclass(frozen=True)
@@ -208,27 +271,39 @@ class Reference:
     inputs: dict[str, np.ndarray]
     expected: torch.Tensor
     allowed_abs_err: float
+    given: dict[str, torch.Tensor]  # the inputs, where the reference was computed
 
     def compare(self, out: torch.Tensor) -> Verdict:
         """Compare `out`, of its shape, with the exact output; NaN never passes."""
-        error = (out.double() - self.expected.to(out.device)).abs()
-        finite = torch.isfinite(error)
-        nan_share = 1.0 - float(finite.double().mean())
-        worst = float(error[finite].max()) if bool(finite.any()) else math.nan
+        finite, worst = 0, math.nan
+        expected = self.expected.flatten()
+        for first in range(0, out.numel(), PIECE_ELEMENTS):
+            some = slice(first, first + PIECE_ELEMENTS)
+            error = (out.flatten()[some].double() - expected[some].to(out.device)).abs()
+            error = error[torch.isfinite(error)]
+            if error.numel():
+                finite += error.numel()
+                worst = max(float(error.max()), worst)  # in this order, as NaN is no maximum
+        nan_share = 1.0 - finite / out.numel()
         passed = nan_share == 0.0 and worst <= self.allowed_abs_err
         return Verdict("ok" if passed else "wrong", worst, self.allowed_abs_err, nan_share)
+
+
+def compute_reference(problem: Problem, inputs: dict[str, np.ndarray], device: str) -> Reference:
+    """The reference of `problem` on given inputs, float32 arrays, computed on `device` and a piece at a time."""
+    dtype = getattr(torch, problem.dtype)
+    given = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
+    exact = attention(problem, **given, dtype=torch.float64)
+    seen = exact.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
+    worst = 0.0
+    for scores_of in (block_scores, serial_scores):
+        for place, piece in attention_pieces(problem, **given, dtype=torch.float32, scores_of=scores_of):
+            worst = max(worst, float((piece.to(dtype).double() - seen[place]).abs().max()))
+    rounding = FLOAT32_EPS * float(exact.abs().max()) if dtype == torch.float32 else 0.0
+    return Reference(inputs, exact, max(ERROR_FACTOR * worst, rounding), given)
 
 
 @functools.lru_cache(maxsize=64)
 def reference_of(problem: Problem, kind: str, device: str = "cpu") -> Reference:
     """The reference of `problem` on inputs of that kind, computed on `device`. Raises: ValueError for another kind."""
-    dtype = getattr(torch, problem.dtype)
-    inputs = make_inputs(problem, kind)
-    single = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
-    exact = attention(problem, **{name: tensor.double() for name, tensor in single.items()})
-    errors = [
-        float((attention(problem, **single, scores_of=scores_of).to(dtype).double() - exact).abs().max())
-        for scores_of in (block_scores, serial_scores)
-    ]
-    rounding = FLOAT32_EPS * float(exact.abs().max()) if dtype == torch.float32 else 0.0
-    return Reference(inputs, exact, max(ERROR_FACTOR * max(errors), rounding))
+    return compute_reference(problem, make_inputs(problem, kind), device)

@@ -38,13 +38,17 @@ def _launch_entry() -> Any:
 
 
 class GpuError(RuntimeError):
-    """The driver refused a call, or there is no GPU to run on."""
+    """The driver refused a call, or there is no GPU to run on; `code` is the driver's name of the error, or empty."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def _check(result: tuple[Any, ...]) -> Any:
     code, *values = result
     if code != driver.CUresult.CUDA_SUCCESS:
-        raise GpuError(f"the CUDA driver answered {code.name}")
+        raise GpuError(f"the CUDA driver answered {code.name}", code.name)
     return values[0] if len(values) == 1 else values
 
 
@@ -142,7 +146,8 @@ def launcher(function: Any, config: Any, addresses: Sequence[int], cells: Any) -
             config.hStream = last_stream = stream
         code = launch_kernel(configuration, handle, parameters, None)
         if code:
-            raise GpuError(f"the CUDA driver answered {driver.CUresult(code).name} to a launch")
+            name = driver.CUresult(code).name
+            raise GpuError(f"the CUDA driver answered {name} to a launch", name)
 
     return launch
 
@@ -162,17 +167,29 @@ def prepare_launch(
     return launcher(function, config, [ctypes.addressof(cell) for cell in cells], cells)
 
 
+def set_bytes(plan: Plan, inputs: Mapping[str, Any]) -> int:
+    """Bytes of one set of a plan's buffers, as `BufferSet` lays them out."""
+    return sum(_placed_bytes(buffer) for buffer in _buffers(plan, inputs).values())
+
+
+def _buffers(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Buffer]:
+    return plan.buffers or {name: Buffer(values.shape, plan.problem.dtype) for name, values in inputs.items()}
+
+
+def _placed_bytes(buffer: Buffer) -> int:
+    return -(-(buffer.size + buffer.padding) * DTYPES[buffer.dtype].itemsize // ALIGNMENT) * ALIGNMENT
+
+
 class BufferSet:
     """One allocation that holds all buffers of a plan, each 256-byte aligned; `inputs` are arrays or tensors."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Any], copies: int = 1) -> None:
         device = require_gpu()
-        buffers = plan.buffers or {name: Buffer(values.shape, plan.problem.dtype) for name, values in inputs.items()}
+        buffers = _buffers(plan, inputs)
         self.offsets, end = {}, 0
         for name, buffer in buffers.items():
             self.offsets[name] = end
-            itemsize = DTYPES[buffer.dtype].itemsize
-            end += -(-(buffer.size + buffer.padding) * itemsize // ALIGNMENT) * ALIGNMENT
+            end += _placed_bytes(buffer)
         self.arena = torch.empty((copies, end), dtype=torch.uint8, device=device)
         self.buffers = buffers
         for name, buffer in buffers.items():
@@ -209,44 +226,44 @@ class Program:
         self.plan = plan
         self.buffers = BufferSet(plan, inputs, copies)
         self._out: torch.Tensor | None = None
-        self._steps = [tuple(self._prepare(step, copy) for step in self._plan_steps()) for copy in range(copies)]
+        steps = [self._prepare(step) for step in self._plan_steps()]
+        self._steps = [tuple(step(copy) for step in steps) for copy in range(copies)]
 
     def _plan_steps(self) -> tuple[Any, ...]:
         return self.plan.steps if self.plan.call is None else (self.plan.call, SYNC)
 
-    def _prepare(self, step: Any, copy: int) -> Callable[[], object]:
+    def _prepare(self, step: Any) -> Callable[[int], Callable[[], object]]:
+        """What prepares a step for a copy of the buffers; what all copies share is done at once."""
         if isinstance(step, Sync):
-            return torch.cuda.synchronize
+            return lambda copy: torch.cuda.synchronize
         if isinstance(step, Launch):
-            return self._prepare_launch(step, copy)
+            return self._prepare_launch(step)
+        return lambda copy: self._call(step, copy)
+
+    def _call(self, attend: Callable[..., torch.Tensor], copy: int) -> Callable[[], None]:
         q, k, v = (self.buffers[copy, name] for name in "qkv")
 
         def call() -> None:
-            self._out = step(q, k, v)
+            self._out = attend(q, k, v)
 
         return call
 
-    def _prepare_launch(self, launch: Launch, copy: int) -> Callable[[], None]:
+    def _prepare_launch(self, launch: Launch) -> Callable[[int], Callable[[], None]]:
         target = device_target()
         require_target(launch, target)
-        values: list[Any] = []
-        types: list[Any] = []
-        for argument, numba_type in zip(launch.args, launch.kernel.parameters, strict=True):
-            if isinstance(argument, str):
-                values.append(self.buffers[copy, argument].data_ptr())
-                types.append(ctypes.c_uint64)
-            else:
-                values.append(argument)
-                types.append(C_TYPES[str(numba_type)])
-        return prepare_launch(
-            load_ptx(compile_ptx(launch.kernel, target)),
-            launch.grid,
-            launch.block,
-            values,
-            types,
-            launch.shared_bytes,
-            launch.cluster,
-        )
+        function = load_ptx(compile_ptx(launch.kernel, target))
+        types = [
+            ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(numba_type)]
+            for argument, numba_type in zip(launch.args, launch.kernel.parameters, strict=True)
+        ]
+
+        def prepared(copy: int) -> Callable[[], None]:
+            values = [self.buffers[copy, x].data_ptr() if isinstance(x, str) else x for x in launch.args]
+            return prepare_launch(
+                function, launch.grid, launch.block, values, types, launch.shared_bytes, launch.cluster
+            )
+
+        return prepared
 
     def launch(self, copy: int = 0) -> None:
         """Everything the plan launches, with no host sync: what a CUDA graph captures."""

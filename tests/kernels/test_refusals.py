@@ -147,7 +147,19 @@ def test_kernels_that_a_target_lacks_instructions_for_are_not_assembled(monkeypa
 
 @pytest.mark.parametrize(
     ("target", "kilobytes"),
-    [("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99), ("sm_90", 227), ("sm_100", 227), ("sm_120", 99)],
+    [
+        ("sm_75", 64),
+        ("sm_80", 163),
+        ("sm_86", 99),
+        ("sm_87", 163),
+        ("sm_89", 99),
+        ("sm_90", 227),
+        ("sm_100", 227),
+        ("sm_103", 227),
+        ("sm_110", 227),
+        ("sm_120", 99),
+        ("sm_121", 99),
+    ],
 )
 def test_a_block_that_asks_for_more_than_the_target_has_is_refused(target: str, kilobytes: int) -> None:
     most = kilobytes * 1024

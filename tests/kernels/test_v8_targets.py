@@ -17,7 +17,7 @@ from kernels.runtime.probes import EMPTY
 from kernels.v8 import mma, portable, wgmma
 from kernels.version import MOST_BLOCKS, Plan, Version
 
-TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
 ANY_CORE = ("rope_v8", "rope_separate_v8", "rope_hybrid_v8", "attention_v8", "sinusoidal_v6", "alibi_v1", "learned_v1")
 PROBLEMS = 4000  # a target
 MOST_HDIM, MOST_POSITIONS, MOST_ELEMENTS = 4096, 2**20, 2**32 - 1

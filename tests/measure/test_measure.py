@@ -7,17 +7,18 @@ import dataclasses
 import pytest
 import torch
 
-from analysis.measure import on_gpu
+from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
 from analysis.records import current, files
 from analysis.records.current import today
-from kernels import VERSIONS, Plan, Problem, Version
+from kernels import VERSIONS, Plan, Problem
 from kernels.checking.reference import reference_of
 
 GPU = {
     "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
     "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
+    "uuid": "GPU-1",
 }  # fmt: skip
 SMALL = Study(
     "log", "", (Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)), ("device_warm", "launched")
@@ -26,16 +27,16 @@ SMALL = Study(
 
 @pytest.fixture
 def begin(tmp_path):
-    return lambda new_run=False, **gpu: measure.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
+    return lambda new_run=False, **gpu: runs.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
 
 
-def check(run: measure.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
-    for kind in measure.INPUTS:
+def check(run: runs.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
+    for kind in runs.INPUTS:
         row = on_gpu.row_of("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
         run.append("checks", row)
 
 
-def timing(run: measure.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
+def timing(run: runs.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
     run.append("timings", on_gpu.row_of("log", pair, process=process, timer=timer, **numbers, **values))
 
@@ -54,6 +55,51 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
     assert set(second.unchecked()) == set(pairs[2:])
     assert [(pair, timer) for pair, timer, _ in second.untimed(1)] == [(pairs[0], "launched")]
     assert len(second.untimed(2)) == 2
+
+
+@pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
+def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(begin, what: str) -> None:
+    first = begin()
+    first.save(complete=False)
+    other = begin(**{what: "another"})
+    other.save(complete=False)
+    assert other.id != first.id and begin().id == first.id and begin(**{what: "another"}).id == other.id
+
+
+def test_a_run_that_does_not_say_its_card_is_not_gone_on_with(begin) -> None:
+    first = begin(uuid=None)
+    first.save(complete=False)
+    assert begin().id != first.id
+
+
+@pytest.mark.parametrize(("what", "stays"), [("node", True), ("commit", True), ("uuid", False), ("torch", False)])
+def test_a_complete_run_counts_on_its_card_and_software_whatever_the_commit(begin, what: str, stays: bool) -> None:
+    run = begin()
+    for pair in run.unchecked():
+        check(run, pair)
+    run.save(complete=True)
+    assert begin(**{what: "another"}).row["complete"] is stays
+
+
+def test_runs_that_begin_in_one_second_have_names_of_their_own(tmp_path) -> None:
+    ids = []
+    for node in ("a", "b", "c"):
+        run = runs.Run(SMALL, {**GPU, "node": node}, False, tmp_path, "2026-12-31T23:59:59Z")
+        run.save(complete=False)
+        ids.append(run.id)
+    assert ids == ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
+    assert [row["run"] for row in files.read_records(tmp_path / "runs.csv", "runs")] == ids
+
+
+def test_a_check_that_is_there_is_not_appended_again(begin) -> None:
+    run = begin()
+    run.save(complete=False)
+    pair = run.unchecked()[0]
+    row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1.0)
+    run.append_check(row)
+    for kind in runs.INPUTS:
+        begin().append_check({**row, "inputs": kind, "max_abs_err": 2.0})
+    assert [(each["inputs"], each["max_abs_err"]) for each in begin().rows("checks")] == [("uniform", 1), ("sharp", 2)]
 
 
 def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
@@ -93,7 +139,7 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run = begin()
     run.save(complete=False)
     pair = run.unchecked()[0]
-    for kind in measure.INPUTS:
+    for kind in runs.INPUTS:
         run.append(
             "checks", on_gpu.row_of("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
         )
@@ -101,17 +147,6 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run.note_untimed()
     [row] = run.rows("timings")
     assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
-
-
-@pytest.mark.parametrize("name", ["torch_hungry", "hungry"])  # a peer, and an own version
-def test_a_lack_of_memory_is_an_error_and_no_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(problem: Problem) -> Plan:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
-
-    monkeypatch.setitem(VERSIONS, name, Version(name, "attention", "", "", "", None, None, 1, plan))
-    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
-    row = on_gpu.check((name, Problem("attention")), "uniform")
-    assert row == {"status": "error", "reason": "CUDA out of memory. Tried to allocate 80.00 GiB."}
 
 
 @pytest.mark.parametrize(("target", "core"), [("sm_75", "portable"), ("sm_90", "wgmma"), ("sm_120", "mma")])
@@ -156,12 +191,12 @@ def test_messages_of_the_command(capsys) -> None:
     assert "no version is called 'rope_v99'" in capsys.readouterr().err
 
 
-def test_without_a_gpu_measuring_ends_with_one_message(capsys, monkeypatch) -> None:
+def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert measure.main([]) == 1
-    assert capsys.readouterr().err == (
-        "measure: no CUDA GPU is visible to torch on this machine; measuring needs one\n"
-    )
+    said = capsys.readouterr()
+    assert said.err == "[check] stops   GPU: no CUDA GPU is visible on this machine; measuring needs one\n"
+    assert said.out == ""
 
 
 def test_the_log_study_holds_the_published_shapes() -> None:

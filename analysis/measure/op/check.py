@@ -15,7 +15,7 @@ from kernels import Unsupported
 from ...records.current import today
 from ...records.files import problem_columns
 from ..machine import now
-from ..run import Run
+from ..runs import Run
 from ..workers import watched
 from .calls import FUNCTIONS, Call, Tensors, drawn, tensors
 from .judge import judge

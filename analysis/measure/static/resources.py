@@ -1,7 +1,8 @@
 """What the kernels take on every target, from the compiler: `python -m analysis resources` writes data/resources.csv.
 
 Needs no GPU. What is compiled for a target is what is planned for it. A kernel has no row for a target that lacks its
-instructions; one of which no block fits has 0 blocks per SM. Rows of versions whose code has not changed are kept.
+instructions; one of which no block fits has 0 blocks per SM. Rows of versions whose code has not changed are kept, as
+long as they are of today's targets.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"resources: {error}", file=sys.stderr)
         return 1
     groups: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
+    if {row["target"] for row in kept} != set(TARGETS):
+        kept = []
     for row in kept:
         groups.setdefault((row["version"], problem_of(row)), []).append(row)
     todo = [pair for pair in pairs if pair not in groups]

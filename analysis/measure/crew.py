@@ -1,0 +1,128 @@
+"""The processes that check and time the studies of one call, and last over all of them.
+
+To begin one takes seconds: it imports PyTorch, makes a CUDA context, and compiles and loads what it meets. Process p of
+every study is the same one, and another than any other p.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from kernels.checking.reference import INPUTS
+
+from ..records.files import problem_of
+from .on_gpu import Pair, Row, Trial, check_all, in_order, in_shapes, row_of, time_all
+from .runs import Run
+from .workers import Lasting
+
+PATIENCE = 300.0  # seconds without a row: what takes longest, the first torch.compile of a process, took 14 on an H200
+SMALL_BYTES = 16 << 30  # of a card's memory
+
+
+@dataclasses.dataclass
+class Crew:
+    """The processes that measure, and what became of them: what is lost is not tried again in this call."""
+
+    gpu: dict[str, Any]
+    processes: int
+    lost: dict[Pair, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.checker = Lasting(check_all, PATIENCE)
+        self.timers = [Lasting(time_all, PATIENCE) for _ in range(self.processes)]
+        self.checker.begin()
+
+    def pids(self) -> list[int]:
+        """Of the processes that may be on the card."""
+        return [worker.pid for worker in (self.checker, *self.timers) if worker.pid is not None]
+
+    def rest(self, worker: Lasting) -> None:
+        """A process that lasts keeps some hundred MB of the card, which a small one has not."""
+        if self.gpu["memory_bytes"] < SMALL_BYTES:
+            worker.close()
+
+    def close(self) -> None:
+        for worker in (self.checker, *self.timers):
+            worker.close()
+
+    def check(self, run: Run, pairs: Sequence[Pair]) -> None:
+        """Append a row for each kind of inputs of every pair."""
+        for timer in self.timers:
+            timer.begin()
+        tasks = in_shapes([(run.study.name, pair) for pair in pairs if pair not in self.lost])
+        done: set[tuple[Pair, str]] = set()
+        with tqdm(total=len(pairs) * len(INPUTS), desc=f"{run.study.name}: check", unit="check") as bar:
+
+            def keep(row: Row) -> None:
+                run.append_check(row)
+                done.add(((row["version"], problem_of(row)), row["inputs"]))
+                bar.update()
+
+            def fail(pair: Pair) -> None:
+                for inputs in INPUTS:
+                    if (pair, inputs) not in done:
+                        keep(row_of(run.study.name, pair, inputs=inputs, status="error", reason=self.lost[pair]))
+
+            for pair in pairs:
+                if pair in self.lost:
+                    fail(pair)
+            for kind, content in self.checker.do(tasks):
+                if kind == "checks":
+                    keep(content)
+                elif kind == "lost":
+                    (_, pair), _, self.lost[pair] = content
+                    fail(pair)
+        self.rest(self.checker)
+
+    def time(self, run: Run, keep: Collection[str]) -> None:
+        """Append the rows of every process that are not there yet."""
+        for process, timer in enumerate(self.timers, start=1):
+            trials, failed = self._trials(run, process, keep)
+            for trial in failed:
+                self._fail(run, process, trial)
+            if not trials:
+                continue
+            what = f"{run.study.name}: time, process {process} of {self.processes}"
+            with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
+                for kind, content in timer.do(trials, process, self.pids()):
+                    if kind == "timings":
+                        run.append("timings", content)
+                        bar.update()
+                    elif kind == "lost":
+                        trial, _, self.lost[trial.pair] = content
+                        self._fail(run, process, trial)
+                    elif kind == "seen":
+                        note_seen(run.row, content)
+            self.rest(timer)
+
+    def _trials(self, run: Run, process: int, keep: Collection[str]) -> tuple[list[Trial], list[Trial]]:
+        """What a process is still to time, in its order, and what was lost before."""
+        timers: dict[Pair, list[str]] = {}
+        checks: dict[Pair, Row] = {}
+        for pair, by, checked in run.untimed(process):
+            if pair[0] in keep:
+                timers.setdefault(pair, []).append(by)
+                checks[pair] = checked
+        trials = [Trial(run.study.name, pair, tuple(by), checks[pair]) for pair, by in timers.items()]
+        todo = in_order([trial for trial in trials if trial.pair not in self.lost], f"{run.study.name} {process}")
+        return todo, [trial for trial in trials if trial.pair in self.lost]
+
+    def _fail(self, run: Run, process: int, trial: Trial) -> None:
+        """Rows of what a process was lost at, for those of its timers that have none."""
+        left = {by for pair, by, _ in run.untimed(process) if pair == trial.pair}
+        for by in (by for by in trial.timers if by in left):
+            failed = {"process": process, "timer": by, "status": "error", "reason": self.lost[trial.pair]}
+            run.append("timings", row_of(run.study.name, trial.pair, **failed))
+
+
+def note_seen(row: Row, seen: Mapping[str, Any]) -> None:
+    """Add to a row of runs.csv what a process saw on the card: reasons of throttling, and other processes."""
+    before = set() if row["throttle"] in ("none", "unknown") else set(row["throttle"].split("+"))
+    reasons = sorted(before | set(seen["throttle"]))
+    row["throttle"] = "+".join(reasons) or ("none" if seen["readable"] else "unknown")
+    if seen["others"] is not None:
+        row["other_processes"] = max(seen["others"], row.get("other_processes") or 0)

@@ -1,0 +1,140 @@
+"""The reference is computed in pieces that fit a small memory, and drawn as numpy draws it; both change no value."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernels import Problem
+from kernels.checking import reference
+from kernels.checking.reference import (
+    Reference,
+    attention,
+    attention_pieces,
+    block_scores,
+    compute_reference,
+    make_inputs,
+    serial_scores,
+)
+
+GIB = 2**30
+SMALL = (
+    Problem("attention", 2, 4, 2, seq_q=5, seq_k=9, hdim=12, causal=True),
+    Problem("alibi", 2, 6, 3, seq_q=9, seq_k=10, hdim=16, causal=True),
+    Problem("rope", 1, 4, seq_q=7, hdim=8, rotary_dim=4),
+    Problem("sinusoidal", 3, 2, seq_q=6, hdim=8, table="float8"),
+    Problem("learned", 1, 2, seq_q=3, seq_k=5, hdim=8, table="float16"),
+)
+LARGE = (
+    Problem("attention", 1, 8, seq_q=4096, hdim=128),
+    Problem("rope", 1, 4, seq_q=64, hdim=16384, rotary_dim=16384),
+    Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=2048),
+    Problem("rope", 1, 1, seq_q=1024, hdim=4096, rotary_dim=512),
+    Problem("alibi", 4, 32, 8, seq_q=2048, seq_k=4096, hdim=128, causal=True),
+    Problem("fp16", 2, 16, seq_q=8192, hdim=128, dtype="float16", causal=True),
+    Problem("attention", 1, 32, 8, seq_q=1, seq_k=32768, hdim=128),
+)
+
+
+def drawn(problem: Problem, kind: str = "sharp") -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(values) for name, values in make_inputs(problem, kind).items()}
+
+
+@pytest.mark.parametrize("most", [1, 40, 100, 700])
+@pytest.mark.parametrize("problem", SMALL, ids=str)
+def test_pieces_of_any_size_make_one_output(problem: Problem, most: int) -> None:
+    """Whole: embedded, multiplied and summed at once, as the definition says."""
+    given = drawn(problem)
+    whole = attention(problem, **given, dtype=torch.float64)
+    for scores_of in (block_scores, serial_scores):
+        pieces = list(attention_pieces(problem, **given, dtype=torch.float64, scores_of=scores_of, most=most))
+        assert most > 40 or len(pieces) > 1
+        out = torch.full(problem.q_shape, math.nan, dtype=torch.float64)
+        seen = out.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
+        for place, piece in pieces:
+            assert bool(seen[place].isnan().all()), "a piece is computed twice"
+            seen[place] = piece
+        torch.testing.assert_close(out, whole, rtol=0, atol=1e-14)
+
+
+def test_the_reference_is_the_same_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem("rope", 2, 4, 2, seq_q=9, hdim=16, rotary_dim=8)
+    inputs = make_inputs(problem, "sharp")
+    whole = compute_reference(problem, inputs, "cpu")
+    monkeypatch.setattr(reference, "attention_pieces", functools.partial(attention_pieces, most=50))
+    pieces = compute_reference(problem, inputs, "cpu")
+    torch.testing.assert_close(pieces.expected, whole.expected, rtol=0, atol=1e-14)
+    assert pieces.allowed_abs_err == pytest.approx(whole.allowed_abs_err, rel=0.5)
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes that results of operations within take at a time; storages given before count nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        given = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in given:
+                storage = x.untyped_storage()
+                self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self._alive = {key: (ref, size) for key, (ref, size) in self._alive.items() if not ref.expired()}
+        self.bytes = max(self.bytes, sum(size for _, size in self._alive.values()))
+        return out
+
+
+@pytest.mark.parametrize("problem", LARGE, ids=str)
+def test_what_a_reference_needs_beside_inputs_and_output_is_bounded(problem: Problem) -> None:
+    shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape}
+    given = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    with Peak() as peak:
+        for _ in attention_pieces(problem, **given, dtype=torch.float64, scores_of=block_scores):
+            pass
+    assert 0 < peak.bytes < 0.75 * GIB
+
+
+def test_the_peak_counts_what_is_alive_at_a_time() -> None:
+    x = torch.empty(1000, device="meta")
+    with Peak() as peak:
+        y = x + 1
+        del y
+        (x + 1).add_(1)
+    assert peak.bytes == 4000
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_uniform_inputs_are_those_that_numpy_draws_in_one_go(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "DRAWN_AT_ONCE", 7)
+    problem = replace(Problem("attention", 2, 2, 1, seq_q=3, seq_k=5, hdim=8), dtype=dtype)
+    rng = np.random.default_rng(42)
+    for values, shape in zip(make_inputs(problem, "uniform").values(), (problem.q_shape, *[problem.kv_shape] * 2)):
+        whole = torch.from_numpy(rng.uniform(-1.0, 1.0, shape)).to(getattr(torch, dtype)).float().numpy()
+        np.testing.assert_array_equal(values, whole)
+
+
+@pytest.mark.parametrize("most", [3, 100])
+def test_an_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "PIECE_ELEMENTS", most)
+    exact = torch.arange(12.0, dtype=torch.float64).view(1, 1, 3, 4)
+    case = Reference({}, exact, 0.5, {})
+    out = exact.float()
+    assert case.compare(out) == reference.Verdict("ok", 0.0, 0.5, 0.0)
+    out[0, 0, 2, 1] += 0.75
+    assert case.compare(out) == reference.Verdict("wrong", 0.75, 0.5, 0.0)
+    out[0, 0, 0] = math.nan
+    found = case.compare(out)
+    assert (found.status, found.max_abs_err, found.nan_share) == ("wrong", 0.75, pytest.approx(1 / 3))
+    assert math.isnan(case.compare(torch.full_like(out, math.inf)).max_abs_err)

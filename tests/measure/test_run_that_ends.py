@@ -1,0 +1,368 @@
+"""Studies on a made-up card: rows come early, whatever fails is a row with its reason, nothing is tried for ever."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from analysis.measure import crew, failures, nvml, on_gpu, workers
+from analysis.measure import run as measure
+from analysis.measure.studies import Study
+from analysis.measure.timing import Timing
+from analysis.records import files
+from analysis.records.files import read_table
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.checking.reference import INPUTS
+from kernels.runtime.gpu import GpuError
+from tests.measure.stub_card import CARD
+
+GPU = {**CARD, "memory_bytes": 80 << 30}
+NAMES = ("attention_online", "attention_online_fixed", "attention_v8", "torch_sdpa")
+PROBLEMS = tuple(Problem("attention", heads=2, seq_q=64, hdim=hdim) for hdim in (64, 128))
+TIMERS = ("device_warm", "device_cold", "launched")
+
+
+def study(name: str, timers: tuple[str, ...] = TIMERS) -> Study:
+    return Study(name, "", PROBLEMS, timers, lambda: [VERSIONS[each] for each in NAMES])
+
+
+LOG, FILLED = study("log"), study("filled", ("device_warm",))
+PAIRS = len(NAMES) * len(PROBLEMS)
+
+
+class Ends(BaseException):
+    """The process hangs or dies, which no `except` in it sees; the parent says `error`."""
+
+    def __init__(self, error: workers.MeasureError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Card:
+    """A made-up card: what it does in a check or a timing of a version is `does[version, step]`, an exception."""
+
+    def __init__(self) -> None:
+        self.does: dict[tuple[str, str], BaseException] = {}
+        self.did: list[tuple[int, str, str]] = []  # process, step, version
+        self.dead = False
+        self.processes = itertools.count(1)
+        self.process = 0
+
+    def act(self, step: str, name: str) -> None:
+        self.did.append((self.process, step, name))
+        error = self.does.get((name, step))
+        if isinstance(error, torch.AcceleratorError):
+            self.dead = True
+        if error is not None:
+            raise error
+
+    def synchronize(self) -> None:
+        if self.dead:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
+    card = Card()
+
+    class Worker:
+        """Does its work at once, in this process; what it sent before it failed arrives."""
+
+        def __init__(self, work: Callable[..., None], patience: float | None = None) -> None:
+            self.work, self.number, self.idle = work, next(card.processes), True
+            self.process = SimpleNamespace(pid=self.number)
+
+        def do(self, *arguments: Any) -> Iterator[tuple[str, Any]]:
+            sent: list[tuple[str, Any]] = []
+            failed = None
+            card.process, card.dead = self.number, False
+            try:
+                self.work(*arguments, SimpleNamespace(send=sent.append))
+            except workers.MeasureError as error:
+                failed = error
+            except Ends as end:
+                failed = end.error
+            yield from sent
+            if failed is not None:
+                raise failed
+
+        def close(self) -> None:
+            pass
+
+    class Program:
+        def __init__(self, plan: Any, given: Any, copies: int = 1) -> None:
+            self.name = plan.name
+            if copies > 1:
+                card.act("copy", plan.name)
+
+        def output(self) -> None:
+            card.act("check", self.name)
+
+    def timed(program: Program, timer: str, iterations: int) -> Timing:
+        card.act(timer, program.name)
+        return Timing(5, 1.0, 2.0, 3.0)
+
+    class Version(SimpleNamespace):
+        def __call__(self, problem: Problem, target: str = "") -> Any:
+            card.act("plan", self.id)
+            empty = {"defect": "", "core": "", "hazards": (), "buffers": {}, "launches": ()}
+            return SimpleNamespace(name=self.id, problem=problem, expected="ok", unspecified=False, **empty)
+
+    for name in NAMES:
+        is_peer = VERSIONS[name].is_peer
+        monkeypatch.setitem(VERSIONS, name, Version(id=name, family="attention", is_peer=is_peer, iterations=20))
+    verdict = SimpleNamespace(status="ok", max_abs_err=1e-7, allowed_abs_err=4e-7, nan_share=0.0)
+    case = SimpleNamespace(given={}, compare=lambda out: verdict)
+
+    def cached(value: Any) -> Any:
+        return functools.lru_cache(lambda *_: value)
+
+    for where, values in (
+        (workers, {"Worker": Worker}),
+        (measure, {"Worker": Worker, "identify": lambda send: send.send(("identity", dict(GPU)))}),
+        (measure, {"survey": lambda send: send.send(("gpu", {"tensor_dtype": "bfloat16", "ceilings": {"a": 1.0}}))}),
+        (measure, {"_compile": None}),
+        (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90", "warm_up": lambda: None}),
+        (
+            on_gpu,
+            {"reference_of": cached(case), "_drawn": cached({}), "_given": cached({}), "today": lambda name: "hash"},
+        ),
+        (on_gpu, {"cold_copies": lambda *_: 3, "set_bytes": lambda *_: 2_000_000_000}),
+        (nvml, {"throttle": frozenset, "others": lambda ours: 1, "sm_mhz": lambda: 1500}),
+        (failures, {"free_bytes": lambda: 500_000_000}),
+        (torch.cuda, {"synchronize": card.synchronize, "empty_cache": lambda: None}),
+        (torch.cuda, {"get_device_properties": lambda device: SimpleNamespace(L2_cache_size=1)}),
+        (files, {"MEASURED": tmp_path}),
+        (os, {"fsync": lambda descriptor: None}),  # a test of what is written, not of when it is on disk
+    ):
+        for name, value in values.items():
+            monkeypatch.setattr(where, name, value)
+    monkeypatch.setattr("analysis.records.current.is_current", lambda version, recorded: recorded == "hash")
+
+    class Compilers:
+        def __init__(self, build: Any, jobs: Any, target: str) -> None:
+            card.did += [(0, "compile", f"{study} {pair[0]}") for study, pair in jobs]
+
+        def wait(self, name: str) -> None:
+            card.did.append((0, "wait", name))
+
+        def paused(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(measure, "Compilers", Compilers)
+    return card
+
+
+def tables(tmp_path: Path) -> dict[str, Any]:
+    return {name: read_table(tmp_path / "made-up-card" / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+
+
+def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:
+    measure.measure_studies([FILLED, LOG], processes=2)
+    steps = [(step, name) for _, step, name in card.did]
+    assert steps.index(("wait", "log")) < steps.index(("launched", NAMES[0])) < steps.index(("wait", "filled"))
+    compiled = [name for step, name in steps if step == "compile"]
+    assert len(compiled) == 3 * len(PROBLEMS) and all(name.startswith("log ") for name in compiled)
+    found = tables(tmp_path)
+    assert list(found["checks"]["study"]) == ["log"] * 2 * PAIRS + ["filled"] * 2 * PAIRS
+    rows = found["timings"].groupby(["study", "process", "timer"]).size()
+    assert dict(rows) == {
+        **{("log", process, timer): PAIRS for process in (1, 2) for timer in TIMERS},
+        **{("filled", process, "device_warm"): PAIRS for process in (1, 2)},
+    }
+    runs = found["runs"]
+    assert list(runs["complete"]) == [True, True] and set(runs["other_processes"]) == {1}
+    assert set(runs["throttle"]) == {"none"}
+    said = capsys.readouterr().out
+    assert "log: 8 ok; 48 timings, of which 0 failed" in said and "compile 0 s, check 0 s, time 0 s" in said
+    before = len(card.did)
+    measure.measure_studies([FILLED, LOG], processes=2)
+    assert len(card.did) == before, "what is complete is measured again"
+
+
+def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: Card) -> None:
+    measure.measure_studies([LOG, FILLED], processes=2)
+    timed = [(process, name) for process, step, name in card.did if step == "device_warm"]
+    by_process = {process: [name for each, name in timed if each == process] for process, _ in timed}
+    assert [len(names) for names in by_process.values()] == [2 * PAIRS, 2 * PAIRS]
+    halves = [names[at : at + PAIRS] for names in by_process.values() for at in (0, PAIRS)]
+    assert len({tuple(half) for half in halves}) == 4, "an order recurs"
+
+
+def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GPU, "memory_bytes", 4 << 30)
+    measure.measure_studies([LOG, FILLED], processes=2)
+    assert len({process for process, step, _ in card.did if step == "device_warm"}) == 4
+
+
+def test_trials_of_one_shape_are_timed_side_by_side() -> None:
+    trials = [on_gpu.Trial("log", (name, problem), TIMERS, {}) for name in NAMES for problem in PROBLEMS]
+    orders = [on_gpu.in_order(trials, f"log {process}") for process in range(1, 6)]
+    for order in orders:
+        assert Counter(trial.pair for trial in order) == Counter(trial.pair for trial in trials)
+        problems = [trial.pair[1] for trial in order]
+        assert len(list(itertools.groupby(problems))) == len(PROBLEMS)
+        assert all(sorted(trial.timers) == sorted(TIMERS) for trial in order)
+    assert len({str(order) for order in orders}) == 5
+    assert len({order[0].pair[1] for order in orders}) == len(PROBLEMS), "the same shape is first in every process"
+    assert on_gpu.in_order(trials, "log 1") == orders[0] != on_gpu.in_order(trials, "filled 1")
+
+
+OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
+DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("name", ["attention_online", "torch_sdpa"])
+@pytest.mark.parametrize("error", [OOM, DRIVER_OOM, MemoryError("Unable to allocate")], ids=["torch", "driver", "host"])
+@pytest.mark.parametrize("step", ["plan", "check"])
+def test_a_lack_of_memory_is_an_error_with_both_numbers(
+    card: Card, tmp_path: Path, name: str, error: Exception, step: str
+) -> None:
+    card.does[name, step] = error
+    measure.measure_studies([LOG], processes=1)
+    found = tables(tmp_path)
+    checks = found["checks"][found["checks"]["version"] == name]
+    assert set(checks["status"]) == {"error"} and len(checks) == 2 * len(PROBLEMS)
+    needs = "more" if step == "plan" else "2.00 GB of buffers and what it computes with"
+    assert all(why.startswith(f"out of memory: needs {needs}, free 0.50 GB: ") for why in checks["reason"])
+    assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
+
+
+def test_memory_that_lacks_is_seen_through_what_wraps_it() -> None:
+    def wrapped() -> None:
+        try:
+            raise OOM
+        except RuntimeError as error:
+            raise RuntimeError("backend='inductor' raised") from error
+
+    with pytest.raises(RuntimeError) as caught:
+        wrapped()
+    assert failures.out_of_memory(caught.value) and not failures.out_of_memory(RuntimeError("out of memory"))
+
+
+def test_what_a_library_refuses_is_unsupported_for_a_peer_alone(card: Card, tmp_path: Path) -> None:
+    for name in ("attention_online", "torch_sdpa"):
+        card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
+    card.does["attention_v8", "check"] = KeyError("a bug")
+    measure.measure_studies([LOG], processes=1)
+    checks = tables(tmp_path)["checks"].set_index("version")[["status", "reason"]]
+    assert tuple(checks.loc["torch_sdpa"].iloc[0]) == ("unsupported", "No available kernel.")
+    assert tuple(checks.loc["attention_online"].iloc[0]) == ("error", "No available kernel.")
+    assert tuple(checks.loc["attention_v8"].iloc[0]) == ("error", "KeyError: 'a bug'")
+
+
+LOST = {
+    "poisoned": torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nMore"),
+    "hang": Ends(workers.Hang("a measuring process has sent nothing for 300 s")),
+    "died": Ends(workers.MeasureError("a measuring process died with exit code -9")),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_pair_that_takes_its_process_along_is_lost_alone(card: Card, tmp_path: Path, how: str) -> None:
+    card.does["attention_online_fixed", "check"] = LOST[how]
+    measure.measure_studies([LOG, FILLED], processes=2)
+    found = tables(tmp_path)
+    checks = found["checks"]
+    assert len(checks) == 4 * PAIRS and not checks.duplicated(["study", "version", "hdim", "inputs"]).any()
+    lost = checks[checks["version"] == "attention_online_fixed"]
+    assert set(lost["reason"]) == {str(LOST[how]).splitlines()[0]} and set(lost["status"]) == {"error"}
+    assert set(checks[checks["version"] != "attention_online_fixed"]["status"]) == {"ok"}
+    tried = [name for _, step, name in card.did if (step, name) == ("check", "attention_online_fixed")]
+    assert len(tried) == len(PROBLEMS), "what is lost is tried again"
+    assert list(found["runs"]["complete"]) == [True, True]
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_timing_that_takes_its_process_along_is_a_row_of_every_process(card: Card, tmp_path: Path, how: str) -> None:
+    card.does["attention_v8", "launched"] = LOST[how]
+    measure.measure_studies([LOG], processes=3)
+    timings = tables(tmp_path)["timings"]
+    assert len(timings) == 3 * 3 * PAIRS and not timings.duplicated(["process", "version", "hdim", "timer"]).any()
+    failed = timings[timings["status"] == "error"]
+    assert set(failed["version"]) == {"attention_v8"} and set(failed["process"]) == {1, 2, 3}
+    assert ("attention_v8", "launched") in set(zip(failed["version"], failed["timer"]))
+    assert failed["median_us"].isna().all() and set(failed["reason"]) == {str(LOST[how]).splitlines()[0]}
+    tried = [name for _, step, name in card.did if (step, name) == ("launched", "attention_v8")]
+    assert len(tried) == len(PROBLEMS)
+    before = len(card.did)
+    measure.measure_studies([LOG], processes=3)
+    assert len(card.did) == before, "what failed recurs"
+
+
+def test_a_timing_that_fails_is_a_row_and_is_said_at_the_end(card: Card, tmp_path: Path, capsys: Any) -> None:
+    card.does["torch_sdpa", "device_warm"] = RuntimeError("operation not permitted when stream is capturing")
+    measure.measure_studies([LOG], processes=1)
+    timings = tables(tmp_path)["timings"]
+    failed = timings[timings["status"] == "error"]
+    assert set(zip(failed["version"], failed["timer"])) == {("torch_sdpa", "device_warm")}
+    said = capsys.readouterr().out
+    assert "24 timings, of which 2 failed" in said
+    assert "log: torch_sdpa on attention B1 H2 S64 D64, device_warm: operation not permitted when" in said
+
+
+def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: Card, tmp_path: Path) -> None:
+    card.does["attention_online", "copy"] = OOM
+    measure.measure_studies([LOG], processes=1)
+    rows = tables(tmp_path)["timings"].query("version == 'attention_online'")
+    assert dict(rows.groupby("timer")["status"].unique().map(list)) == {
+        "device_cold": ["error"], "device_warm": ["ok"], "launched": ["ok"],
+    }  # fmt: skip
+    assert rows[rows["timer"] == "device_cold"]["reason"].str.startswith("out of memory: needs 2.00 GB").all()
+
+
+def test_a_card_that_tells_no_l2_has_no_cold_time(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> int:
+        raise Unsupported("capability", "the size of the L2", "nothing", "needs {needed}, says {allowed}")
+
+    monkeypatch.setattr(on_gpu, "cold_copies", none)
+    measure.measure_studies([LOG], processes=1)
+    timings = tables(tmp_path)["timings"]
+    assert set(timings[timings["timer"] == "device_cold"]["status"]) == {"unsupported"}
+    assert set(timings[timings["timer"] != "device_cold"]["status"]) == {"ok"}
+
+
+def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: Card, monkeypatch: Any) -> None:
+    def gone(tasks: Any, send: Any) -> None:
+        raise workers.MeasureError("no CUDA GPU is visible")
+
+    monkeypatch.setattr(crew, "check_all", gone)
+    with pytest.raises(workers.MeasureError, match="no CUDA GPU is visible"):
+        measure.measure_studies([LOG], processes=1)
+
+
+def test_ceilings_that_fail_end_nothing(card: Card, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    def survey(send: Any) -> None:
+        raise workers.MeasureError("out of memory\nMore")
+
+    monkeypatch.setattr(measure, "survey", survey)
+    measure.measure_studies([FILLED], processes=1)
+    assert "ceilings were not measured: out of memory\n" in capsys.readouterr().out
+    assert list(tables(tmp_path)["runs"]["complete"]) == [True]
+
+
+def test_a_check_of_part_of_the_inputs_keeps_what_it_has(card: Card, tmp_path: Path, monkeypatch: Any) -> None:
+    whole = on_gpu.check
+
+    def check(pair: Any, kind: str) -> dict[str, Any]:
+        if kind == INPUTS[1] and pair[0] == "attention_v8":
+            raise Ends(workers.Hang("sent nothing"))
+        return whole(pair, kind)
+
+    monkeypatch.setattr(on_gpu, "check", check)
+    measure.measure_studies([FILLED], processes=1)
+    rows = tables(tmp_path)["checks"].query("version == 'attention_v8'")
+    assert dict(rows.groupby("inputs")["status"].unique().map(list)) == {INPUTS[0]: ["ok"], INPUTS[1]: ["error"]}
