@@ -25,20 +25,31 @@ from .tables import fastest
 SOURCES = ("recorded", "live")
 
 
-def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
-    """The evidence of a GPU and study: as recorded, or measured now on the GPU at hand.
+def card(gpu: str, source: str, names: str) -> str:
+    """The folder to read: `gpu`, or with the source "live" that of the card at hand, once its studies are measured.
+
+    Args:
+        names: of the studies, separated by commas.
 
     Raises:
-        DataError: there is none, or it is damaged; or `source` is neither "recorded" nor "live".
-        RuntimeError: `source` is "live" and there is no GPU.
+        DataError: `source` is neither "recorded" nor "live".
+        MeasureError: it is "live", and there is no GPU or measuring failed.
     """
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
-    if source == "live":
-        from ..measure.run import measure_studies
+    if source == "recorded":
+        return gpu
+    from ..measure.run import measure_studies
 
-        gpu = measure_studies(studies(study))
-    return Measured.load(gpu, study)
+    return measure_studies(studies(names))
+
+
+def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
+    """The evidence of a study: of a GPU as recorded, or of the card at hand, measured now.
+
+    Raises: MeasureError as `card`; DataError where there is no evidence, or it is damaged.
+    """
+    return Measured.load(card(gpu, source, study), study)
 
 
 def try_load(gpu: str, study: str) -> Measured | None:

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from kernels import VERSIONS, Unsupported
 from kernels.checking.reference import INPUTS
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
@@ -39,6 +37,7 @@ from ..records.files import (
 from ..records.schema import SCHEMAS, STATUSES
 from .machine import now
 from .on_gpu import Pair, Row, Task, check_all, identify, outcome, row_of, time_all
+from .progress import tqdm
 from .studies import STUDIES, Study, studies
 from .workers import MeasureError, Worker, compile_each
 

@@ -14,17 +14,20 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tqdm import tqdm
-
 from kernels.runtime.gpu import GpuError
 
 from ..records.files import DataError
+from .progress import tqdm
 
 MAX_COMPILERS = 16
 
 
 class MeasureError(RuntimeError):
     """Measuring could not start or go on; what was measured before is on disk."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence, and not where it was raised."""
+        return [str(self)]
 
 
 class Hang(MeasureError):

@@ -14,7 +14,7 @@ from IPython.display import Markdown, display
 from kernels import Problem
 
 from ...measure import candidates
-from ...measure.studies import MAIN, studies
+from ...measure.studies import MAIN
 from ...models import profiles, steps, targets
 from ...models.targets import (
     BEYOND,
@@ -46,7 +46,7 @@ from ...records.current import outdated
 from ...records.files import DataError
 from ...records.text import factor
 from .. import figures, style
-from ..notebook import SOURCES, show
+from ..notebook import card, show
 from ..table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
 
 STYLE = {  # of targets, and of steps
@@ -62,14 +62,11 @@ STYLE = {  # of targets, and of steps
 
 
 def load(gpu: str, source: str = "recorded") -> Evidence:
-    """The evidence of a GPU, as recorded or measured now. Raises: DataError; RuntimeError without a GPU to measure."""
-    if source not in SOURCES:
-        raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
+    """The evidence of a GPU as recorded, or of the card at hand, measured now. Raises as `notebook.card`; GpuError."""
+    gpu = card(gpu, source, ",".join(NEEDED))
     if source == "live":
-        from ...measure.run import measure_studies
         from ...measure.tune import tune
 
-        gpu = measure_studies(studies(",".join(NEEDED)))
         tune()
     return read(gpu)
 
