@@ -35,7 +35,7 @@ class Records:
         self.counters = _by_version(folder / "counters.csv", "counters")
         self.resources = _by_version(RESOURCES, "resources")
         self.sanitizers = _by_version(folder / "sanitizers.csv", "sanitizers")
-        self.verdicts = claims.recorded(slug) if (folder / "verdicts.csv").exists() else {}
+        self.verdicts = claims.recorded(slug)
 
     @staticmethod
     def _complete(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Measured]]:
