@@ -16,8 +16,10 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
+.PHONY: environment book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
+
+environment: .venv/.stamp
 
 book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU) $(if $(STRICT),--strict)
