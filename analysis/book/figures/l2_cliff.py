@@ -11,9 +11,7 @@ from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_
 from ..table import Missing
 
 
-def cliff(
-    published_shapes: Measured, held: Measured, version: str = "attention_online_fixed"
-) -> Plot | Missing:
+def cliff(published_shapes: Measured, held: Measured, version: str = "attention_online_fixed") -> Plot | Missing:
     """The rate by head dim in the published shapes, which shrink with it, and with heads and queries held."""
     if not held:
         return Missing.study("controlled")
