@@ -18,7 +18,7 @@ from kernels.checking.reference import ERROR_FACTOR, table_error
 from ..measure import candidates
 from ..measure.studies import MAIN, STUDIES
 from ..records.current import complete_runs
-from ..records.files import gpu_folder, problem_of, read_json, read_table
+from ..records.files import card_name, gpu_folder, problem_of, read_json, read_table, target_of
 from ..records.interval import TIE, Ratio, geometric_mean
 from ..records.measured import Check, Measured, Time
 from ..records.schema import SCHEMAS
@@ -50,6 +50,16 @@ class Evidence:
     studies: dict[str, Measured]
     shapes: pd.DataFrame
     profiled: pd.DataFrame
+
+    @property
+    def card(self) -> str:
+        """The card's name, as the book shows it."""
+        return card_name(self.slug, self.gpu)
+
+    @property
+    def target(self) -> str:
+        """What its kernels are compiled for, such as "sm_90"."""
+        return target_of(self.gpu)
 
     def lacks(self, *needs: str) -> list[str]:
         """Which of these studies, shapes or counters are not measured."""

@@ -13,7 +13,7 @@ from kernels import VERSIONS, Problem
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import cost, fit
 from ...models.advice import TYPICAL, advice_of
-from ..table import Table, badge, lines, mark, microseconds, ratio, small
+from ..table import Table, lines, mark, ratio, small, timed
 
 RATES = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
 
@@ -24,8 +24,7 @@ def map_problems(judged: fit.Judged) -> Table:
     held, rows = set(judged.held()), []
 
     def cell(version: str, problem: Problem) -> str:
-        taken, check = judged.evidence.time(version, problem), judged.evidence.check(version, problem)
-        text = microseconds(taken) if taken else badge(check)
+        text = timed(judged.evidence, version, problem)
         return f"<b>{text}</b>" if version in judged.winners(problem) else text
 
     for regime in fit.REGIMES:
