@@ -32,9 +32,11 @@ from kernels.checking.check import supports
 from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import GpuError, Program, device_target
 
+from ..records import cards
 from ..records.current import current, today
-from ..records.files import MEASURED, DataError, problem_columns, problem_of, read_records, write_table
-from .machine import identity, now
+from ..records.files import DataError, problem_columns, problem_of, read_records, write_table
+from .machine import environment, identity, now
+from .refused import Refused, exit_code
 from .run import compile_all
 from .studies import PUBLISHED, STUDIES, studies
 
@@ -115,6 +117,10 @@ class Task(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.version} on {self.problem}"
+
+
+class NoProfiler(Refused, DataError):
+    """There is no ncu on this machine, or it may not read counters."""
 
 
 class Spoiled(Exception):
@@ -208,11 +214,11 @@ def _answers() -> bool:
 
 
 def profiler() -> str:
-    """Path of ncu. Raises: DataError when there is none."""
+    """Path of ncu. Raises: NoProfiler when there is none."""
     home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ncu"
     found = shutil.which("ncu") or (str(home) if home.exists() else None)
     if not found:
-        raise DataError(f"Nsight Compute (ncu) is neither on PATH nor at {home}")
+        raise NoProfiler(f"Nsight Compute (ncu) is neither on PATH nor at {home}")
     return found
 
 
@@ -223,7 +229,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], d
 
     Raises:
         Spoiled: a task ended the program, or the profiler saw other kernels than were launched.
-        DataError: there is no profiler, or it may not read counters.
+        NoProfiler.
     """
     metrics = list(group.metrics)
     start = time.monotonic()
@@ -246,7 +252,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], d
                 break
             metrics = [metric for metric in metrics if metric not in unknown]
         if FORBIDDEN in said:
-            raise DataError(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
+            raise NoProfiler(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
         found = json.loads(outcomes.read_text()) if outcomes.exists() else []
     failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
     if len(found) < len(todo):
@@ -329,11 +335,28 @@ def measure(todo: Sequence[Task], rows: list[dict[str, Any]], failed: dict[Task,
         raise DataError(f"nothing can be profiled; {task}: {reason}")
 
 
+def _profile_all(
+    path: Path, wanted: Sequence[Task], anew: bool, fresh: list[dict[str, Any]], failed: dict[Task, str]
+) -> None:
+    """Profile what the file lacks, or everything, a chunk at a time. Raises: DataError, GpuError."""
+    run = now().replace("-", "").replace(":", "")
+    kept = read_records(path, "counters")
+    todo = list(wanted) if anew else missing(wanted, kept)
+    print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
+    if todo:
+        profiler()  # without one there is nothing to compile for
+        compile_all(((task.version, task.problem) for task in todo), device_target())
+    for start in range(0, len(todo), CHUNK):
+        measure(todo[start : start + CHUNK], fresh, failed)
+        write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
     parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
     parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
     parser.add_argument("--all", action="store_true", help="profile anew also what was recorded of today's code")
+    cards.add_options(parser)
     parser.add_argument("--profiled", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.profiled:
@@ -342,21 +365,12 @@ def main(arguments: list[str] | None = None) -> int:
     fresh: list[dict[str, Any]] = []
     failed: dict[Task, str] = {}
     try:
-        run, slug = now().replace("-", "").replace(":", ""), identity()["slug"]
-        path = MEASURED / slug / "counters.csv"
-        kept = read_records(path, "counters")
-        wanted = tasks(options.study, options.versions)
-        todo = wanted if options.all else missing(wanted, kept)
-        print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
-        if todo:
-            profiler()  # without one there is nothing to compile for
-            compile_all(((task.version, task.problem) for task in todo), device_target())
-        for start in range(0, len(todo), CHUNK):
-            measure(todo[start : start + CHUNK], fresh, failed)
-            write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))
+        with cards.opened({**identity(), **environment()}, options.gpu, options.wait) as folder:
+            path = folder / "counters.csv"
+            _profile_all(path, tasks(options.study, options.versions), options.all, fresh, failed)
     except (DataError, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
     print(f"[counters] {len(fresh)} new rows in {path}")

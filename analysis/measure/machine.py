@@ -38,12 +38,19 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+def _uuid() -> str:
+    """The UUID of torch's current GPU as NVIDIA's tools write it, "GPU-..." or "MIG-..."."""
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
 def identity() -> dict[str, Any]:
-    """Name, compute capability, SMs, memory and L2 of the current GPU."""
+    """Name, UUID, compute capability, SMs, memory and L2 of the current GPU."""
     properties = torch.cuda.get_device_properties(require_gpu())
     return {
         "name": properties.name,
         "slug": slug(properties.name),
+        "uuid": _uuid(),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "sms": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
@@ -165,8 +172,7 @@ def _nvml() -> Iterator[tuple[Any, Any]]:
         import pynvml
 
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid())
     except Exception:
         yield None, None
         return

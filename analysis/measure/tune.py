@@ -30,9 +30,9 @@ from kernels.runtime.compile import CompileError, assembled, compile_ptx, requir
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.version import Plan
 
+from ..records import cards
 from ..records.current import current, today
 from ..records.files import (
-    MEASURED,
     DataError,
     append_rows,
     problem_columns,
@@ -42,7 +42,7 @@ from ..records.files import (
     write_table,
 )
 from .candidates import CHANGES, VERSION, Candidate, candidates
-from .machine import commit, identity, now, warm_up
+from .machine import commit, environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm
 from .timing import Timing, device_warm
@@ -153,13 +153,20 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
 TRIED = ("core", "cluster", "queries", "keys", "width", "warps", "across", "blocks_per_sm", "once", "cut", "chosen")
 
 
-def tune(path: Path | None = None, new_run: bool = False) -> Path:
+def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
     """Measure what is not measured yet of today's code, a problem after the other, and return the file of the rows.
+
+    `named` is the card's folder, which otherwise follows from the card; `wait` for another command that writes there.
 
     Raises: DataError, GpuError, ValueError for a change that does not fit.
     """
+    with cards.opened({**identity(), **environment()}, named, wait) as folder:
+        return search(folder / "shapes.csv", new_run)
+
+
+def search(path: Path, new_run: bool = False) -> Path:
+    """As `tune`, with the rows in the file that is named."""
     chosen = candidates(device_target())
-    path = path or MEASURED / identity()["slug"] / "shapes.csv"
     kept = [] if new_run else _kept(path, chosen)
     write_table(path, "shapes", kept)
     done = {key_of(row) for row in kept}
@@ -179,6 +186,7 @@ def tune(path: Path | None = None, new_run: bool = False) -> Path:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis tune", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--new-run", action="store_true", help="measure again what is measured of today's code")
+    cards.add_options(parser)
     parser.add_argument("--list", action="store_true", help="list what would be measured, which needs no GPU")
     options = parser.parse_args(arguments)
     try:
@@ -186,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
             for candidate in candidates():
                 print(candidate.problem, candidate.shape, candidate.change, "chosen" if candidate.chosen else "")
             return 0
-        path = tune(new_run=options.new_run)
+        path = tune(options.new_run, options.gpu, options.wait)
     except (DataError, GpuError, ValueError) as error:
         print(f"tune: {error}", file=sys.stderr)
         return 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import functools
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 
@@ -26,6 +28,7 @@ RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
+APPENDED = ("checks", "timings", "op", "op_problems", "shapes")  # tables that grow row by row; others are replaced
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -123,15 +126,21 @@ def _format(value: Any) -> str:
     return str(value)
 
 
-def _lines(rows: Iterable[Mapping[str, Any]], table: str) -> str:
+def _lines(rows: Iterable[Mapping[str, Any]], table: str, as_before: bool = False) -> bytes:
+    """Lines of a table; `as_before` ends rows that are empty from the first added column on where these once ended."""
+    columns = [column.name for column in SCHEMAS[table]]
+    added = sum(column.added for column in SCHEMAS[table])
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
-        unknown = set(row) - {column.name for column in SCHEMAS[table]}
+        unknown = set(row) - set(columns)
         if unknown:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
-        writer.writerow([_format(row.get(column.name)) for column in SCHEMAS[table]])
-    return out.getvalue()
+        cells = [_format(row.get(name)) for name in columns]
+        if as_before and added and not any(cells[-added:]):
+            del cells[-added:]
+        writer.writerow(cells)
+    return out.getvalue().encode()
 
 
 def _header(columns: Iterable[Column]) -> bytes:
@@ -142,10 +151,25 @@ def _name_added(path: Path, table: str) -> None:
     """Name the columns that were added since in the header of a file, in one step; its rows stay as they are."""
     before, header = _header(c for c in SCHEMAS[table] if not c.added), _header(SCHEMAS[table])
     with path.open("rb") as file:
-        if before != header and file.readline() == before:
+        if before == header or file.readline() != before:
+            return
+    with _held(path), path.open("rb") as file:
+        if file.readline() == before:
             temporary = path.with_suffix(".tmp")
             temporary.write_bytes(header + file.read())
             os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[IO[bytes]]:
+    """The file, open to append, while no other process appends to it."""
+    while True:
+        with open(path, "ab", buffering=0) as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                yield file
+                return  # else it was replaced while this process waited
 
 
 def append_rows(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -154,16 +178,17 @@ def append_rows(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> No
     Raises:
         DataError: the rows could not be written; what was in the file is still there.
     """
-    data = _lines(rows, table).encode()
-    new = not path.exists() or path.stat().st_size == 0
-    if new:
-        data = _header(SCHEMAS[table]) + data
+    _append(path, table, _lines(rows, table))
+
+
+def _append(path: Path, table: str, data: bytes) -> None:
     try:
-        if not new:
-            _name_added(path, table)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
-            size = file.tell()
+        if path.exists():
+            _name_added(path, table)
+        with _held(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            data = data if size else _header(SCHEMAS[table]) + data
             try:
                 while data:
                     data = data[file.write(data) :]
@@ -176,10 +201,13 @@ def append_rows(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> No
 
 
 def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a small table in one step. Raises: DataError; the old file is still there then."""
+    """Replace a small table in one step; rows of before a column was added stay byte for byte.
+
+    Raises: DataError; the old file is still there then.
+    """
     temporary = path.with_suffix(".tmp")
     temporary.unlink(missing_ok=True)
-    append_rows(temporary, table, rows)
+    _append(temporary, table, _lines(rows, table, as_before=True))
     os.replace(temporary, path)
 
 
@@ -194,10 +222,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    """Replace a file in one step. Raises: DataError; the old one is still there then."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"{path}: could not be written ({error.strerror})") from error
 
 
 def known_gpus() -> list[str]:

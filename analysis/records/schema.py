@@ -82,6 +82,13 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("power_limit_w", "integer", "power limit, W"),
         Column("throttle", "text", "reasons for reduced clocks seen at the end of the processes; none if none"),
         Column("commit", "text", "commit of this project, with -dirty if other than measured files had changed"),
+        Column(
+            "uuid",
+            "text",
+            "UUID of the card; empty where it says none, and in rows of before it was kept",
+            optional=True,
+            added=True,
+        ),
     ),
     "checks": (
         _RUN,

@@ -27,6 +27,7 @@ from kernels import VERSIONS
 
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_records, write_table
+from ..records.lock import locked
 from ..records.schema import SCHEMAS
 from . import expressions
 from .expressions import check_expression, rows_in, versions_in
@@ -300,13 +301,15 @@ def recorded(slug: str) -> dict[str, list[dict[str, Any]]]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis claims", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", default="", help="only this folder of data/measured; else all of them")
+    parser.add_argument("--wait", action="store_true", help="wait while another command writes to a folder")
     options = parser.parse_args(arguments)
     try:
         claims = load()
         for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
-            rows = verdicts(folder, claims)
             path = folder / "verdicts.csv"
-            write_table(path, "verdicts", rows)
+            with locked(folder, options.wait):
+                rows = verdicts(folder, claims)
+                write_table(path, "verdicts", rows)
             found = {row["claim_id"]: row["verdict"] for row in rows}
             counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
             print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")

@@ -12,8 +12,9 @@ import pytest
 from analysis.book import tables
 from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
+from analysis.measure.refused import REFUSED
 from analysis.models import counter_agreement, profiles, roofline
-from analysis.records import published
+from analysis.records import files, published
 from analysis.records.current import today
 from analysis.records.files import append_rows, gpu_folder, problem_columns, read_table, write_table
 from analysis.records.measured import Measured
@@ -82,10 +83,11 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
     monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
+    monkeypatch.setattr(counters, "environment", dict)
     monkeypatch.setattr(counters, "profiler", lambda: "ncu")
     monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
     monkeypatch.setattr(counters, "compile_all", lambda pairs, target: None)
-    monkeypatch.setattr(counters, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     monkeypatch.setattr(counters.subprocess, "run", stand_in)
     return stand_in
 
@@ -164,7 +166,7 @@ def test_what_was_recorded_outlives_a_crash(ncu: Ncu, tmp_path: Path, monkeypatc
 
 def test_a_profiler_that_may_not_read_counters_is_refused(ncu: Ncu, capsys: pytest.CaptureFixture[str]) -> None:
     ncu.forbidden = True
-    assert command("attention_online") == 1
+    assert command("attention_online") == REFUSED
     assert "the driver keeps them for administrators (ERR_NVGPUCTRPERM)" in capsys.readouterr().err
     assert len(ncu.calls) == 1
 
@@ -185,13 +187,16 @@ def test_a_profiler_that_never_works_is_not_tried_with_every_problem(
     assert len(tried) < 40
 
 
-def test_what_cannot_be_asked_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_asked_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
     monkeypatch.setattr(counters.shutil, "which", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     assert command("attention_abacus") == 1
     assert "no version is called 'attention_abacus'" in capsys.readouterr().err
-    assert command("attention_online", "--all") == 1
+    assert command("attention_online", "--all") == REFUSED
     assert "Nsight Compute (ncu) is neither on PATH nor at /nowhere/bin/ncu" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from analysis.measure import on_gpu
+from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, study
 from analysis.records import current, files
@@ -26,16 +26,16 @@ SMALL = Study(
 
 @pytest.fixture
 def begin(tmp_path):
-    return lambda new_run=False, **gpu: measure.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
+    return lambda new_run=False, **gpu: runs.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
 
 
-def check(run: measure.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
-    for kind in measure.INPUTS:
+def check(run: runs.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
+    for kind in runs.INPUTS:
         row = on_gpu.row_of("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
         run.append("checks", row)
 
 
-def timing(run: measure.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
+def timing(run: runs.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
     run.append("timings", on_gpu.row_of("log", pair, process=process, timer=timer, **numbers, **values))
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run = begin()
     run.save(complete=False)
     pair = run.unchecked()[0]
-    for kind in measure.INPUTS:
+    for kind in runs.INPUTS:
         run.append(
             "checks", on_gpu.row_of("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
         )

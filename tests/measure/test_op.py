@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.measure import run as measure
-from analysis.measure import workers
+from analysis.measure import runs, workers
 from analysis.measure.op import calls, check, classes, command, overhead, planned, sanitized, stress
 from analysis.measure.op.calls import Call, Tensors, drawn, laid_out, tensors
 from analysis.measure.op.judge import exact, folded, fp32_math, judge
@@ -22,6 +21,7 @@ from analysis.measure.sanitize.cases import MODES
 from analysis.measure.sanitize.logs import PLANTED, Log, Report, marker, read_log
 from analysis.measure.studies import Study
 from analysis.measure.timing import Timing
+from analysis.records import files
 from analysis.records.files import read_table
 from kernels import VERSIONS, Problem, Unsupported
 
@@ -48,8 +48,8 @@ GPU = {
 }  # fmt: skip
 
 
-def run_of(folder: Path, name: str = "op_problems", new_run: bool = False) -> measure.Run:
-    return measure.Run(Study(name, "", (), ()), GPU, new_run, folder)
+def run_of(folder: Path, name: str = "op_problems", new_run: bool = False) -> runs.Run:
+    return runs.Run(Study(name, "", (), ()), GPU, new_run, folder)
 
 
 # ---------------------------------------------------------------- calls
@@ -505,10 +505,10 @@ def test_each_tool_says_what_it_found_in_a_call() -> None:
 def test_the_command_measures_once_and_says_what_is_bad(
     no_card: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(measure, "MEASURED", tmp_path)
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     counted: list[str] = []
 
-    def count(run: measure.Run, target: str) -> None:
+    def count(run: runs.Run, target: str) -> None:
         counted.append(run.id)
         row = {"what": "decode", "version": "rope_v8", "status": "ok", "measured_at": "x", "kernels": 2}
         run.append("op", {"study": run.study.name, "source_hash": check.today("rope_v8"), **row})
@@ -519,8 +519,8 @@ def test_the_command_measures_once_and_says_what_is_bad(
     assert "HANG: call 1, sharp: a measuring process has sent nothing" in said and "1 ok" in said
     command.measure_op(["problems", "classes"], GPU, 3, 1, new_run=False)
     assert no_card == [0, 1, 2] and len(counted) == 1
-    runs = read_table(tmp_path / "test-gpu" / "runs.csv", "runs")
-    assert dict(zip(runs["study"], runs["complete"])) == {"op_problems": True, "op_classes": True}
+    frame = read_table(tmp_path / "test-gpu" / "runs.csv", "runs")
+    assert dict(zip(frame["study"], frame["complete"])) == {"op_problems": True, "op_classes": True}
     command.measure_op(["problems"], GPU, 3, 2, new_run=False)  # another seed is another run
     assert len(no_card) == 6
 

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.measure.refused import REFUSED
 from analysis.measure.sanitize import cases, command, program, tools
 from analysis.measure.sanitize.cases import MODES, TOOLS, Case, SanitizeError, Session
 from analysis.measure.sanitize.logs import PLANTED, Log, Report, kernel_name, marker, read_log
 from analysis.measure.sanitize.rows import Evidence, read_logs, undeclared, unseen, write
+from analysis.records import files
 from analysis.records.files import MEASURED, read_records, read_table
 from kernels import VERSIONS, Problem
 from kernels.checking.check import OWN
@@ -524,7 +526,7 @@ def keep(session: Session, folder: Path) -> None:
 
 
 def test_kept_logs_give_the_table_again_in_one_order(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(files, "MEASURED", tmp_path / "measured")
     keep(session, tmp_path)
     assert command.main(["--parse", str(tmp_path)]) == 0
     out = capsys.readouterr().out
@@ -545,7 +547,7 @@ def test_kept_logs_give_the_table_again_in_one_order(session, tmp_path, monkeypa
 
 
 def test_rows_of_code_that_has_changed_since_are_left_out(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(files, "MEASURED", tmp_path / "measured")
     session.cases[1] = session.cases[1]._replace(source_hash="changed")
     keep(session, tmp_path)
     assert command.main(["--parse", str(tmp_path)]) == 0
@@ -555,7 +557,7 @@ def test_rows_of_code_that_has_changed_since_are_left_out(session, tmp_path, mon
 
 
 def test_what_is_not_understood_is_shown(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(files, "MEASURED", tmp_path / "measured")
     monkeypatch.setitem(SAMPLES, "synccheck", stream({1: "========= Something new in c0001_l0_attention\n"}))
     keep(session, tmp_path)
     assert command.main(["--parse", str(tmp_path)]) == 1
@@ -565,7 +567,7 @@ def test_what_is_not_understood_is_shown(session, tmp_path, monkeypatch, capsys)
 
 
 def test_a_run_that_checked_nothing_leaves_the_table_alone(session, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(files, "MEASURED", tmp_path / "measured")
     keep(session, tmp_path)
     for name in MODES:
         (tmp_path / f"{name}.log.gz").write_bytes(gzip.compress(b"========= Error: Device not supported\n"))
@@ -577,8 +579,8 @@ def test_a_run_that_checked_nothing_leaves_the_table_alone(session, tmp_path, mo
 
 
 def test_messages_of_the_command(tmp_path, monkeypatch, capsys) -> None:
-    def message(*arguments: str) -> str:
-        assert command.main(list(arguments)) == 1
+    def message(*arguments: str, code: int = 1) -> str:
+        assert command.main(list(arguments)) == code
         return capsys.readouterr().err
 
     assert message("--list", "--versions", "rope_v99") == "sanitize: no version of the log is called 'rope_v99'\n"
@@ -590,7 +592,7 @@ def test_messages_of_the_command(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     monkeypatch.setattr(tools.shutil, "which", lambda name, path=None: None)
-    assert message("--logs", str(tmp_path)).startswith(
+    assert message("--logs", str(tmp_path), code=REFUSED).startswith(
         "sanitize: compute-sanitizer is neither on the PATH nor in /nowhere/bin or /usr/local/cuda/bin; "
     )
     assert command.main(["--list", "--versions", "rope_separate"]) == 0

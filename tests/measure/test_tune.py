@@ -111,7 +111,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
 def test_a_search_checks_times_and_says_what_it_did_not_check(
     search: list[candidates.Candidate], tmp_path: Path
 ) -> None:
-    frame = read_table(tune.tune(tmp_path / "shapes.csv"), "shapes")
+    frame = read_table(tune.search(tmp_path / "shapes.csv"), "shapes")
     right, wrong, cut = frame.to_dict("records")
     assert (right["status"], right["chosen"], right["registers"], right["max_abs_err"]) == ("ok", True, 128, 0.0)
     assert wrong["status"] == "error" and wrong["median_us"] != wrong["median_us"]  # no time without a green check
@@ -132,7 +132,7 @@ def test_a_search_goes_on_where_it_stopped_and_drops_older_code(
     search: list[candidates.Candidate], tmp_path: Path
 ) -> None:
     path = tmp_path / "shapes.csv"
-    tune.tune(path)
+    tune.search(path)
     first, *others = path.read_text().splitlines(keepends=True)
     path.write_text("".join([first, others[0], others[1].replace(source_hash(VERSIONS["rope_v8"]), "older")]))
     search.pop()
@@ -145,7 +145,7 @@ def test_a_search_goes_on_where_it_stopped_and_drops_older_code(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "measured", measured)
-        frame = read_table(tune.tune(path), "shapes")
+        frame = read_table(tune.search(path), "shapes")
     assert done == [search[1]] and len(frame) == 2
 
 
@@ -161,8 +161,8 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
 
     monkeypatch.setattr(tune, "_checked", breaks)
     with pytest.raises(GpuError, match="illegal memory access was encountered; the next call goes on without it"):
-        tune.tune(path)
-    frame = read_table(tune.tune(path), "shapes")
+        tune.search(path)
+    frame = read_table(tune.search(path), "shapes")
     assert list(frame["status"]) == ["error", "ok", "wrong"] and "illegal memory access" in frame["reason"][0]
 
 

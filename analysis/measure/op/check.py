@@ -15,7 +15,7 @@ from ...records.current import today
 from ...records.files import problem_columns
 from ..machine import now
 from ..progress import tqdm
-from ..run import Run
+from ..runs import Run
 from ..workers import watched
 from .calls import FUNCTIONS, Call, Tensors, drawn, tensors
 from .judge import judge

@@ -10,7 +10,7 @@ from kernels.version import Kernel
 
 from ...records.current import today
 from ..machine import now
-from ..run import Run
+from ..runs import Run
 from .calls import Call
 from .check import Row
 from .planned import VERSIONS_OF, kernel_of

@@ -18,9 +18,10 @@ from collections.abc import Callable
 
 from kernels.runtime.gpu import GpuError
 
+from ...records import cards
 from ...records.files import DataError
 from ..on_gpu import identify
-from ..run import Run
+from ..runs import Run
 from ..sanitize.cases import SanitizeError
 from ..studies import Study
 from ..workers import MeasureError, Worker
@@ -97,6 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=PROBLEMS, help=f"random calls (default: {PROBLEMS})")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of their draw (default: {SEED})")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
+    cards.add_options(parser)
     parser.add_argument("--list", action="store_true", help="plan the random calls alone; needs no GPU")
     chosen = parser.parse_args(arguments)
     names = list(ALL) if chosen.study == "all" else chosen.study.split(",")
@@ -109,7 +111,9 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         with contextlib.closing(Worker(identify)) as worker:
             gpu = dict(worker.do())["identity"]
-        fine = measure_op(names, gpu, chosen.problems, chosen.seed, chosen.new_run)
+        with cards.opened(gpu, chosen.gpu, chosen.wait) as folder:
+            gpu["slug"] = folder.name
+            fine = measure_op(names, gpu, chosen.problems, chosen.seed, chosen.new_run)
     except (MeasureError, DataError, GpuError, SanitizeError, ValueError, LookupError) as error:
         print(f"op: {error}", file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ from kernels.limits import EMULATED_TARGET
 from kernels.runtime.gpu import Program, device_target
 
 from ..machine import warm_up
-from ..run import Run
+from ..runs import Run
 from ..studies import MAIN, partial_rope
 from ..timing import Timing, device_warm, summarise
 from ..workers import Worker

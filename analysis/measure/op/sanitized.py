@@ -20,7 +20,7 @@ from kernels import Problem, Unsupported
 from kernels.runtime.gpu import require_gpu
 
 from ...records.files import ROOT
-from ..run import Run
+from ..runs import Run
 from ..sanitize.cases import MODES, Mode
 from ..sanitize.logs import PLANTED, Log, marker, read_log
 from ..sanitize.program import run_planted

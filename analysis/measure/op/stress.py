@@ -12,7 +12,7 @@ import torch
 
 from kernels import Problem
 
-from ..run import Run
+from ..runs import Run
 from ..workers import watched
 from .calls import Call, Tensors, tensors
 from .check import PATIENCE, Functions, Row, call_columns, functions

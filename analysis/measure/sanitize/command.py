@@ -15,6 +15,7 @@ by its silence. That holds for all but synccheck: a barrier that diverges may ha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,12 +23,15 @@ from pathlib import Path
 
 from kernels.runtime.gpu import GpuError
 
+from ...records import cards
 from ...records.current import is_current
-from ...records.files import MEASURED, DataError
+from ...records.files import DataError
+from ..machine import environment, identity
+from ..refused import exit_code
 from .cases import MODES, TOOLS, SanitizeError, Session, cases
 from .logs import Log
 from .rows import Evidence, Row, read_logs, undeclared, unseen, write
-from .tools import TIMEOUT, sanitize
+from .tools import TIMEOUT, find_sanitizer, sanitize
 
 SHOWN = 40  # lines about undeclared findings
 
@@ -80,24 +84,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--timeout", type=float, default=TIMEOUT, help=f"seconds for each tool (default: {TIMEOUT:.0f})"
     )
+    cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     try:
         if chosen.list:
             _list(chosen.versions)
             return 0
-        if chosen.parse:
-            folder, session = chosen.parse, Session.load(chosen.parse)
-        else:
-            folder = chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))
-            session = sanitize(folder, chosen.versions, chosen.jobs, chosen.timeout)
-        logs = read_logs(folder)
-        rows = Evidence(session, logs).rows()
-        summarise(session, logs, rows)
-        if all(row["finding"] == "not_checked" for row in rows):
-            raise SanitizeError(f"no tool has checked anything, and nothing is written; the logs in {folder} say why")
-        path = write(session, rows, MEASURED / session.gpu["slug"])
+        with contextlib.ExitStack() as stack:
+            card: Path | None = None
+            if chosen.parse:
+                folder, session = chosen.parse, Session.load(chosen.parse)
+            else:
+                find_sanitizer()  # without one there is no card to hold
+                card = stack.enter_context(cards.opened({**identity(), **environment()}, chosen.gpu, chosen.wait))
+                folder = chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))
+                session = sanitize(folder, chosen.versions, chosen.jobs, chosen.timeout)
+            logs = read_logs(folder)
+            rows = Evidence(session, logs).rows()
+            summarise(session, logs, rows)
+            if all(row["finding"] == "not_checked" for row in rows):
+                raise SanitizeError(
+                    f"no tool has checked anything, and nothing is written; the logs in {folder} say why"
+                )
+            card = card or stack.enter_context(cards.opened(session.gpu, chosen.gpu, chosen.wait))
+            path = write(session, rows, card)
     except (SanitizeError, DataError, GpuError) as error:
         print(f"sanitize: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     print(f"[sanitize] {len(rows)} rows in {path}; logs in {folder}")
     return 1 if undeclared(rows) else 0

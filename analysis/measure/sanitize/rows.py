@@ -12,6 +12,7 @@ from kernels.version import Hazard
 
 from ...records.current import current, is_current
 from ...records.files import problem_columns, problem_of, read_records, write_table
+from ..runs import machine_columns
 from .cases import MODES, TOOLS, SanitizeError, Session, plan_of
 from .logs import PLANTED, Log, Report, read_log
 
@@ -201,7 +202,6 @@ def write(session: Session, rows: list[Row], folder: Path) -> Path:
     kept = [row for row in read_records(path, "sanitizers") if row["version"] in VERSIONS and row["version"] not in ran]
     folder.mkdir(parents=True, exist_ok=True)
     write_table(path, "sanitizers", sorted([*kept, *rows], key=_order))
-    machine = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w")
     entry = {
         "run": session.run,
         "study": "sanitizers",
@@ -210,8 +210,9 @@ def write(session: Session, rows: list[Row], folder: Path) -> Path:
         "complete": session.whole and not any(row["finding"] == "not_checked" for row in rows),
         "seconds": session.seconds,
         "throttle": "unknown",
-        **{name: session.gpu[name] for name in (*machine, "commit")},
+        **machine_columns(session.gpu),
     }
-    others = [row for row in read_records(folder / "runs.csv", "runs") if row["run"] != session.run]
+    runs = read_records(folder / "runs.csv", "runs")
+    others = [row for row in runs if (row["run"], row["study"]) != (session.run, entry["study"])]
     write_table(folder / "runs.csv", "runs", [*others, entry])
     return path

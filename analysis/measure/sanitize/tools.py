@@ -20,6 +20,7 @@ from kernels.runtime.gpu import device_target
 
 from ...records.files import ROOT
 from ..machine import environment, identity, now
+from ..refused import Refused
 from ..workers import compile_each
 from . import program
 from .cases import MODES, Case, Mode, SanitizeError, Session, cases
@@ -37,6 +38,10 @@ TIMEOUT = 300.0
 RESTARTS = 12
 
 
+class NoSanitizer(Refused, SanitizeError):
+    """There is no compute-sanitizer on this machine."""
+
+
 def options(mode: Mode, help_text: str) -> list[str]:
     """The command-line options of a mode that this compute-sanitizer knows; shared memory is newer in initcheck."""
     port = FIRST_PORT + PORTS * list(MODES).index(mode.name)
@@ -46,11 +51,11 @@ def options(mode: Mode, help_text: str) -> list[str]:
 
 
 def find_sanitizer() -> str:
-    """The path of compute-sanitizer. Raises: SanitizeError naming where it was sought."""
+    """The path of compute-sanitizer. Raises: NoSanitizer naming where it was sought."""
     folders = [os.path.join(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
     path = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(folders))
     if not path:
-        raise SanitizeError(
+        raise NoSanitizer(
             f"compute-sanitizer is neither on the PATH nor in {' or '.join(folders)}; "
             "it comes with the CUDA toolkit: set CUDA_HOME to where that is"
         )
