@@ -43,8 +43,9 @@ def test_a_notebook_says_in_one_sentence_that_nothing_can_be_measured(capsys: py
 
 
 @pytest.mark.deep
-def test_every_notebook_runs_in_its_own_folder_on_another_card_than_gpu_says() -> None:
+def test_every_notebook_runs_in_its_own_folder_on_the_card_at_hand(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["FUSED_PE_DATA"] = str(tmp_path / "measured")
     command = [sys.executable, "-P", str(ROOT / "tests" / "book" / "from_own_folder.py")]
     done = subprocess.run(command, cwd=NOTEBOOKS, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

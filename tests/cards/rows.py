@@ -21,7 +21,8 @@ from analysis.measure.op import check as op_check
 from analysis.measure.op import classes, overhead, stress
 from analysis.measure.op.calls import Call
 from analysis.measure.op.planned import launched
-from analysis.measure.run import PROCESSES, TIMED_STATUSES, Run
+from analysis.measure.run import PROCESSES
+from analysis.measure.runs import TIMED_STATUSES, Run
 from analysis.measure.sanitize import rows as sanitizing
 from analysis.measure.sanitize.cases import Session, cases
 from analysis.measure.studies import PUBLISHED, STUDIES, Study

@@ -19,13 +19,11 @@ CARD = {
 }  # fmt: skip
 
 
+ENVIRONMENT = dict.fromkeys(("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "commit"), "stub")
+
+
 def identify(send: Connection) -> None:
-    missing = {"driver": "580.0", "cuda": "13.0", "sm_mhz_max": 2000, "power_limit_w": 300}
-    send.send(("identity", {**environment_without_gpu(), **missing, **CARD, "target": "sm_89"}))
-
-
-def environment_without_gpu() -> dict[str, Any]:
-    return {name: "stub" for name in ("node", "python", "numba", "numba_cuda", "torch", "commit")}
+    send.send(("identity", {**ENVIRONMENT, **CARD, "sm_mhz_max": 2000, "power_limit_w": 300, "target": "sm_89"}))
 
 
 def check_all(tasks: list[Task], send: Connection) -> None:
