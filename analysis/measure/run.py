@@ -101,7 +101,7 @@ def measure_studies(
         with tqdm(total=len(unchecked) * len(INPUTS), desc="check", unit="check") as bar:
             for kind, content in checker.do(unchecked):
                 if kind == "checks":
-                    runs[content["study"]].append("checks", content)
+                    runs[content["study"]].append_check(content)
                     bar.update()
                 elif kind == "gpu":
                     cards.describe(folder, gpu, content["ceilings"])

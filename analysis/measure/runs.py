@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from kernels import Problem
 from kernels.checking.reference import INPUTS
 
 from ..records import files
@@ -46,6 +47,10 @@ def _records(path: Path, table: str, changed: int, size: int) -> list[Row]:
     return read_records(path, table)
 
 
+def _check_key(row: Row) -> tuple[str, Problem, str]:
+    return row["version"], problem_of(row), row["inputs"]
+
+
 class Run:
     """One run of a study on one GPU: its files, what they hold, what is still to do."""
 
@@ -55,6 +60,7 @@ class Run:
         self.study = chosen
         self.started_at = started or now()
         self._tables: dict[tuple[str, str], list[Row]] = {}
+        self._checked: set[tuple[str, Problem, str]] | None = None
         self.gpu = gpu
         self.folder = folder or files.MEASURED / gpu["slug"]
         self.started = time.monotonic()
@@ -109,6 +115,14 @@ class Run:
         append_rows(self.folder / f"{table}.csv", table, [row])
         mine.append(row)
 
+    def append_check(self, row: Row) -> None:
+        """Append a check, unless it is there: a pair is checked again on all inputs where one was still to do."""
+        if self._checked is None:
+            self._checked = {_check_key(each) for each in self.rows("checks")}
+        if _check_key(row) not in self._checked:
+            self.append("checks", row)
+            self._checked.add(_check_key(row))
+
     def _mine(self, table: str) -> list[Row]:
         """Rows of this run: read once, and what is appended since."""
         if (self.id, table) not in self._tables:
@@ -125,7 +139,7 @@ class Run:
         return [(version.id, problem) for version, problem in self.study.pairs()]
 
     def unchecked(self) -> list[Pair]:
-        seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
+        seen = {_check_key(row) for row in self.rows("checks")}
         return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
 
     def verdicts(self) -> dict[Pair, Row]:

@@ -34,7 +34,7 @@ def same_card(recorded: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
     return "uuid" in recorded and recorded["uuid"] == gpu.get("uuid") and _like(recorded, gpu)
 
 
-def _names(gpu: Mapping[str, Any]) -> Iterator[str]:
+def names(gpu: Mapping[str, Any]) -> Iterator[str]:
     """Names of its folder: the model's; with the card's UUID where another has that; with the power limit too."""
     yield gpu["slug"]
     if gpu.get("uuid"):
@@ -82,7 +82,7 @@ def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     """
     if named and (Path(named).name != named or named.startswith(".")):
         raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
-    for name in [named] if named else _names(gpu):
+    for name in [named] if named else names(gpu):
         folder = files.MEASURED / name
         if _claimed(folder, gpu):
             return folder

@@ -104,8 +104,8 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of `read_table`, None where a cell is empty; no rows where there is no file yet. Raises: DataError."""
-    if not path.exists():
+    """The rows of `read_table`, None where a cell is empty; none where there is no file or an empty one. Raises: DataError."""
+    if not path.exists() or not path.stat().st_size:
         return []
     frame = read_table(path, table)
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")

@@ -14,9 +14,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from analysis.book.site.build import NOTEBOOKS, ROOT
 from analysis.measure.workers import MeasureError
 from analysis.records.measured import Measured
+from tests.measure.stub_card import CARD
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-STARTUP = "from tests.measure import stub_card\n\nstub_card.insert()\n"
+STARTUP = "from tests.measure import stub_work\n\nstub_work.insert()\n"
 
 
 def code(path: Path) -> list[str]:
@@ -73,9 +74,9 @@ def test_the_command_of_the_readme_measures_and_shows_the_card_at_hand(tmp_path:
     assert done.returncode == 0, done.stderr
     assert "time, process 2 of 2: 100%" in done.stderr and done.stderr.count("process 2 of 2:") < 20
     for study in ("log", "filled"):
-        assert Measured.read(tmp_path / "measured" / "nvidia-stub", study).processes == 2
+        assert Measured.read(tmp_path / "measured" / CARD["slug"], study).processes == 2
     shown = str(nbformat.read(tmp_path / "out.ipynb", as_version=4).cells)
-    assert "NVIDIA Stub" in shown and "H200" not in shown
+    assert CARD["name"] in shown and "H200" not in shown
 
 
 @pytest.mark.deep

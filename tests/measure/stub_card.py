@@ -1,52 +1,32 @@
-"""A card that is not there: what measuring processes do on it. Every number is made up.
+"""A made-up card for tests of runs and files: its identity, and rows as a run on it writes them."""
 
-`insert()` puts it in the place of the GPU in the process that measures; its worker processes are real.
-"""
+from __future__ import annotations
 
-import functools
-import zlib
-from multiprocessing.connection import Connection
 from typing import Any
 
-from analysis.measure import run
-from analysis.measure.on_gpu import Row, Task, outcome, row_of
-from analysis.records.measured import CEILINGS
-from kernels.checking.reference import INPUTS
+from analysis.records.files import problem_columns
+from analysis.records.schema import SCHEMAS
+from kernels import Problem
 
-CARD = {
-    "name": "NVIDIA Stub", "slug": "nvidia-stub", "uuid": "GPU-57000000-0000-0000-0000-000000000000",
-    "compute_capability": "8.9", "sms": 100, "memory_bytes": 16 << 30, "l2_bytes": 32 << 20,
+CARD: dict[str, Any] = {
+    "name": "Made-up card", "slug": "made-up-card", "uuid": "GPU-aaaa1111-0000-0000-0000-000000000000",
+    "compute_capability": "9.0", "sms": 2, "memory_bytes": 1 << 30, "l2_bytes": 1 << 20, "power_limit_w": 300,
+    "target": "sm_90", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0", "numba_cuda": "0",
+    "torch": "2", "sm_mhz_max": 1, "commit": "c",
 }  # fmt: skip
+_VALUES = {"text": "x", "integer": 1, "number": 1.0, "flag": True}
 
 
-ENVIRONMENT = dict.fromkeys(("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "commit"), "stub")
+def filled(schema: str, /, **values: Any) -> dict[str, Any]:
+    """A row of a table with something in every cell."""
+    return {**{column.name: _VALUES[column.kind] for column in SCHEMAS[schema]}, **values}
 
 
-def identify(send: Connection) -> None:
-    send.send(("identity", {**ENVIRONMENT, **CARD, "sm_mhz_max": 2000, "power_limit_w": 300, "target": "sm_89"}))
+PROBLEM = problem_columns(Problem("attention", hdim=64))
+RUN_ROW = filled("runs", study="log", uuid=CARD["uuid"])
+SHAPE = filled("shapes", **PROBLEM)
 
 
-def check_all(tasks: list[Task], send: Connection) -> None:
-    for study, pair in tasks:
-        for kind in INPUTS:
-            found = {"status": "ok", "reason": "", "max_abs_err": 1e-6, "allowed_abs_err": 1e-4, "nan_share": 0.0}
-            send.send(("checks", row_of(study, pair, inputs=kind, **found)))
-    send.send(("gpu", {**CARD, "ceilings": dict.fromkeys(CEILINGS, 100.0)}))
-
-
-def time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection) -> None:
-    for (study, pair), timer, checked in tasks:
-        us = 10 + zlib.crc32(f"{pair} {timer}".encode()) % 1000 + process / 10
-        numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
-        send.send(("timings", row_of(study, pair, process=process, timer=timer, **outcome(checked), **numbers)))
-    send.send(("throttle", "none"))
-
-
-def insert() -> None:
-    run.identify, run.check_all, run.time_all = identify, check_all, time_all
-    run._compile = _nothing
-    run.measure_studies = functools.partial(run.measure_studies, processes=2)
-
-
-def _nothing(pair: Any, target: str) -> None:
-    """In the place of compiling."""
+def check_row(run: str, number: int, study: str = "log") -> dict[str, Any]:
+    """The check of a run with that number, which stands in its error."""
+    return filled("checks", **PROBLEM, run=run, study=study, max_abs_err=float(number))
