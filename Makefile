@@ -16,7 +16,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
+.PHONY: environment cluster book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
 
 environment: .venv/.stamp
@@ -27,8 +27,10 @@ book: .venv/.stamp
 test: .venv/.stamp
 	$(run) -m pytest -n 2
 
-test-deep: .venv/.stamp
+test-deep: .venv/.cluster
 	$(run) -m pytest -n 2 -m deep
+
+cluster: .venv/.cluster
 
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
@@ -107,6 +109,11 @@ export CUDA_HOME ?= /usr/local/cuda
 	@$(python) -c 'import numba.cuda, torch; print("[environment] torch", torch.__version__, "from", torch.__path__[0])'
 	@touch $@
 endif
+
+# Snakemake beside the pins, which stay as they are: for workflow/Snakefile and its tests alone.
+.venv/.cluster: workflow/requirements.txt .venv/.stamp
+	$(python) $(pip) install --constraint requirements.txt --requirement workflow/requirements.txt
+	@touch $@
 
 wanted := import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
 	"[environment] Python 3.11, 3.12 or 3.13 is needed; $(PYTHON3) is %d.%d. Name one: make PYTHON3=python3.12" % v[:2])
