@@ -1,8 +1,9 @@
 # Two commands: `make book` renders the book from recorded measurements, `make test` runs the tests.
-# On a machine with a GPU: `make measure`, then `make book GPU=<the slug it prints>`.
+# On a machine with a GPU: `make gpu` does everything, and `make gpu CHECK=1` says what stands before it.
 PYTHON3 ?= python3#             the Python (3.11, 3.12 or 3.13) that .venv is made with
-GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/
+GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/; given, also where to write
 STUDY   ?= all#                 what `make measure` measures: all, or studies separated by commas
+CHECK   ?=#                     CHECK=1: `make gpu` says what stands before measuring here, and ends
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
@@ -14,10 +15,11 @@ PORT    ?= 8000
 
 python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
+card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
-	mutations browse wheels lint serve clean
+.PHONY: environment cluster book test test-deep test-gpu gpu measure tune op status claims counts counters sanitize \
+	resources mutations browse wheels lint serve clean
 
 environment: .venv/.stamp
 
@@ -35,14 +37,17 @@ cluster: .venv/.cluster
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
 
+gpu: .venv/.stamp
+	$(run) -m analysis gpu --study $(STUDY) $(card) $(if $(CHECK),--check)
+
 measure: .venv/.stamp
-	$(run) -m analysis measure --study $(STUDY) $(if $(NEW_RUN),--new-run)
+	$(run) -m analysis measure --study $(STUDY) $(card) $(if $(NEW_RUN),--new-run)
 
 tune: .venv/.stamp
-	$(run) -m analysis tune $(if $(NEW_RUN),--new-run)
+	$(run) -m analysis tune $(card) $(if $(NEW_RUN),--new-run)
 
 op: .venv/.stamp
-	$(run) -m analysis op $(if $(NEW_RUN),--new-run)
+	$(run) -m analysis op $(card) $(if $(NEW_RUN),--new-run)
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status
@@ -54,10 +59,10 @@ counts: .venv/.stamp
 	$(run) -m analysis counts
 
 counters: .venv/.stamp
-	$(run) -m analysis counters $(if $(NEW_RUN),--all)
+	$(run) -m analysis counters $(card) $(if $(NEW_RUN),--all)
 
 sanitize: .venv/.stamp
-	$(run) -m analysis sanitize $(if $(LOGS),--logs $(LOGS))
+	$(run) -m analysis sanitize $(card) $(if $(LOGS),--logs $(LOGS))
 
 resources: .venv/.stamp
 	$(run) -m analysis resources

@@ -8,6 +8,7 @@ import sys
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
     "build": ("book.site.build", "execute the notebooks and render the book"),
+    "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),

@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,7 +34,8 @@ from ..records import cards
 from ..records.current import current, today
 from ..records.files import DataError, problem_columns, problem_of, read_records, write_table
 from .machine import environment, identity, now
-from .refused import Refused, exit_code
+from .profiler import NoProfiler, profiler
+from .refused import exit_code
 from .run import compile_all
 from .studies import PUBLISHED, STUDIES, studies
 
@@ -117,10 +116,6 @@ class Task(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.version} on {self.problem}"
-
-
-class NoProfiler(Refused, DataError):
-    """There is no ncu on this machine, or it may not read counters."""
 
 
 class Spoiled(Exception):
@@ -211,15 +206,6 @@ def _answers() -> bool:
 
 
 # ---------------------------------------------------------------- the profiler
-
-
-def profiler() -> str:
-    """Path of ncu. Raises: NoProfiler when there is none."""
-    home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ncu"
-    found = shutil.which("ncu") or (str(home) if home.exists() else None)
-    if not found:
-        raise NoProfiler(f"Nsight Compute (ncu) is neither on PATH nor at {home}")
-    return found
 
 
 def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], dict[Task, str]]:

@@ -26,6 +26,7 @@ from ..records.files import (
     DataError,
     read_table,
 )
+from . import preflight
 from .machine import now
 from .on_gpu import Pair, Task, check_all, identify, time_all
 from .progress import tqdm
@@ -54,6 +55,13 @@ def compile_all(pairs: Iterable[Pair], target: str) -> None:
     compile_each(_compile, sorted(own, key=lambda pair: (-pair[1].hdim, str(pair))), target)
 
 
+def require_versions(names: str) -> None:
+    """Raises: MeasureError for a name, of those separated by commas, that is no version's."""
+    unknown = [name for name in names.split(",") if name and name not in VERSIONS]
+    if unknown:
+        raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+
+
 def measure_studies(
     chosen: Sequence[Study],
     processes: int = PROCESSES,
@@ -68,10 +76,7 @@ def measure_studies(
 
     Raises: MeasureError, DataError.
     """
-    if versions:
-        unknown = [name for name in versions.split(",") if name not in VERSIONS]
-        if unknown:
-            raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+    require_versions(versions)
     keep = set(versions.split(",")) if versions else set(VERSIONS)
     started = now()
     with contextlib.ExitStack() as stack:
@@ -173,6 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(stale()) or "every measured version is today's")
             return 0
         chosen = studies(options.study)
+        require_versions(options.versions)
+        if not preflight.passes(chosen):
+            return 1
         measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
     except (MeasureError, DataError, ValueError) as error:
         print(f"measure: {error}", file=sys.stderr)

@@ -46,10 +46,10 @@ def names(gpu: Mapping[str, Any]) -> Iterator[str]:
 
 def describe(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
     """Write gpu.json: what the card is, and what was measured of it. Raises: DataError."""
-    write_json(folder / "gpu.json", _described(folder, gpu, ceilings))
+    write_json(folder / "gpu.json", described(folder, gpu, ceilings))
 
 
-def _described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
+def described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: gpu[name] for name in IDENTITY if name in gpu}
     return {**known, "uuid": gpu.get("uuid"), "slug": folder.name, "ceilings": dict(ceilings)}
 
@@ -60,7 +60,7 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     if path.exists():
         return False
     mine = folder / f"gpu.{platform.node()}.{os.getpid()}"
-    write_json(mine, _described(folder, gpu, gpu.get("ceilings", {})))
+    write_json(mine, described(folder, gpu, gpu.get("ceilings", {})))
     try:
         os.link(mine, path)
     except FileExistsError:

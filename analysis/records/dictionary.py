@@ -43,7 +43,8 @@ def dictionary() -> str:
     lines += [
         "## measured/&lt;gpu&gt;/gpu.json",
         "",
-        "What the GPU is (name, compute capability, SMs, memory, L2) and `ceilings`, each measured on it:",
+        "What the GPU is (name, UUID, compute capability, SMs, memory, L2, power limit) and `ceilings`, each measured",
+        "on it, empty until it is:",
         "read_gb_s, write_gb_s, copy_gb_s (DRAM; a copy counts bytes read and written), l2_read_gb_s,",
         "fp32_tflops (fused multiply-adds, each counted as two), tensor_tflops (bfloat16 matrix product),",
         "empty_kernel_us (in a CUDA graph), empty_launch_us (bare driver launches back to back).",

@@ -104,7 +104,7 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of `read_table`, None where a cell is empty; none where there is no file or an empty one. Raises: DataError."""
+    """The rows of `read_table`, None where a cell is empty; none of no file or an empty one. Raises: DataError."""
     if not path.exists() or not path.stat().st_size:
         return []
     frame = read_table(path, table)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -192,7 +193,7 @@ def test_what_cannot_be_asked_is_said(
 ) -> None:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
-    monkeypatch.setattr(counters.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     assert command("attention_abacus") == 1
     assert "no version is called 'attention_abacus'" in capsys.readouterr().err

@@ -61,6 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "Worker", Worker)
     monkeypatch.setattr(run, "compile_all", lambda pairs, target: None)
     monkeypatch.setattr(run, "tqdm", Silent)
+    monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
     for name, _ in PAIRS:
         today(name)  # once, not in every process that is killed
     return tmp_path / FOLDER

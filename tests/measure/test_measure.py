@@ -156,12 +156,12 @@ def test_messages_of_the_command(capsys) -> None:
     assert "no version is called 'rope_v99'" in capsys.readouterr().err
 
 
-def test_without_a_gpu_measuring_ends_with_one_message(capsys, monkeypatch) -> None:
+def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert measure.main([]) == 1
-    assert capsys.readouterr().err == (
-        "measure: no CUDA GPU is visible to torch on this machine; measuring needs one\n"
-    )
+    said = capsys.readouterr()
+    assert said.err == "[check] stops   GPU: no CUDA GPU is visible on this machine; measuring needs one\n"
+    assert said.out == ""
 
 
 def test_the_log_study_holds_the_published_shapes() -> None:

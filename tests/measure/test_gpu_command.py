@@ -1,0 +1,172 @@
+"""What stands before measuring is said without a GPU's help, and every part has its turn whatever becomes of others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.measure import gpu, preflight, survey
+from analysis.measure.preflight import OK, STOPS, WARNING, Line, expected_seconds, judge
+from analysis.measure.refused import REFUSED
+from analysis.measure.studies import STUDIES, Study
+from analysis.measure.survey import Machine, counters_allowed
+from analysis.records import files
+from kernels import Problem
+
+GB = 10**9
+FINE = Machine(
+    name="Made-up card", target="sm_90", driver="999.1", driver_cuda=(13, 1), memory=141 * GB, free_memory=140 * GB,
+    needs_cuda={"torch": (13, 0), "nvidia-nvvm": (13, 0)}, processes=(), ncu="/x/ncu", counters_allowed=True,
+    sanitizer="/x/compute-sanitizer", free_disk={"/data": 50 * GB},
+)  # fmt: skip
+
+
+def line(topic: str, machine: Machine, studies: list[Study] | None = None) -> Line:
+    [found] = [each for each in judge(machine, studies or list(STUDIES.values())) if each.topic == topic]
+    return found
+
+
+def test_a_machine_where_all_is_fine_has_no_warning() -> None:
+    assert {each.state for each in judge(FINE, list(STUDIES.values()))} == {OK}
+
+
+@pytest.mark.parametrize(
+    ("changes", "topic", "state", "says"),
+    [
+        ({"target": "sm_75"}, "GPU", OK, "capability 7.5; V8 takes the core of one without clusters"),
+        ({"target": "sm_90"}, "GPU", OK, "capability 9.0; V8 takes the core of warpgroups"),
+        ({"target": "sm_120"}, "GPU", OK, "capability 12.0; V8 takes the core of warps in"),
+        ({"target": "sm_70"}, "GPU", STOPS, "Made-up card has compute capability 7.0; 7.5 or later is needed"),
+        ({"driver_cuda": (13, 0)}, "driver", OK, "999.1 runs CUDA up to 13.0, torch is of CUDA 13.0"),
+        ({"driver_cuda": (12, 4)}, "driver", STOPS, "999.1 runs CUDA up to 12.4, torch is of CUDA 13.0: a driver for"),
+        ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
+        ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
+        ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
+        (
+            {"memory": 8 * GB, "free_memory": 6 * GB},
+            "memory",
+            WARNING,
+            "8.0 GB, 6.0 GB free; the largest problem needs",
+        ),
+        ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "The largest of fp16 will say out of memory"),
+        ({"memory": None}, "memory", WARNING, "it cannot be read"),
+        ({"free_memory": None}, "memory", OK, "141.0 GB, 141.0 GB free"),
+        ({"processes": ("game (12)",)}, "other processes", WARNING, "game (12) on this GPU"),
+        ({"processes": None}, "other processes", WARNING, "they cannot be read"),
+        ({"ncu": None}, "counters", WARNING, "no ncu on PATH or under CUDA_HOME"),
+        (
+            {"counters_allowed": False},
+            "counters",
+            WARNING,
+            "(ERR_NVGPUCTRPERM): the administrator gives it with NVreg_",
+        ),
+        ({"counters_allowed": None}, "counters", OK, "/x/ncu; its permission shows when it runs"),
+        ({"sanitizer": None}, "sanitizers", WARNING, "no compute-sanitizer on PATH"),
+        ({"free_disk": {"/data": 10_000_000}}, "disk", STOPS, "0.01 GB free in /data"),
+    ],
+)
+def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: str, state: str, says: str) -> None:
+    found = line(topic, replace(FINE, **changes))
+    assert found.state == state and says in found.text
+
+
+def test_a_machine_without_a_gpu_gets_one_line() -> None:
+    assert judge(Machine(), []) == [Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")]
+
+
+def test_only_the_studies_that_are_asked_for_need_memory() -> None:
+    small = Study("small", "", (Problem("attention", heads=1, seq_q=8, hdim=64),), ())
+    assert line("memory", replace(FINE, memory=GB, free_memory=GB), [small]).state == OK
+
+
+def test_the_time_of_a_call_is_counted_once() -> None:
+    def run(name: str, study: str, seconds: float, complete: bool = True) -> dict:
+        return {"run": name, "study": study, "seconds": seconds, "complete": complete}
+
+    runs = [run("1", "a", 9.0), run("2", "a", 60.0), run("2", "b", 59.0), run("3", "c", 5.0), run("4", "b", 1.0, False)]
+    assert expected_seconds(runs, ["a", "b", "c", "d"]) == (65.0, ["d"])
+    assert "on the reference card, NVIDIA H200" in line("time", FINE).text
+
+
+@pytest.mark.parametrize(
+    ("parameters", "capabilities", "allowed"),
+    [
+        (None, "0", None),
+        ("Mobile: 1\n", "0", None),
+        ("RmProfilingAdminOnly: 0\n", "0", True),
+        ("RmProfilingAdminOnly: 1\n", "0000000000000000", False),
+        ("RmProfilingAdminOnly: 1\n", "00000000a80425fb", False),  # root in a container
+        ("RmProfilingAdminOnly: 1\n", "000001ffffffffff", True),  # root
+    ],
+)
+def test_who_may_read_counters(parameters: str | None, capabilities: str, allowed: bool | None) -> None:
+    assert counters_allowed(parameters, f"Name:\tx\nCapEff:\t{capabilities}\n") is allowed
+
+
+def test_the_machine_at_hand_is_asked_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(files, "MEASURED", tmp_path / "not" / "there")
+    machine = survey.gather()
+    assert machine.needs_cuda["nvidia-nvvm"][0] >= 12 and min(machine.free_disk.values()) > 0
+
+
+# ---------------------------------------------------------------- the parts
+
+PART = """#!/bin/sh
+echo "$@" >> {calls}
+case "$3" in
+  {failing}) echo working; printf '\\r 50%%'; echo; echo "why {failing} failed" >&2; exit {code};;
+esac
+echo fine
+"""
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Play the command with parts of which one fails, and return the calls."""
+
+    def played(failing: str, code: int, *arguments: str, exits: int = 0) -> list[str]:
+        calls, script = tmp_path / "calls", tmp_path / "python"
+        calls.unlink(missing_ok=True)
+        script.write_text(PART.format(calls=calls, failing=failing, code=code))
+        script.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(script))
+        monkeypatch.setattr(preflight, "passes", lambda studies: True)
+        monkeypatch.setattr(gpu, "_folder", lambda named: named or "made-up-card")
+        assert gpu.main(list(arguments)) == exits
+        return calls.read_text().splitlines()
+
+    return played
+
+
+def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., list[str]]) -> None:
+    calls = play("none", 0)
+    assert [call.split()[2] for call in calls] == list(gpu.PARTS)
+    assert calls[0] == "-m analysis measure --gpu made-up-card --study all"
+    assert all("--gpu made-up-card" in call for call in calls)
+    calls = play("none", 0, "--gpu", "lab", "--study", "log", "--wait")
+    assert calls[0] == "-m analysis measure --gpu lab --study log --wait" and calls[-1] == "-m analysis build --gpu lab"
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "state", "exits"),
+    [("counters", REFUSED, "refused", 0), ("tune", 1, "failed", 0), ("measure", 1, "failed", 1)],
+)
+def test_what_fails_ends_no_other_part_and_the_summary_says_why(
+    play: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], part: str, code: int, state: str, exits: int
+) -> None:
+    assert len(play(part, code, exits=exits)) == len(gpu.PARTS)
+    summary = capsys.readouterr().out.splitlines()[-len(gpu.PARTS) :]
+    assert [row.split()[1:3] for row in summary] == [[p, state if p == part else "done"] for p in gpu.PARTS]
+    assert summary[gpu.PARTS.index(part)].endswith(f"0 s  why {part} failed")
+
+
+def test_a_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "gather", Machine)
+    monkeypatch.setattr(gpu, "run_all", lambda *_: pytest.fail("it ran"))
+    assert gpu.main([]) == 1 == gpu.main(["--check"])
+    monkeypatch.setattr(preflight, "gather", lambda: FINE)
+    assert gpu.main(["--check"]) == 0
