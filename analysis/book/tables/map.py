@@ -117,10 +117,8 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
             )
             continue
         taken = given.times[given.choice]
-        beyond, close = (
-            escape("; ".join(given.outside)),
-            "too close to call" if given.margin and given.margin.low <= 1 else "",
-        )
+        beyond = escape("; ".join(given.outside))
+        close = "too close to call" if given.margin and given.margin.low <= 1 else ""
         rows.append(
             {
                 "problem": lines(label, small(_shape(problem)), small(beyond) if beyond else ""),
