@@ -84,11 +84,11 @@ def measured_on(gpu: str, runs: Iterable[Mapping[str, Any]]) -> str:
 
 def measured_in(*evidence: Measured) -> str:
     """`measured_on` of the runs of some evidence of one GPU."""
-    return measured_on(evidence[0].gpu["name"], [each.run for each in evidence])
+    return measured_on(evidence[0].card, [each.run for each in evidence])
 
 
 def counters_of(evidence: Measured) -> str:
-    return f"hardware counters of the {evidence.gpu['name']}"
+    return f"hardware counters of the {evidence.card}"
 
 
 def published_on(family: str) -> str:

@@ -48,7 +48,7 @@ class Records:
 
     @property
     def gpu(self) -> str:
-        return str(next(iter(self.studies.values())).gpu["name"])
+        return next(iter(self.studies.values())).card
 
     def taken(self, name: str) -> dict[str, list[Problem]]:
         """By study, the measured problems of a version but those that it does not take."""
