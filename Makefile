@@ -8,6 +8,8 @@ NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything ag
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
+GPUS    ?=#                     what `make compare` compares: published and folders of data/measured/; all, if empty
+TIMER   ?=#                     TIMER=as-timed: `make compare` takes the authors' way of timing
 LOGS    ?=#                     LOGS=folder: `make sanitize` keeps the tools' logs there
 AXE     ?=#                     AXE=axe.min.js: `make browse` also asks axe-core, in that file, for accessibility faults
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
@@ -18,8 +20,8 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep test-gpu gpu measure tune op status claims counts counters sanitize \
-	resources mutations browse wheels lint serve clean
+.PHONY: environment cluster book test test-deep test-gpu gpu measure tune op status claims compare counts counters \
+	sanitize resources mutations browse wheels lint serve clean
 
 environment: .venv/.stamp
 
@@ -54,6 +56,9 @@ status: .venv/.stamp
 
 claims: .venv/.stamp
 	$(run) -m analysis claims
+
+compare: .venv/.stamp
+	$(run) -m analysis compare $(GPUS) $(if $(TIMER),--timer $(TIMER))
 
 counts: .venv/.stamp
 	$(run) -m analysis counts

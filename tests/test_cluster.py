@@ -64,7 +64,7 @@ def test_a_dry_run_lists_a_job_for_each_card_then_merge_books_and_compare(tmp_pa
     said = done.stdout + done.stderr
     counted = dict(re.findall(r"^([\w-]+) +(\d+)$", said, re.MULTILINE))
     assert counted == {"all": "1", "book": "1", "compare": "1", "measure_my-card": "1", "merge": "1", "total": "5"}
-    measured = f"{sys.executable} -m analysis --data cluster/jobs/my-card measure --gpu my-card"
+    measured = f"{sys.executable} -m analysis --data cluster/jobs/my-card gpu --gpu my-card --without claims,build"
     assert measured in said and "merge cluster/jobs/my-card data/measured" in said
 
 
@@ -83,12 +83,15 @@ def test_made_up_cards_are_measured_merged_judged_and_compared(tmp_path: Path) -
 
 def test_a_job_that_fails_keeps_its_rows_and_ends_neither_the_others_nor_quietly(tmp_path: Path) -> None:
     measure = "mkdir -p {out} && echo row >> {out}/rows && test {gpu} != made-up-7-5 -o $(wc -l < {out}/rows) = 2"
-    options = (*profile("default"), "--keep-going", *configured(tmp_path, measure=measure), "--until", "merge")
+    made_up = configured(tmp_path, measure=measure, merge="true", book="true", compare="true")
+    options = (*profile("default"), "--keep-going", *made_up)
     failed = snakemake(tmp_path, *options)
     assert failed.returncode == 1 and "measure_made-up-7-5" in failed.stderr
     jobs = tmp_path / "cluster" / "jobs"
     assert (jobs / "made-up-7-5" / "rows").read_text() == "row\n" and (tmp_path / "cluster/made-up-8-9.done").exists()
     assert not (tmp_path / "cluster" / "made-up-7-5.done").exists()
+    assert snakemake(tmp_path, *options).returncode == 0  # the next try has the rows of the first
+    assert (jobs / "made-up-8-9" / "rows").read_text() == "row\n"
 
 
 def test_on_slurm_a_card_is_a_job_with_one_gpu(tmp_path: Path) -> None:
@@ -104,12 +107,12 @@ def test_on_slurm_a_card_is_a_job_with_one_gpu(tmp_path: Path) -> None:
     quick = ("--seconds-between-status-checks", "1", "--slurm-init-seconds-before-status-checks", "1")
     done = snakemake(tmp_path, *profile("slurm"), *options, *quick, CUDA_VISIBLE_DEVICES="0", **environment)
     assert done.returncode == 0, done.stderr
-    asked = {comment: line for line in (tmp_path / "slurm").read_text().splitlines()
-             for comment in re.findall(r"--comment (\S+)", line)}  # fmt: skip
-    assert set(asked) == {"rule_measure_a100", "rule_measure_h100", "rule_book_wildcards_a100", "rule_book_wildcards_h100"}
-    first, second = asked["rule_measure_a100"], asked["rule_measure_h100"]
+    calls = (tmp_path / "slurm").read_text().splitlines()
+    asked = {found[1]: line for line in calls if (found := re.search(r"--comment rule_(\S+)", line))}
+    assert set(asked) == {"measure_a100", "measure_h100", "book_wildcards_a100", "book_wildcards_h100"}
+    first, second = asked["measure_a100"], asked["measure_h100"]
     assert "--gres=gpu:a100:1" in first and "-t 30" in first and "--mem 65536" in first
     assert "--gres=gpu:1" in second and "-t 240" in second and "--cpus-per-task=8" in second
-    assert "gres" not in asked["rule_book_wildcards_a100"]
+    assert "gres" not in asked["book_wildcards_a100"]
     assert (tmp_path / "cluster" / "a100.log").read_text() == "a100 on 0\n"
     assert (tmp_path / "cluster" / "h100.log").read_text() == "h100 on 3\n"

@@ -336,18 +336,18 @@ class Settled:
     def answer(self) -> str:
         """The first written answer whose condition holds, or that there is none, or that the question is open."""
         answer = self._answer()
-        return write(answer.says, self.results) if answer else OPEN if self._lacks else DIFFERS
+        return write(answer.says, self.results) if answer else DIFFERS if self.differs else OPEN
 
     @property
     def open(self) -> bool:
-        """Whether the question waits for a measurement, or for an answer."""
-        return self._answer() is None
+        """Whether the question waits for a measurement."""
+        return self._answer() is None and not self.differs
 
     @property
-    def _lacks(self) -> bool:
-        """Whether something is missing that it needs: where it names nothing, anything at all."""
-        needed = self.question.needs or self.results
-        return not (all if self.question.needs else any)(self.results[name] for name in needed)
+    def differs(self) -> bool:
+        """Whether what it needs was measured on another card, and no answer with a condition holds there."""
+        known = all(self.results[name] for name in self.question.needs) and any(self.results.values())
+        return known and not self.written_for and self._answer() is None
 
     def _answer(self) -> Answer | None:
         if not all(self.results[name] for name in self.question.needs):
@@ -366,7 +366,7 @@ class Settled:
             write(text, self.results)
             for text in self.question.because
             if all(self.results[name] for place, _ in places(text) for name in names_in(place))
-            and (self.written_for or not self.open)
+            and (self.written_for or self._answer())
         ]
         items = self.question.items.items()
         absent = [item.what for key, item in items if self.results[key].not_measured and not self.results[key]]

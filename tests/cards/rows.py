@@ -38,7 +38,7 @@ from kernels.version import Launch
 from .card import Card, drawn, share
 
 STARTED, NOW = "2027-01-01T00:00:00Z", "2027-01-01T00:10:00Z"
-RUN = "20270101T000000Z"
+RUN, RUN_OF_TOOLS = "20270101T000000Z", "20270101T010000Z"
 COMMIT = "made-up"
 ENVIRONMENT = {
     "node": "made-up",
@@ -55,6 +55,7 @@ ENVIRONMENT = {
 ALLOWED = {"float32": 3.1e-6, "float16": 2.3e-3}
 LENGTHS = (1, 17, 64, 512, 2048)  # of a model's loops, in place of thousands
 RANDOM_CALLS = 80
+FIRST_CALLS = {"import": 2.1, "first_call_cold": 7.3, "first_call_cached": 0.61, "second_call": 9e-5}  # seconds
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. The card is made up."
 NO_KERNEL = "No available kernel. Aborting execution."  # PyTorch's words
 HALF_ONLY = ("_flash", "_cudnn")  # peers of half precision, and of 8.0 and newer
@@ -87,11 +88,9 @@ class Taken:
     """Which versions have all instructions on a card: as data/resources.csv says, or else the compiler."""
 
     def __init__(self, card: Card) -> None:
-        at_most = [
-            row for row in read_records(RESOURCES, "resources") if capability(row["target"]) <= capability(card.target)
-        ]
+        self.target, most = card.target, capability(card.target)
+        at_most = [row for row in read_records(RESOURCES, "resources") if capability(row["target"]) <= most]
         nearest = max(capability(row["target"]) for row in at_most)
-        self.target = card.target
         self.compiled = {
             row["version"]
             for row in at_most
@@ -253,7 +252,7 @@ def sanitizers(card: Card, folder: Path) -> None:
             return {(h.kind, h.kernel, h.place) for h in plan.hazards if tools[h.kind] == tool}
 
     gpu = {**card.gpu(), **ENVIRONMENT}
-    session = Session(RUN, STARTED, gpu, "made-up", True, cases(), finished_at=NOW, seconds=60.0)
+    session = Session(RUN_OF_TOOLS, STARTED, gpu, "made-up", True, cases(), finished_at=NOW, seconds=60.0)
     sanitizing.write(session, Evidence(session).rows(), folder)
 
 
@@ -279,16 +278,9 @@ def op(card: Card, folder: Path, tables: dict[str, list[Row]]) -> dict[str, list
     classes.count_classes(run("classes"), card.target)
     found["op"] += [{"run": RUN, "study": "op_time", **row} for row in _op_times(card)]
     for problem in (overhead.MAIN, overhead.PREFILL):
-        for what, seconds in {
-            "import": 2.1,
-            "first_call_cold": 7.3,
-            "first_call_cached": 0.61,
-            "second_call": 9e-5,
-        }.items():
-            columns = op_check.call_columns(Call(problem))
-            found["op"].append(
-                {"run": RUN, "study": "op_compile", "what": what, "seconds": seconds, "status": "ok", **columns}
-            )
+        for what, seconds in FIRST_CALLS.items():
+            row = {"what": what, "seconds": seconds, "status": "ok", **op_check.call_columns(Call(problem))}
+            found["op"].append({"run": RUN, "study": "op_compile", **row})
     return found
 
 

@@ -13,6 +13,7 @@ from ...records import published
 from ...records.files import DataError, gpu_folder, known_gpus, read_json
 from ...records.measured import Measured
 from ..notebook import try_load
+from ..style import measured_in, published_on
 
 PUBLISHED = "published"
 STUDIES = ("log", "fp16")  # those that hold every shape with a published speedup
@@ -81,6 +82,15 @@ def _short(gpu: Mapping[str, Any], slug: str) -> str:
 
 def _load(slug: str, study: str) -> Measured | None:
     return try_load(slug, study) if (gpu_folder(slug) / "runs.csv").exists() else None
+
+
+def source_of(cards: Iterable[Card]) -> str:
+    """Where the numbers of these cards are from, for a figure."""
+    return "; ".join(
+        published_on("rope") if card.is_published else measured_in(*card.measured)
+        for card in cards
+        if card.is_published or card.measured
+    )
 
 
 ABOUT = (  # of a card: words, and the column of runs.csv

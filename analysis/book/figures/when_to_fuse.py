@@ -28,7 +28,7 @@ def fusion_map(judged: fit.Judged) -> Plot:
         others = [judged.measured(problem, version) for version in FUSIONS if version != best]
         rows.append(
             {
-                "kind": advice.kind(problem),
+                "kind": advice.kind(problem, judged.evidence.target),
                 "problem": str(problem),
                 "keys": problem.seq_k,
                 "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
