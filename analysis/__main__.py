@@ -36,7 +36,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--data"] and len(arguments) > 1:
-        os.environ["FUSED_PE_DATA"] = arguments[1]  # every process of this command reads it
+        os.environ["FUSED_PE_DATA"] = os.path.abspath(arguments[1])  # every process of this command reads it
         arguments = arguments[2:]
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m analysis [--data DIR, in place of data/measured] COMMAND [--help]", file=sys.stderr)

@@ -100,7 +100,8 @@ def test_on_slurm_a_card_is_a_job_with_one_gpu(tmp_path: Path) -> None:
     for name, text in SLURM.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
-    cards = [{"gpu": "a100", "resources": {"gres": "gpu:a100:1", "runtime": 30}}, {"gpu": "h100", "device": 3}]
+    own = {"gres": "gpu:a100:1", "runtime": 30, "slurm_extra": "--exclusive"}
+    cards = [{"gpu": "a100", "resources": own}, {"gpu": "h100", "device": 3}]
     said = dict.fromkeys(("merge", "book", "compare"), "true")
     options = configured(tmp_path, cards=cards, measure="echo {gpu} on $CUDA_VISIBLE_DEVICES", **said)
     environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "SLURM_LOG": str(tmp_path / "slurm")}
@@ -111,7 +112,7 @@ def test_on_slurm_a_card_is_a_job_with_one_gpu(tmp_path: Path) -> None:
     asked = {found[1]: line for line in calls if (found := re.search(r"--comment rule_(\S+)", line))}
     assert set(asked) == {"measure_a100", "measure_h100", "book_wildcards_a100", "book_wildcards_h100"}
     first, second = asked["measure_a100"], asked["measure_h100"]
-    assert "--gres=gpu:a100:1" in first and "-t 30" in first and "--mem 65536" in first
+    assert "--gres=gpu:a100:1" in first and "-t 30" in first and "--mem 65536" in first and "--exclusive" in first
     assert "--gres=gpu:1" in second and "-t 240" in second and "--cpus-per-task=8" in second
     assert "gres" not in asked["book_wildcards_a100"]
     assert (tmp_path / "cluster" / "a100.log").read_text() == "a100 on 0\n"
