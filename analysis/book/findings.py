@@ -34,6 +34,7 @@ NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
 
 
+UNKNOWN = Known(NOT_MEASURED)
 LABELS = {  # of a finding without numbers
     NOT_MEASURED: "Not measured here",
     UNSUPPORTED: "Unsupported here",
@@ -50,7 +51,7 @@ class Speedups:
     """
 
     by_hdim: Mapping[int, Ratio] = field(default_factory=dict)
-    why: Known = Known(NOT_MEASURED)  # there are none
+    why: Known = UNKNOWN  # there are none
 
     @property
     def faster(self) -> bool | None:
