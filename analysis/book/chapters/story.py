@@ -16,13 +16,13 @@ from ...models.roofline import SECTOR_BYTES
 from ...records import published
 from ...records.files import COUNTS, DataError, problem_of, read_table
 from ...records.interval import Ratio, geometric_mean
-from ...records.known import FAILED, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, known
+from ...records.known import FAILED, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, best, known
 from ...records.measured import Measured, baseline_of
 from ...records.text import beside, factor, number
 from ...verdicts import claims
 from ...verdicts.rule import stands
 from ..notebook import rightness
-from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed, why_untimed
+from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed
 from ..tables.claims import tested as tests_of
 from ..tables.claims import verdicts
 
@@ -157,7 +157,10 @@ def _compared(evidence: Measured, line: Line, found: Ratio | None) -> str:
     """A speedup, or why there is none."""
     if found or not line.problem or line.measured_over not in VERSIONS:
         return ratio(found)
-    return small(why_untimed(evidence, line.measured_over, line.name, line.problem))
+    here = known(evidence, line.name, line.problem)
+    if here.ran:  # of the other, the problem may be one of its own
+        here = best(evidence, line.measured_over, evidence.problems(VERSIONS[line.measured_over].family))
+    return small(NOT_MEASURED if here.ran else here.word)
 
 
 def whole(name: str) -> str:
