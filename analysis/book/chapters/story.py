@@ -204,7 +204,8 @@ def _line(
         measured_over,
         stated,
         time["value"] if time else None,
-        *(_ratio(evidence, measured_over, theirs, name, mine, timer) for timer in ("device_warm", SOURCE_TIMER)),
+        _ratio(evidence, measured_over, theirs, name, mine, "device_warm"),
+        _ratio(evidence, measured_over, theirs, name, mine, SOURCE_TIMER),
         mine,
     )
 
