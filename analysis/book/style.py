@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from kernels import VERSIONS, Problem
 
 from ..records import published
-from ..records.files import BUILD, ROOT, is_reference
+from ..records.files import BUILD, ROOT, is_committed
 from ..records.measured import Measured
 
 FOLDER = ROOT / "book" / "figures"
@@ -83,11 +83,11 @@ def measured_on(gpu: str, runs: Iterable[Mapping[str, Any]]) -> str:
 
 def measured_in(*evidence: Measured) -> str:
     """`measured_on` of the runs of some evidence of one GPU."""
-    return measured_on(evidence[0].gpu["name"], [each.run for each in evidence])
+    return measured_on(evidence[0].card, [each.run for each in evidence])
 
 
 def counters_of(evidence: Measured) -> str:
-    return f"hardware counters of the {evidence.gpu['name']}"
+    return f"hardware counters of the {evidence.card}"
 
 
 def published_on(family: str) -> str:
@@ -163,7 +163,7 @@ def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
 
 def folder(slug: str) -> Path:
     """Where figures go: into the repository for the committed record, else into that GPU's build."""
-    return FOLDER if is_reference(slug) else BUILD / slug / "figures"
+    return FOLDER if is_committed(slug) else BUILD / slug / "figures"
 
 
 def save(plot: Plot, where: Path) -> None:

@@ -26,7 +26,8 @@ import yaml
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_table, write_table
+from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_records, write_table
+from ..records.schema import SCHEMAS
 from . import expressions
 from .expressions import check_expression, rows_in, versions_in
 from .facts import Facts
@@ -269,11 +270,31 @@ def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[s
     return rows
 
 
+def verdicts_of(slug: str) -> list[dict[str, Any]]:
+    """The rows of verdicts.csv of a GPU, None where a cell is empty: as recorded, else computed now from its data.
+
+    Raises: DataError for an unknown GPU or a damaged file.
+    """
+    path = gpu_folder(slug) / "verdicts.csv"
+    if path.exists():
+        return read_records(path, "verdicts")
+    return _computed(path.parent, _written(path.parent))
+
+
+def _written(folder: Path) -> tuple[tuple[str, int], ...]:
+    """When each file of a folder was written last."""
+    return tuple((path.name, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()) if path.is_file())
+
+
+@functools.lru_cache(maxsize=4)
+def _computed(folder: Path, written: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
+    columns = [column.name for column in SCHEMAS["verdicts"]]
+    return [{column: row.get(column) for column in columns} for row in verdicts(folder)]
+
+
 def recorded(slug: str) -> dict[str, list[dict[str, Any]]]:
-    """The tests in a GPU's verdicts.csv by claim, None where a cell is empty. Raises: DataError."""
-    frame = read_table(gpu_folder(slug) / "verdicts.csv", "verdicts").astype(object)
-    rows = frame.where(frame.notna(), None).to_dict("records")
-    return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: str(row["claim_id"]))}
+    """The tests of `verdicts_of` a GPU by claim. Raises: DataError."""
+    return {name: [*tests] for name, tests in itertools.groupby(verdicts_of(slug), key=lambda row: row["claim_id"])}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -142,7 +142,7 @@ def problem_table(evidence: Evidence) -> Table:
             "error": ("error", factor),
         },
         slice(2, None),
-        f"device_warm on the {evidence.gpu['name']}. Core: the one that V8 ran on. The fastest peer whose result is "
+        f"device_warm on the {evidence.card}. Core: the one that V8 ran on. The fastest peer whose result is "
         "right. Error: the largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at "
         "this problem.",
     )
@@ -168,7 +168,7 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
         ("what", "µs"),
         rows,
         numbers=("µs",),
-        caption=f"{label(problem)} on the {evidence.gpu['name']}, from its measured ceilings. A floor is the launch "
+        caption=f"{label(problem)} on the {evidence.card}, from its measured ceilings. A floor is the launch "
         "and the larger of bytes and operations.",
     )
 
@@ -250,30 +250,28 @@ class Part:
 
 def tuned(evidence: Evidence) -> str:
     """Where the times of shapes and cuts are from."""
-    return style.measured_on(evidence.gpu["name"], evidence.shapes[["commit"]].to_dict("records"))
+    return style.measured_on(evidence.card, evidence.shapes[["commit"]].to_dict("records"))
 
 
 def compared(evidence: Evidence) -> str:
     """Where the times of `targets.family` are from."""
     used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
-    return style.measured_on(evidence.gpu["name"], used)
+    return style.measured_on(evidence.card, used)
 
 
 PARTS = {
     "idea": Part((), lambda e: figures.v8_idea(*candidates.choice(MAIN), MAIN)),
     "floor": Part((), floor_table),
     "steps": Part((SHAPES,), step_table),
-    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.gpu["name"], tuned(e))),
-    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(steps.cuts(e.shapes), e.gpu["name"], tuned(e))),
+    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.card, tuned(e))),
+    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(steps.cuts(e.shapes), e.card, tuned(e))),
     "counters": Part((COUNTERS,), counter_table),
     "targets": Part(("beyond",), target_table),
     "problems": Part(("beyond",), problem_table),
-    "family": Part(("beyond",), lambda e: figures.v8_family(targets.family(e), e.gpu["name"], compared(e))),
+    "family": Part(("beyond",), lambda e: figures.v8_family(targets.family(e), e.card, compared(e))),
     "embeddings": Part(
         ("embeddings",),
-        lambda e: figures.v8_embeddings(
-            targets.embeddings(e), e.gpu["name"], style.measured_in(e.studies["embeddings"])
-        ),
+        lambda e: figures.v8_embeddings(targets.embeddings(e), e.card, style.measured_in(e.studies["embeddings"])),
     ),
 }
 COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
@@ -286,7 +284,7 @@ def part(name: str, evidence: Evidence) -> None:
     lacking = evidence.lacks(*PARTS[name].needs)
     if lacking:
         how = " and ".join(f"`{COMMANDS[each]}`" for each in lacking)
-        display(Markdown(f"*Not measured on the {evidence.gpu['name']} yet: {how} does.*"))
+        display(Markdown(f"*Not measured on the {evidence.card} yet: {how} does.*"))
         return
     show(PARTS[name].make(evidence), evidence)  # type: ignore[arg-type]
 
@@ -302,7 +300,7 @@ def words(evidence: Evidence) -> dict[str, str]:
     least = floor(MAIN, evidence.gpu)
     shape = candidates.choice(MAIN)[1]
     said = {
-        "gpu": evidence.gpu["name"],
+        "gpu": evidence.card,
         "floor": f"{least.us:.1f} µs",
         "fp32_floor": f"{least.fp32_us:.1f} µs",
         "cluster": str(shape.cluster),

@@ -88,7 +88,7 @@ def against(evidence: Evidence) -> Table:
             "error": ("error", factor),
         },
         slice(1, None),
-        f"Device time of one call (device_warm) on the {evidence.gpu['name']}, losses first. B batch, H heads, S "
+        f"Device time of one call (device_warm) on the {evidence.card}, losses first. B batch, H heads, S "
         "queries and keys, D head dim, R rotated dims. Speedup over the fastest peer with a right result, above 1 is "
         "faster, with the 95 % interval over the processes. Error: the largest over that of fp32 math, on the worse of "
         "two inputs.",
@@ -127,7 +127,7 @@ def one_query(measured: Measured) -> Table:
             "over": ("times the floor", factor),
         },
         slice(1, None),
-        f"device_warm on the {measured.gpu['name']}, furthest from the floor first: an empty launch, and the larger of "
+        f"device_warm on the {measured.card}, furthest from the floor first: an empty launch, and the larger of "
         "the bytes at the rate of the memory and the products at that of the tensor cores. S queries/keys.",
     )
 
@@ -149,7 +149,7 @@ def rates(evidence: Evidence) -> dict[str, str]:
                 fast.append(problem.flops / taken.us / 1e6)
     found = {"full": slow, "half": fast}
     words = {name: span(values, "TFLOP/s", 0) if values else "no measured rate" for name, values in found.items()}
-    return {**words, "queries": number(PREFILL), "gpu": evidence.gpu["name"]}
+    return {**words, "queries": number(PREFILL), "gpu": evidence.card}
 
 
 # ---------------------------------------------------------------- the op
@@ -307,7 +307,7 @@ def show_or_say(what: Table | None, evidence: Any, command: str) -> None:
     if what is not None:
         show(what, evidence)
         return
-    display(Markdown(f"*Not measured on the {evidence.gpu['name']} yet: `{command}` does.*"))
+    display(Markdown(f"*Not measured on the {evidence.card} yet: `{command}` does.*"))
 
 
 def listing(*what: Any) -> None:

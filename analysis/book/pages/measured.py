@@ -54,7 +54,7 @@ def _times(measured: Measured, version: Version, problems: Sequence[Problem]) ->
     claims = {problem: _published(measured, version, problem) for problem in problems}
     card = published.card(version.family)
     caption = (
-        f"Run {measured.run['run']} on the {measured.gpu['name']}. Over: how many times as fast, on the device "
+        f"Run {measured.run['run']} on the {measured.card}. Over: how many times as fast, on the device "
         "(device_warm), with the 95 % interval over the processes. µs: median of "
         f"{measured.processes} processes ± half their range."
     )

@@ -23,7 +23,7 @@ from pathlib import Path
 import nbformat
 import papermill
 
-from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder, is_reference
+from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder, is_committed
 from ...records.measured import Measured
 from ...records.published import load as load_published
 from .. import figures, pages, templates
@@ -159,7 +159,7 @@ def tell_findings(gpu: str, place: Place, strict: bool) -> None:
     findings = [each for chapter in chapters() for each in findings_of(place, chapter)]
     wrong = broken(findings)
     said = [f"findings: {len(findings) - len(wrong)} of {len(findings)} hold on {gpu}", *wrong]
-    if wrong and strict and is_reference(gpu):
+    if wrong and strict and is_committed(gpu):
         raise BuildError("\n".join(said))
     say("\n".join(said))
 
@@ -188,7 +188,7 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
     load_published()
     execute_all(gpu)
     tell_findings(gpu, place, strict)
-    if is_reference(gpu):
+    if is_committed(gpu):
         README.write_text(readme_of(evidence), encoding="utf-8")
     made = render(place)
     shutil.copytree(folder(gpu), made / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
