@@ -16,7 +16,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
+.PHONY: book test test-deep test-cards test-gpu measure tune op status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
@@ -27,6 +27,9 @@ test: .venv/.stamp
 
 test-deep: .venv/.stamp
 	$(run) -m pytest -n 2 -m deep
+
+test-cards: .venv/.stamp
+	$(run) -m pytest -m cards
 
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider

@@ -23,9 +23,10 @@ from pathlib import Path
 import nbformat
 import papermill
 
-from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder, is_committed
+from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed
 from ...records.measured import Measured
 from ...records.published import load as load_published
+from ...verdicts import claims
 from .. import figures, pages, templates
 from ..findings import Finding, broken, recorded
 from ..front import five, readme
@@ -56,10 +57,7 @@ def inputs(gpu: str) -> list[Path]:
 
 
 def content_key(gpu: str) -> str:
-    digest = hashlib.sha256(f"{gpu} {sys.version}".encode())
-    for path in inputs(gpu):
-        digest.update(f"{os.path.relpath(path, ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return hashlib.sha256(f"{gpu} {sys.version} {digest(inputs(gpu))}".encode()).hexdigest()
 
 
 def execute(notebook: Path, output: Path, gpu: str) -> float:
@@ -97,6 +95,7 @@ def _kernels_speak_to(log: str) -> None:
 def execute_all(gpu: str) -> None:
     """Bring the executed chapters and the pages of the versions up to date. Raises: BuildError, DataError."""
     place, names, current = Place.of(gpu), chapters(), content_key(gpu)
+    claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
     built = place.key.read_text(encoding="utf-8").strip() if place.key.exists() else ""
     needed = [folder(gpu), place.versions, *(place.chapters / f"{name}.ipynb" for name in names)]
     if built == current and all(path.exists() for path in needed):
