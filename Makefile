@@ -16,7 +16,7 @@ python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu measure tune op status claims counts counters sanitize resources \
+.PHONY: book test test-deep test-cards test-gpu measure tune op status claims counts counters sanitize resources \
 	mutations browse wheels lint serve clean
 
 book: .venv/.stamp
@@ -27,6 +27,9 @@ test: .venv/.stamp
 
 test-deep: .venv/.stamp
 	$(run) -m pytest -n 2 -m deep
+
+test-cards: .venv/.stamp
+	$(run) -m pytest -m cards
 
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
@@ -62,17 +65,17 @@ mutations: .venv/.stamp
 	$(run) -m analysis mutations
 
 browse: .venv/.stamp
-	$(run) -m analysis browse $(if $(AXE),--axe $(AXE))
+	$(run) -m analysis browse --gpu $(GPU) $(if $(AXE),--axe $(AXE))
 
 lint: .venv/.stamp
 	$(run) -m ruff check .
 	$(run) -m mypy
 
 serve: .venv/.stamp
-	$(run) -m http.server --directory _build/html $(PORT)
+	$(run) -m http.server --directory _build/$(GPU)/html $(PORT)
 
 clean:
-	rm -rf _build build *.egg-info book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the
