@@ -20,8 +20,8 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep test-gpu gpu measure tune op status claims compare counts counters \
-	sanitize resources mutations browse wheels lint serve clean
+.PHONY: environment cluster book test test-deep test-cards test-gpu gpu measure tune op status claims compare \
+	counts counters sanitize resources mutations browse wheels lint serve clean
 
 environment: .venv/.stamp
 
@@ -35,6 +35,9 @@ test-deep: .venv/.cluster
 	$(run) -m pytest -n 2 -m deep
 
 cluster: .venv/.cluster
+
+test-cards: .venv/.stamp
+	$(run) -m pytest -m cards
 
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
@@ -76,17 +79,17 @@ mutations: .venv/.stamp
 	$(run) -m analysis mutations
 
 browse: .venv/.stamp
-	$(run) -m analysis browse $(if $(AXE),--axe $(AXE))
+	$(run) -m analysis browse --gpu $(GPU) $(if $(AXE),--axe $(AXE))
 
 lint: .venv/.stamp
 	$(run) -m ruff check .
 	$(run) -m mypy
 
 serve: .venv/.stamp
-	$(run) -m http.server --directory _build/html $(PORT)
+	$(run) -m http.server --directory _build/$(GPU)/html $(PORT)
 
 clean:
-	rm -rf _build build *.egg-info book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the
