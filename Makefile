@@ -8,6 +8,8 @@ NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything ag
 PYTHON  ?= 3.12#                the Python of the machine that `make wheels` collects for
 FULL    ?=#                     FULL=1: `make wheels` also collects torch and the CUDA components (gigabytes)
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
+GPUS    ?=#                     what `make compare` compares: published and folders of data/measured/; all, if empty
+TIMER   ?=#                     TIMER=as-timed: `make compare` takes the authors' way of timing
 LOGS    ?=#                     LOGS=folder: `make sanitize` keeps the tools' logs there
 AXE     ?=#                     AXE=axe.min.js: `make browse` also asks axe-core, in that file, for accessibility faults
 WHEELS  ?=#                     WHEELS=wheels: install from that folder, with no network, over this machine's own torch
@@ -18,8 +20,10 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: book test test-deep test-gpu gpu measure tune op status claims counts counters sanitize resources \
-	mutations browse wheels lint serve clean
+.PHONY: environment cluster book test test-deep test-cards test-gpu gpu measure tune op status claims compare \
+	counts counters sanitize resources mutations browse wheels lint serve clean
+
+environment: .venv/.stamp
 
 book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU) $(if $(STRICT),--strict)
@@ -27,8 +31,13 @@ book: .venv/.stamp
 test: .venv/.stamp
 	$(run) -m pytest -n 2
 
-test-deep: .venv/.stamp
+test-deep: .venv/.cluster
 	$(run) -m pytest -n 2 -m deep
+
+cluster: .venv/.cluster
+
+test-cards: .venv/.stamp
+	$(run) -m pytest -m cards
 
 test-gpu: .venv/.stamp
 	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
@@ -51,6 +60,9 @@ status: .venv/.stamp
 claims: .venv/.stamp
 	$(run) -m analysis claims
 
+compare: .venv/.stamp
+	$(run) -m analysis compare $(GPUS) $(if $(TIMER),--timer $(TIMER))
+
 counts: .venv/.stamp
 	$(run) -m analysis counts
 
@@ -67,17 +79,17 @@ mutations: .venv/.stamp
 	$(run) -m analysis mutations
 
 browse: .venv/.stamp
-	$(run) -m analysis browse $(if $(AXE),--axe $(AXE))
+	$(run) -m analysis browse --gpu $(GPU) $(if $(AXE),--axe $(AXE))
 
 lint: .venv/.stamp
 	$(run) -m ruff check .
 	$(run) -m mypy
 
 serve: .venv/.stamp
-	$(run) -m http.server --directory _build/html $(PORT)
+	$(run) -m http.server --directory _build/$(GPU)/html $(PORT)
 
 clean:
-	rm -rf _build build *.egg-info book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the
@@ -110,6 +122,11 @@ export CUDA_HOME ?= /usr/local/cuda
 	@$(python) -c 'import numba.cuda, torch; print("[environment] torch", torch.__version__, "from", torch.__path__[0])'
 	@touch $@
 endif
+
+# Snakemake beside the pins, which stay as they are: for workflow/Snakefile and its tests alone.
+.venv/.cluster: workflow/requirements.txt .venv/.stamp
+	$(python) $(pip) install --constraint requirements.txt --requirement workflow/requirements.txt
+	@touch $@
 
 wanted := import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
 	"[environment] Python 3.11, 3.12 or 3.13 is needed; $(PYTHON3) is %d.%d. Name one: make PYTHON3=python3.12" % v[:2])

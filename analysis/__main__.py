@@ -23,6 +23,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
         "measure.static.launches",
         "record digests of what versions launch, which a move must not change",
     ),
+    "compare": ("book.compare.command", "put the write-up and the cards that were measured side by side"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
@@ -35,7 +36,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--data"] and len(arguments) > 1:
-        os.environ["FUSED_PE_DATA"] = arguments[1]  # every process of this command reads it
+        os.environ["FUSED_PE_DATA"] = os.path.abspath(arguments[1])  # every process of this command reads it
         arguments = arguments[2:]
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m analysis [--data DIR, in place of data/measured] COMMAND [--help]", file=sys.stderr)

@@ -28,8 +28,8 @@ def committed() -> list[Path]:
     return [ROOT / name for name in sorted(names) if name and (ROOT / name).is_file()]
 
 
-def pins() -> list[str]:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+def pins(path: str = "requirements.txt") -> list[str]:
+    lines = (ROOT / path).read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -48,6 +48,12 @@ def test_every_requirement_is_an_exact_pin() -> None:
     assert len(names) == len(set(names)), "a package is pinned twice"
 
 
+def test_snakemake_is_pinned_beside_the_pins_of_the_book() -> None:
+    beside = pins("workflow/requirements.txt")
+    assert beside and [line for line in beside if not PIN.match(line)] == []
+    assert not {line.split("==")[0] for line in beside} & {line.split("==")[0] for line in pins()}
+
+
 def test_conda_environment_installs_the_same_pins() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     python, pip, through_pip = environment["dependencies"]
@@ -56,7 +62,7 @@ def test_conda_environment_installs_the_same_pins() -> None:
     assert through_pip == {"pip": ["-r requirements.txt"]}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "workflow/README.md", ".ci/run"])
 def test_commands_named_in_prose_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)|^step (\S+)", text, re.MULTILINE))

@@ -21,16 +21,26 @@ from unittest import mock
 import nbformat
 from IPython.display import Markdown, display
 
-from kernels import Problem
+from kernels import VERSIONS, Problem
 
 from ..records.files import REFERENCE, ROOT, DataError
 from ..records.interval import TIE, Ratio
+from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, UNSUPPORTED, Known, best
 from ..records.measured import Measured
 from ..records.text import ratios
 from .tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
+
+
+UNKNOWN = Known(NOT_MEASURED)
+LABELS = {  # of a finding without numbers
+    NOT_MEASURED: "Not measured here",
+    UNSUPPORTED: "Unsupported here",
+    INFEASIBLE: "Infeasible here",
+    FAILED: "Failed here",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Speedups:
     """
 
     by_hdim: Mapping[int, Ratio] = field(default_factory=dict)
+    why: Known = UNKNOWN  # there are none
 
     @property
     def faster(self) -> bool | None:
@@ -59,10 +70,10 @@ class Speedups:
 
     def at(self, *dims: int) -> Speedups:
         """Those at some of the head dims."""
-        return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim})
+        return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim}, self.why)
 
     def __format__(self, spec: str) -> str:
-        return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else "not measured"
+        return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else self.why.word
 
 
 def speedups(
@@ -73,7 +84,15 @@ def speedups(
         return Speedups()
     problems = {at.hdim: at} if at else evidence.shapes(version)
     ratios = {hdim: evidence.ratio(baseline, version, problem, timer) for hdim, problem in problems.items()}
-    return Speedups({hdim: ratio for hdim, ratio in ratios.items() if ratio})
+    found = {hdim: ratio for hdim, ratio in ratios.items() if ratio}
+    return Speedups(found) if found else Speedups(why=why_none(evidence, version, at))
+
+
+def why_none(evidence: Measured | None, version: str, at: Problem | None = None) -> Known:
+    """Why nothing was timed of a version, at one problem or at any: what it is that keeps it from running, if that."""
+    problems = [at] if at else evidence.problems(VERSIONS[version].family) if evidence else ()
+    found = best(evidence, version, problems) if evidence else Known(NOT_MEASURED)
+    return Known(NOT_MEASURED) if found.ran else found
 
 
 def peers(evidence: Measured | None, version: str, problem: Problem) -> Speedups:
@@ -81,7 +100,7 @@ def peers(evidence: Measured | None, version: str, problem: Problem) -> Speedups
     if evidence is None:
         return Speedups()
     peer = fastest(evidence, evidence.versions(problem.family, peers=True), problem)
-    return speedups(evidence, version, peer, at=problem) if peer else Speedups()
+    return speedups(evidence, version, peer, at=problem) if peer else Speedups(why=why_none(evidence, version, problem))
 
 
 def every(*conditions: bool | None) -> bool | None:
@@ -100,14 +119,22 @@ class Finding:
     text: str
 
 
-def finding(id: str, text: str, *, holds: bool | None, **numbers: Any) -> None:
-    """Show the sentence `text` with its numbers where it holds, else what was measured, and record which."""
+def finding(id: str, text: str, *, holds: bool | None, why: Known | None = None, **numbers: Any) -> None:
+    """Show the sentence `text` with its numbers where it holds, else what was measured, and record which.
+
+    `why` is known of what has no number; by default what the first of the speedups without any says.
+    """
     if holds is True:
         shown = text.format(**numbers)
     else:
-        label = "Differs from the reference" if holds is False else "Not measured here"
+        none = [each for each in numbers.values() if isinstance(each, Speedups) and not each.by_hdim]
+        given = [why] if why else [each.why for each in none]
+        label = "Differs from the reference"
+        if holds is None:
+            label = LABELS[given[0].word if given else NOT_MEASURED]
         values = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-        shown = f"**{label}** ({id}): {values}."
+        reasons = "".join(f" {each.reason}." for each in dict.fromkeys(given) if each.reason)
+        shown = f"**{label}** ({id}): {values}.{reasons}"
     display(Markdown(shown), metadata={RECORDED: {"id": id, "holds": holds}})
 
 
@@ -136,6 +163,13 @@ def _calls_finding(node: ast.AST) -> bool:
     )
 
 
+class _Findings(ast.NodeTransformer):
+    """Code without what only shows."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        return node if _calls_finding(node) else ast.Pass()
+
+
 def evaluate(path: Path, gpu: str) -> list[Finding]:
     """What the findings of a notebook record for a GPU: its code without what only shows."""
     cells = nbformat.read(path, as_version=4).cells
@@ -150,8 +184,7 @@ def evaluate(path: Path, gpu: str) -> list[Finding]:
     names: dict[str, Any] = {}
     with mock.patch(f"{__name__}.display", keep):
         for tree in trees:
-            tree.body = [node for node in tree.body if not isinstance(node, ast.Expr) or _calls_finding(node)]
-            exec(compile(tree, path.name, "exec"), names)
+            exec(compile(ast.fix_missing_locations(_Findings().visit(tree)), path.name, "exec"), names)
             if "gpu" in names and "source" in names:
                 names |= {"gpu": gpu, "source": "recorded"}
     return found

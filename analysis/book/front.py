@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..measure.studies import SOURCE_TIMER
@@ -12,7 +13,7 @@ from ..records.text import number, ratios
 from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .style import Plot
-from .table import Table
+from .table import Table, why_untimed
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
@@ -29,7 +30,7 @@ FOUND, USE = "found", "use"  # marks of the README, between which what is made f
 def most_published(evidence: Measured, version: str, baseline: str) -> str:
     """The largest speedup that the documents state of a version over a baseline: `"2×"`."""
     claims = [published.speedup(version, baseline, problem) for problem in evidence.shapes(version).values()]
-    return number(max(claim.value for claim in claims if claim), "×", 0)
+    return number(max((claim.value for claim in claims if claim), default=math.nan), "×", 0)
 
 
 def five(evidence: Measured) -> Table:
@@ -45,7 +46,8 @@ def five(evidence: Measured) -> Table:
         }
         outcomes: dict[str, list[str]] = {}
         for problem, value in stated.items():
-            word = stands(value, measured["device_warm"][problem]) or "not measured"
+            word = stands(value, measured["device_warm"][problem])
+            word = word or why_untimed(evidence, baseline, version, problem)
             outcomes.setdefault(word, []).append(str(problem.hdim))
         rows.append(
             {
@@ -67,7 +69,7 @@ def five(evidence: Measured) -> Table:
         slice(1, 4),
         "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
         f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and on the device "
-        f"(kernels alone): {evidence.gpu['name']}.",
+        f"(kernels alone): {evidence.card}.",
     )
 
 

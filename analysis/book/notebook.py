@@ -9,36 +9,53 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS
 
-from ..measure.studies import studies
+from ..measure.studies import STUDIES, studies
+from ..models.targets import Evidence
 from ..records import published
 from ..records.current import complete_runs
 from ..records.files import DataError, gpu_folder, read_table
+from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, REFUSED, UNSUPPORTED, WRONG, Known, known
+from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from ..verdicts import claims
 from . import style
 from .sources import kernel_text
 from .style import Plot
-from .table import VERDICT_STYLE, Table
+from .table import VERDICT_STYLE, Missing, Table
 from .tables import fastest
 
 SOURCES = ("recorded", "live")
 
 
-def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
-    """The evidence of a GPU and study: as recorded, or measured now on the GPU at hand.
+def card(gpu: str, source: str, names: str) -> str:
+    """The folder to read: `gpu`, or with the source "live" that of the card at hand, once its studies are measured.
+
+    Args:
+        names: of the studies, separated by commas.
 
     Raises:
-        DataError: there is none, or it is damaged; or `source` is neither "recorded" nor "live".
-        RuntimeError: `source` is "live" and there is no GPU.
+        DataError: `source` is neither "recorded" nor "live".
+        MeasureError: it is "live", and there is no GPU or measuring failed.
     """
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
-    if source == "live":
-        from ..measure.run import measure_studies
+    if source == "recorded":
+        return gpu
+    from ..measure.run import measure_studies
 
-        gpu = measure_studies(studies(study))
-    return Measured.load(gpu, study)
+    return measure_studies(studies(names))
+
+
+def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
+    """The evidence of a study: of a GPU as recorded, or of the card at hand, measured now.
+
+    Where no run of the study is complete it is empty; the study `log`, on which the book is built, must be there.
+
+    Raises: MeasureError as `card`; DataError where there is no evidence, or it is damaged.
+    """
+    gpu = card(gpu, source, study)
+    return Measured.load(gpu, study) if study == "log" else try_load(gpu, study) or Measured.nothing(gpu, study)
 
 
 def try_load(gpu: str, study: str) -> Measured | None:
@@ -52,14 +69,19 @@ def say(text: str, **values: Any) -> None:
     display(Markdown(text.format(**values)))
 
 
-def show(what: Plot | Table, evidence: Measured) -> None:
-    """Save and show a figure, or show a table."""
-    if isinstance(what, Table):
-        display(HTML(what._repr_html_()))
-        return
-    where = style.folder(evidence.slug)
-    style.save(what, where)
-    display(HTML(style.to_html(what, where)))
+def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
+    """Save and show a figure, or show a table, or say what is missing for it."""
+    if isinstance(what, Missing):
+        display(Markdown(what.text(evidence.card)))
+    elif isinstance(what, Table):
+        if what.rows or not isinstance(evidence, Measured):
+            display(HTML(what._repr_html_()))
+        else:
+            display(Markdown(Missing.study(str(evidence.run["study"])).text(evidence.card)))
+    else:
+        where = style.folder(evidence.slug)
+        style.save(what, where)
+        display(HTML(style.to_html(what, where)))
 
 
 # ---------------------------------------------------------------- numbers for prose
@@ -77,14 +99,21 @@ def measured_speedup(
 ) -> str:
     """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
     found = _speedups(evidence, name, timer, partial, over)
-    return span(found, "×", 2) if found else "no number"
+    return span(found, "×", 2) if found else _unknown(evidence, name)
+
+
+def _unknown(evidence: Measured, name: str) -> str:
+    """The word for a version without a number."""
+    found = best_known(evidence, name, evidence.problems(VERSIONS[name].family))
+    return NOT_MEASURED if found.ran else found.word
 
 
 def compared(
     evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
 ) -> str:
     """How a version compares with its baseline, or with another: `"ties"`, `"is 1.12–1.56× as fast"`."""
-    return effect(_speedups(evidence, name, timer, partial, over))
+    found = _speedups(evidence, name, timer, partial, over)
+    return effect(found) if found else f"is {_unknown(evidence, name)}"
 
 
 def against(
@@ -106,44 +135,58 @@ def nan_share(evidence: Measured, name: str) -> str:
     """The range of the shares of NaN over the head dims, in percent."""
     found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
     shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
-    return span(shares, "%", 1) if shares else "no number"
+    return span(shares, "%", 1) if shares else _unknown(evidence, name)
+
+
+OUTCOMES = {  # what a version is, in a sentence that begins "It is"
+    WRONG: "wrong at head dim {dims} ({reason})",
+    FAILED: "without a result at head dim {dims}, where it failed ({reason})",
+    INFEASIBLE: "infeasible at head dim {dims} ({reason})",
+    UNSUPPORTED: "unsupported on this card at head dim {dims} ({reason})",
+}
 
 
 def rightness(evidence: Measured, name: str) -> str:
-    """At which head dims a version is wrong, with its own reason, and where the check found what nobody declared."""
-    found: dict[str, list[str]] = {}
-    for problem in evidence.problems(VERSIONS[name].family):
-        check = evidence.check(name, problem)
-        if check and check.status in ("wrong", "error"):
-            reason = check.reason if check.status == "wrong" else "a check whose outcome nobody declared"
-            found.setdefault(reason, []).append(str(problem.hdim))
-    if not found:
-        return "right at every head dim that it takes"
-    return "wrong at head dim " + " and at ".join(
-        f"{', '.join(dict.fromkeys(dims))} ({reason})" for reason, dims in found.items()
-    )
+    """Whether a version is right where it ran; where it is not, or failed, at which head dims and why.
+
+    Where it ran nowhere: why it did not.
+    """
+    problems = evidence.problems(VERSIONS[name].family)
+    found = {problem: known(evidence, name, problem) for problem in problems}
+    ran = any(each.ran for each in found.values())
+    told: dict[Known, dict[str, None]] = {}
+    for problem, each in found.items():
+        if each.word in (WRONG, FAILED) or (not ran and each.word in REFUSED):
+            told.setdefault(each, {})[str(problem.hdim)] = None
+    if told:
+        return " and ".join(
+            OUTCOMES[each.word].format(dims=", ".join(dims), reason=each.reason) for each, dims in told.items()
+        )
+    return "right at every head dim that it takes" if ran else NOT_MEASURED
 
 
 def refusal(evidence: Measured, name: str, hdim: int) -> str:
-    """Why a version cannot run at a head dim. Raises: DataError where it can."""
-    check = evidence.check(name, evidence.shapes(name)[hdim])
-    if check is None or check.status != "infeasible":
-        raise DataError(f"{name!r} is not infeasible at head dim {hdim}")
-    return f"`{name}`: {check.reason}"
+    """Why a version does not run at a head dim, or what is known of it there."""
+    problem = evidence.shapes(name, refused=True).get(hdim)
+    found = known(evidence, name, problem) if problem else Known(NOT_MEASURED)
+    return f"`{name}`: {found.reason if found.word in REFUSED else found.word}"
 
 
 def time_at(evidence: Measured, name: str, hdim: int) -> str:
-    """The device time of a version at a head dim: `"12.3 µs"`."""
-    taken = evidence.time(name, evidence.shapes(name)[hdim])
-    return f"{taken.us:,.1f} µs" if taken else "no number"
+    """The device time of a version at a head dim, `"12.3 µs"`, or what is known of it there instead."""
+    problem = evidence.shapes(name, refused=True).get(hdim)
+    taken = evidence.time(name, problem) if problem else None
+    if taken:
+        return f"{taken.us:,.1f} µs"
+    return known(evidence, name, problem).word if problem else NOT_MEASURED
 
 
 def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
     """The device time of the fastest right peer on the half-precision problem of a head dim."""
-    (problem,) = (p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal)
-    name = fastest(evidence, evidence.versions("fp16", peers=True), problem)
-    taken = evidence.time(name, problem) if name else None
-    return f"{taken.us:,.1f} µs" if taken else "no number"
+    problem = next((p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal), None)
+    name = fastest(evidence, evidence.versions("fp16", peers=True), problem) if problem else None
+    taken = evidence.time(name, problem) if name and problem else None
+    return f"{taken.us:,.1f} µs" if taken else NOT_MEASURED
 
 
 def best(evidence: Measured, family: str) -> str:
@@ -151,12 +194,12 @@ def best(evidence: Measured, family: str) -> str:
     versions = evidence.versions(family)
     problems = evidence.problems(family, partial=True if family == "rope" else None)
     found = {problem: fastest(evidence, versions, problem) for problem in problems}
-    return ", ".join(f"`{name}` at {problem.hdim}" for problem, name in found.items() if name)
+    return ", ".join(f"`{name}` at {problem.hdim}" for problem, name in found.items() if name) or "none"
 
 
 def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
     """The TFLOP/s printed for a version at a head dim, and what the printed time and the shape give."""
-    (problem,) = (p for p in evidence.problems(VERSIONS[name].family) if p.hdim == hdim)
+    problem = next(p for p in STUDIES["log"].problems if p.family == VERSIONS[name].family and p.hdim == hdim)
     said, took = published.published(name, problem, "tflops"), published.published(name, problem)
     if said is None or took is None:
         raise DataError(f"no rate is printed for {name!r} at head dim {hdim}")

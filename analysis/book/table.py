@@ -14,6 +14,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 
 from ..records.interval import Ratio
+from ..records.known import NOT_MEASURED, RAN, Known, known, word
 from ..records.measured import Check, Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
@@ -81,6 +82,22 @@ class Table:
         return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What stands where the evidence of a figure or table is not there: what measures it, or why nothing can."""
+
+    command: str = ""
+    why: str = ""
+
+    @classmethod
+    def study(cls, name: str) -> Missing:
+        return cls(f"make measure STUDY={name}")
+
+    def text(self, card: str) -> str:
+        """One sentence about a card."""
+        return f"*{self.why} ({card}).*" if self.why else f"*Not measured on the {card} yet: `{self.command}` does.*"
+
+
 def _cell(value: Any, how: Format) -> str:
     if callable(how):
         return how(value)
@@ -110,7 +127,41 @@ def verdict_mark(word: str) -> str:
 
 
 def badge(check: Check | None) -> str:
-    return NOTHING if check is None else mark(check.status)
+    return status(Known(word(check.status), check.reason) if check else Known(NOT_MEASURED))
+
+
+def status(found: Known) -> str:
+    """What is known of a version on a problem, in its colour; a pointer that rests on it shows the reason."""
+    if found.word == NOT_MEASURED:
+        return small(NOT_MEASURED)
+    why = f" title='{escape(found.reason, quote=True)}'" if found.reason and found.word not in RAN else ""
+    return f"<span class='status {found.word}'{why}>{found.word}</span>"
+
+
+def timed(evidence: Measured, version: str, problem: Problem, timer: str = "device_warm") -> str:
+    """A time, or why there is none."""
+    taken = evidence.time(version, problem, timer)
+    return microseconds(taken) if taken else status(_untimed(evidence, version, problem))
+
+
+def compared(evidence: Measured, over: str, version: str, problem: Problem, timer: str = "device_warm") -> str:
+    """How many times as fast as another a version is, or why one of the two has no time."""
+    if found := evidence.ratio(over, version, problem, timer):
+        return ratio(found)
+    which = over if evidence.time(version, problem, timer) else version
+    return lines(status(_untimed(evidence, which, problem)), small(code(which)) if which == over else "")
+
+
+def why_untimed(evidence: Measured, over: str, version: str, problem: Problem) -> str:
+    """Why there is no ratio of two versions: the word for the one without a time."""
+    which = over if evidence.time(version, problem) else version
+    return _untimed(evidence, which, problem).word
+
+
+def _untimed(evidence: Measured, version: str, problem: Problem) -> Known:
+    """What is known of a version without a time: where it ran, its time is what is not measured."""
+    found = known(evidence, version, problem)
+    return Known(NOT_MEASURED) if found.ran else found
 
 
 def to(anchor: str, page: str = "", text: str = "") -> str:

@@ -10,12 +10,11 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from kernels.checking.reference import INPUTS
 
 from ..records.files import problem_of
 from .on_gpu import Pair, Row, Trial, check_all, in_order, in_shapes, row_of, time_all
+from .progress import tqdm
 from .runs import Run
 from .workers import Lasting
 

@@ -72,8 +72,9 @@ def run_part(part: str, arguments: Sequence[str]) -> Outcome:
 
 
 def run_all(slug: str, chosen: argparse.Namespace) -> list[Outcome]:
-    """Every part, whatever becomes of those before it."""
-    return [run_part(part, _arguments(part, slug, chosen)) for part in PARTS]
+    """Every part that is wanted, whatever becomes of those before it."""
+    left_out = chosen.without.split(",")
+    return [run_part(part, _arguments(part, slug, chosen)) for part in PARTS if part not in left_out]
 
 
 def _folder(named: str) -> str:
@@ -85,9 +86,12 @@ def _folder(named: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="say what stands before measuring here, and end")
+    parser.add_argument("--without", default="", help=f"parts to leave out, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--study", default="all", help=f"what to measure, separated by commas: {', '.join(STUDIES)}")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
+    if unknown := set(filter(None, chosen.without.split(","))) - set(PARTS):
+        parser.error(f"no part is called {min(unknown)!r}; there are: {', '.join(PARTS)}")
     try:
         if not preflight.passes(studies(chosen.study)):
             return 1

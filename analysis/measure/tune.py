@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from cuda.bindings import driver
-from tqdm import tqdm
 
 from kernels import Problem, Unsupported
 from kernels.checking.reference import INPUTS, reference_of
@@ -45,6 +44,7 @@ from ..records.files import (
 from .candidates import CHANGES, VERSION, Candidate, candidates
 from .machine import commit, environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
+from .progress import tqdm
 from .timing import Timing, device_warm
 from .workers import compile_each
 

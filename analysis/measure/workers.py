@@ -17,11 +17,10 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tqdm import tqdm
-
 from kernels.runtime.gpu import GpuError
 
 from ..records.files import DataError
+from .progress import tqdm
 
 MAX_COMPILERS = 16
 ENDS_IN = 10.0  # seconds that a process without work has to end by itself, its CUDA context too
@@ -29,6 +28,10 @@ ENDS_IN = 10.0  # seconds that a process without work has to end by itself, its 
 
 class MeasureError(RuntimeError):
     """Measuring could not start or go on; what was measured before is on disk."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence, and not where it was raised."""
+        return [str(self)]
 
 
 class Hang(MeasureError):

@@ -2,7 +2,8 @@
 
     python -m analysis advise --heads 32 --seq-q 1 --seq-k 4096 --hdim 128 --rotary-dim 64
 
-The fitted model (fit.py) predicts the time of the V8 family on a problem; the fastest is advised, with error bars.
+A model (fit.py), fitted to the study `map` of the card that is asked about, predicts the time of the V8 family on a
+problem; the fastest of those that run there is advised, with error bars.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.constants import MUST_BE, require
 from kernels.v8 import require_problem
 
 from ..measure.studies import FUSIONS, NAIVE
-from ..records.files import DataError, gpu_folder
+from ..records.current import complete_runs
+from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, read_table
 from ..records.interval import Ratio
+from ..records.known import FAILED, REFUSED, known
 from ..records.measured import Measured, Time
 from ..records.text import span
 from .cost import CORE_KEYS, together
@@ -38,28 +41,33 @@ KINDS = ("one tile of keys", "more keys, rotated where they are met", "more keys
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do with the embedding of a problem on a GPU.
+    """What to do with the embedding of a problem on a card, which `gpu` names.
 
     `times` are predicted microseconds by version, with error bars that covered nine of ten held-out points; `margin`
-    is how many times as long the runner-up takes, with its own. `outside` says in which ways the problem lies beyond
+    is how many times as long the runner-up takes, with its own; both are None where one version alone
+    runs. `outside` says in which ways the problem lies beyond
     what was measured; there the bars promise nothing.
     """
 
     problem: Problem
     gpu: str
     choice: str
-    runner_up: str
+    runner_up: str | None
     times: Mapping[str, Time]
-    margin: Ratio
+    margin: Ratio | None
     outside: tuple[str, ...]
 
     @property
     def text(self) -> str:
         taken = self.times[self.choice]
-        said = f"{MEANS[self.choice]} ({self.choice}): {_us(taken)}, and {WORDS[self.runner_up]} takes "
-        said += f"{self.margin.value:.2f} times as long ({self.margin.low:.2f} to {self.margin.high:.2f})."
-        if self.margin.low <= 1:
-            said += " The two are too close to call."
+        said = f"On the {self.gpu}: {MEANS[self.choice]} ({self.choice}): {_us(taken)}"
+        if self.runner_up is None or self.margin is None:
+            said += "; no other version of the family takes this problem."
+        else:
+            said += f", and {WORDS[self.runner_up]} takes {self.margin.value:.2f} times as long "
+            said += f"({self.margin.low:.2f} to {self.margin.high:.2f})."
+            if self.margin.low <= 1:
+                said += " The two are too close to call."
         if self.outside:
             said += f" Beyond what was measured: {'; '.join(self.outside)}."
         return said
@@ -105,22 +113,38 @@ def _judged(folder: Path, written: tuple[int, ...]) -> Judged:
     return judge(Measured.read(folder, STUDY))
 
 
-def load(gpu: str = "nvidia-h200") -> Judged:
-    """The model of a GPU, fitted once a process and again when its files have changed.
+def asked_about(gpu: str | None = None) -> str:
+    """The folder of the card that is asked about: by default of the only card there is, or of the reference.
 
-    Raises: DataError when the GPU is unknown or its study `map` not measured.
+    Raises: DataError for an unknown one, or where several were measured and none is named.
     """
-    folder = gpu_folder(gpu)
+    known = known_gpus()
+    if gpu is None and len(known) != 1 and REFERENCE not in known:
+        raise DataError(f"name the card by --gpu; there is: {', '.join(known) or 'none'}")
+    return gpu_folder(gpu or (known[0] if len(known) == 1 else REFERENCE)).name
+
+
+def load(gpu: str | None = None) -> Judged:
+    """The model of a card, fitted once a process and again when its files have changed.
+
+    Raises: DataError when the card is unknown, its study `map` is not measured, or the V8 family does not run on it.
+    """
+    folder = gpu_folder(asked_about(gpu))
     files = (folder / name for name in ("runs.csv", "checks.csv", "timings.csv", "gpu.json"))
+    runs = complete_runs(read_table(folder / "runs.csv", "runs"))
+    if STUDY not in runs:
+        return judge(Measured.nothing(folder.name, STUDY))  # raises
     return _judged(folder, tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files))
 
 
-def advise(problem: Problem, gpu: str = "nvidia-h200") -> Advice:
-    """Whether to fuse RoPE into attention: what the model predicts for the V8 family on a problem.
+def advise(problem: Problem, gpu: str | None = None) -> Advice:
+    """Whether to fuse RoPE into attention: what the model of a card predicts for the V8 family on a problem.
+
+    `gpu` names a folder of measurements: by default the only one, or the reference.
 
     Raises:
         Unsupported: the V8 family does not take the problem; what was asked and what is allowed.
-        DataError: the GPU is not known, or its study `map` was not measured.
+        DataError: the card is not known, its study `map` was not measured, or the family does not run on it.
     """
     require_problem(problem, "rope")
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
@@ -128,24 +152,62 @@ def advise(problem: Problem, gpu: str = "nvidia-h200") -> Advice:
 
 
 def advice_of(judged: Judged, problem: Problem) -> Advice:
-    """The advice of one model. Raises: Unsupported."""
-    predicted = {version: judged.model.us(version, problem) for version in FUSIONS}
-    choice, runner_up, _ = sorted(FUSIONS, key=lambda version: predicted[version])
+    """The advice of one model, of the versions that take the problem on its card. Raises: Unsupported."""
+    found = {version: known(judged.evidence, version, problem) for version in FUSIONS}
+    taking = [version for version in FUSIONS if found[version].word not in (*REFUSED, FAILED)]
+    if not taking:
+        template = f"{{needed}} do not take {problem} on the {{allowed}}: {found[FULL].reason}"
+        raise Unsupported("capability", ", ".join(FUSIONS), judged.evidence.card, template)
+    predicted = {version: judged.model.us(version, problem) for version in taking}
+    choice, *others = sorted(taking, key=lambda version: predicted[version])
     low, high = judged.bars
     times = {version: Time(us, us * low, us * high) for version, us in predicted.items()}
-    ratio, off = predicted[runner_up] / predicted[choice], judged.bar_of_ratios
-    margin = Ratio(ratio, ratio / off, ratio * off)
-    return Advice(problem, judged.evidence.slug, choice, runner_up, times, margin, outside(problem, judged.problems))
+    runner_up, margin = None, None
+    if others:
+        runner_up = others[0]
+        ratio, off = predicted[runner_up] / predicted[choice], judged.bar_of_ratios
+        margin = Ratio(ratio, ratio / off, ratio * off)
+    return Advice(problem, judged.evidence.card, choice, runner_up, times, margin, outside(problem, judged.problems))
+
+
+def answer(problem: Problem, gpu: str | None = None) -> str:
+    """The text of the advice, or what has to be measured for it, or why there is none."""
+    try:
+        return advise(problem, gpu).text
+    except (DataError, Unsupported) as why:
+        return str(why)
 
 
 # ---------------------------------------------------------------- words for the chapter
 
 
-def kind(problem: Problem) -> str:
-    """What decides: whether a tile holds all keys, and if not, how full fusion rotates them."""
+def kind(problem: Problem, target: str) -> str:
+    """What decides: whether a tile holds all keys, and if not, how full fusion rotates them on a target."""
     if problem.seq_k <= CORE_KEYS:
         return KINDS[0]
-    return KINDS[2] if together(VERSIONS[FULL](problem).launches[-1]) else KINDS[1]
+    return KINDS[2] if together(VERSIONS[FULL](problem, target).launches[-1]) else KINDS[1]
+
+
+def fused(judged: Judged, *kinds: str) -> tuple[int, int]:
+    """On how many problems of some kinds full fusion is the fastest or ties with it, and of how many."""
+    mine = [problem for problem in judged.problems if kind(problem, judged.evidence.target) in kinds]
+    return sum(FULL in judged.winners(problem) for problem in mine), len(mine)
+
+
+def holds(judged: Judged) -> bool:
+    """Whether the rule of the chapter holds: full fusion wins most problems whose keys fit one tile or are rotated
+    together, and a smaller share of the others; the hybrid wins more than separate kernels; the log's fusion none."""
+    (tile, tiles), (alone, others), (together_, all_together) = (fused(judged, name) for name in KINDS)
+    fastest = [judged.fastest(problem) for problem in judged.problems]
+    slow = all(
+        judged.measured(problem, NAIVE) > judged.measured(problem, judged.fastest(problem))
+        for problem in judged.problems
+        if (problem, NAIVE) in judged._times
+    )
+    if not (tiles and others and all_together):
+        return False
+    most = 2 * tile > tiles and 2 * together_ > all_together and tile / tiles > alone / others
+    return most and fastest.count(HYBRID) > fastest.count(SEPARATE) and slow
 
 
 def words(judged: Judged) -> dict[str, str]:
@@ -161,15 +223,13 @@ def words(judged: Judged) -> dict[str, str]:
     ]
     over = {v: [judged.measured(p, v) / judged.measured(p, FULL) for p in judged.problems] for v in (HYBRID, SEPARATE)}
 
-    def fused(*chosen: str) -> str:
-        mine = [problem for problem in judged.problems if kind(problem) in chosen]
-        return f"{sum(FULL in judged.winners(problem) for problem in mine)} of {len(mine)}"
-
     return {
         "problems": str(len(judged.problems)),
         **{f"{name}_wins": str(fastest.count(v)) for name, v in zip(("full", "hybrid", "separate"), FUSIONS)},
-        **{f"fused_{name}": fused(chosen) for name, chosen in zip(("one_tile", "alone", "together"), KINDS)},
-        "fused_more": fused(*KINDS[1:]),
+        **{
+            f"fused_{name}": "{} of {}".format(*fused(judged, chosen))
+            for name, chosen in zip(("one_tile", "alone", "together"), KINDS)
+        },
         "hybrid_over_full": span(over[HYBRID], "×", 2),
         "separate_over_full": span(over[SEPARATE], "×", 2),
         "naive_over_best": span(naive, "×", 2) if naive else "no number of times",
@@ -199,7 +259,7 @@ TYPICAL = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
-    parser.add_argument("--gpu", default="nvidia-h200", help="a folder of data/measured/")
+    parser.add_argument("--gpu", help="a folder of data/measured/; by default the only one, or the reference")
     for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
         parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
     for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
@@ -214,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (DataError, ValueError) as error:  # Unsupported among them
         print(f"advise: {error}", file=sys.stderr)
         return 1
-    print(f"{advice.problem} on {gpu}\n{advice.text}")
+    print(f"{advice.problem}\n{advice.text}")
     for version in sorted(advice.times, key=lambda name: advice.times[name].us):
         print(f"  {version:17s} {_us(advice.times[version])}")
     return 0

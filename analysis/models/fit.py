@@ -25,6 +25,7 @@ from kernels import VERSIONS, Problem
 from ..measure.studies import FUSIONS, NAIVE
 from ..records.files import DataError
 from ..records.interval import TIE
+from ..records.known import best
 from ..records.measured import Measured
 from .cost import GROUPS, NAMES, TERMS, Card, work
 
@@ -80,15 +81,19 @@ TRUST = 0.1  # in the first guesses, against the points
 DIGITS = 3
 
 
+class TooFew(DataError):
+    """Too little of the study was measured to fit a model to it, or to judge one."""
+
+
 @functools.lru_cache(maxsize=32)
 def fit(points: tuple[Point, ...], card: Card) -> Model:
     """The model whose logarithms of times, and of ratios of times of one problem, are nearest to what was measured.
 
-    Raises: DataError for too few problems.
+    Raises: TooFew.
     """
     problems = len({point.problem for point in points})
     if problems < FEWEST:
-        raise DataError(f"{problems} problems of study {STUDY!r} were timed; the model needs {FEWEST} to fit")
+        raise TooFew(f"{problems} problems of study {STUDY!r} were timed; the model needs {FEWEST} to fit")
     amounts = [work(VERSIONS[point.version](point.problem, card.target), card) for point in points]
     call = np.repeat(np.arange(len(points)), [len(rows) for rows in amounts])
     launches, measured = np.concatenate(amounts), np.log([point.us for point in points])
@@ -227,8 +232,14 @@ def points_of(evidence: Measured) -> tuple[Point, ...]:
 def judge(evidence: Measured) -> Judged:
     """Fit the model to two thirds of the map's problems; all versions of a problem are on one side.
 
-    Raises: DataError when too little was measured.
+    Raises: TooFew when too little was measured; it says what is not, or why a version does not run.
     """
+    if not evidence:
+        raise TooFew(f"study {STUDY!r} is not measured on the {evidence.card}: `make measure STUDY={STUDY}` does")
+    for version in FUSIONS:
+        found = best(evidence, version, evidence.problems("rope"))
+        if not found.ran:
+            raise TooFew(f"{version} is {found.word} on the {evidence.card}" + f": {found.reason}" * bool(found.reason))
     points, card = points_of(evidence), Card.of(evidence.gpu)
     held = held_out({point.problem for point in points})
     model = fit(tuple(point for point in points if point.problem not in held), card)
@@ -239,8 +250,16 @@ def judge(evidence: Measured) -> Judged:
     names = ["problem", "regime", "held_out", "version", "measured_us", "predicted_us"]
     judged = Judged(evidence, model, pd.DataFrame(rows, columns=names))
     if not judged.held():
-        raise DataError(f"no problem of study {STUDY!r} on which the whole V8 family was timed is held out")
+        raise TooFew(f"no problem of study {STUDY!r} on which the whole V8 family was timed is held out")
     return judged
+
+
+def try_judge(evidence: Measured) -> tuple[Judged | None, str]:
+    """`judge`, or None and why it cannot be had."""
+    try:
+        return judge(evidence), ""
+    except TooFew as why:
+        return None, str(why)
 
 
 def errors(points: pd.DataFrame) -> pd.Series:

@@ -18,8 +18,9 @@ from kernels.checking.reference import ERROR_FACTOR, table_error
 from ..measure import candidates
 from ..measure.studies import MAIN, STUDIES
 from ..records.current import complete_runs
-from ..records.files import gpu_folder, problem_of, read_json, read_table
+from ..records.files import card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
 from ..records.interval import TIE, Ratio, geometric_mean
+from ..records.known import NOT_MEASURED, WORDS, Known, best
 from ..records.measured import Check, Measured, Time
 from ..records.schema import SCHEMAS
 from . import profiles
@@ -50,6 +51,16 @@ class Evidence:
     studies: dict[str, Measured]
     shapes: pd.DataFrame
     profiled: pd.DataFrame
+
+    @property
+    def card(self) -> str:
+        """The card's name, as the book shows it."""
+        return card_name(self.slug, self.gpu)
+
+    @property
+    def target(self) -> str:
+        """What its kernels are compiled for, such as "sm_90"."""
+        return target_of(self.gpu)
 
     def lacks(self, *needs: str) -> list[str]:
         """Which of these studies, shapes or counters are not measured."""
@@ -252,9 +263,22 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
     return Result(target, problem, found[0].ratio, found[0].version) if found else Result(target, problem, None)
 
 
+def targets_of(evidence: Evidence) -> list[Target]:
+    """The targets that a card is held to: a time in microseconds is of the reference alone."""
+    on_reference = is_reference(evidence.slug, evidence.gpu)
+    return [target for target in TARGETS if on_reference or target.quantity != "us"]
+
+
 def results(evidence: Evidence) -> list[Result]:
     """What was found of every target at every problem of it."""
-    return [result(evidence, target, problem) for target in TARGETS for problem in target.problems]
+    return [result(evidence, target, problem) for target in targets_of(evidence) for problem in target.problems]
+
+
+def known_of(evidence: Evidence, problem: Problem, version: str = V8) -> Known:
+    """The most that is known of a version on a problem in any of the studies."""
+    studies = [evidence.studies.get(name) for name in MEASURED_IN]
+    found = [best(measured, version, [problem]) for measured in studies if measured]
+    return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
 
 
 def worst(found: Sequence[Result]) -> Result | None:

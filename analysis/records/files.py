@@ -6,6 +6,7 @@ import contextlib
 import csv
 import fcntl
 import functools
+import hashlib
 import io
 import json
 import os
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
 MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").resolve()  # `--data` names another
 REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
+BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
@@ -243,6 +245,35 @@ def gpu_folder(slug: str) -> Path:
     if slug not in known_gpus():
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
     return MEASURED / slug
+
+
+def is_committed(slug: str) -> bool:
+    """Whether a GPU's measurements are the committed record of `REFERENCE`, not a folder of that name elsewhere."""
+    return MEASURED / slug == DATA / "measured" / REFERENCE
+
+
+def is_reference(slug: str, gpu: Mapping[str, Any]) -> bool:
+    """Whether the measurements of a folder, with its gpu.json, are of the card of the committed record, `REFERENCE`."""
+    return slug == REFERENCE and gpu.get("uuid") == read_json(DATA / "measured" / REFERENCE / "gpu.json").get("uuid")
+
+
+def card_name(slug: str, gpu: Mapping[str, Any]) -> str:
+    """What the book calls a card of a gpu.json: with the start of its UUID where its folder's name ends in that."""
+    short = str(gpu.get("uuid") or "").removeprefix("GPU-")[:8]
+    return f"{gpu['name']} ({short})" if short and slug.endswith(f"-{short}") else str(gpu["name"])
+
+
+def target_of(gpu: Mapping[str, Any]) -> str:
+    """What kernels are compiled for on a card of a gpu.json: `"sm_90"`."""
+    return "sm_" + str(gpu["compute_capability"]).replace(".", "")
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Of the names and contents of files: another one when any of them has changed."""
+    found = hashlib.sha256()
+    for path in sorted(paths):
+        found.update(f"{os.path.relpath(path, ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:

@@ -17,7 +17,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
-from .files import DataError, gpu_folder, problem_of, read_json, read_table
+from .files import DataError, card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
 from .interval import Ratio, geometric_mean
 from .published import main_problems
 from .schema import STATUSES
@@ -113,9 +113,36 @@ class Measured:
         self._stale |= set(frame.loc[changed, pair].itertuples(index=False, name=None))
         return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
 
+    @classmethod
+    def nothing(cls, slug: str, study: str) -> Measured:
+        """The evidence of a study that has no complete run: no rows. Raises: DataError as `load`."""
+        folder = gpu_folder(slug)
+        tables = (_table(folder / f"{name}.csv", name) for name in ("checks", "timings"))
+        checks, timings = (table.iloc[:0].assign(problem=[], stale=[]) for table in tables)
+        return cls(folder.name, read_json(folder / "gpu.json"), {"study": study}, checks, timings)
+
+    def __bool__(self) -> bool:
+        """Whether anything was measured."""
+        return len(self.checks) > 0
+
+    @property
+    def card(self) -> str:
+        """The card's name, as the book shows it."""
+        return card_name(self.slug, self.gpu)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the record that the book is written for."""
+        return is_reference(self.slug, self.gpu)
+
+    @property
+    def target(self) -> str:
+        """What its kernels are compiled for, such as "sm_90"."""
+        return target_of(self.gpu)
+
     @property
     def processes(self) -> int:
-        return int(self.timings["process"].max())
+        return 0 if self.timings.empty else int(self.timings["process"].max())
 
     def stale(self, version: str, problem: Problem) -> bool:
         """Whether the version's code has changed since it was measured on that problem."""
@@ -131,12 +158,16 @@ class Measured:
             found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
         return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
 
-    def shapes(self, version: str) -> dict[int, Problem]:
-        """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation."""
-        checks = {problem: self.check(version, problem) for problem in self.problems(VERSIONS[version].family)}
+    def shapes(self, version: str, refused: bool = False) -> dict[int, Problem]:
+        """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation.
+
+        Those that the version takes, or, of head dims where it takes none, also those `refused`.
+        """
+        problems = self.problems(VERSIONS[version].family)
+        checks = {problem: self.check(version, problem) for problem in problems}
         taken = [problem for problem, check in checks.items() if check and check.status != "unsupported"]
-        chosen = {problem.hdim: problem for problem in reversed(main_problems(taken))}
-        return dict(sorted(chosen.items()))
+        shown = [*main_problems(taken), *(main_problems(problems) if refused else ())]
+        return dict(sorted({problem.hdim: problem for problem in reversed(shown)}.items()))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
         """Measured versions of a family, in log order, fast-math builds behind their originals: own ones, or peers."""

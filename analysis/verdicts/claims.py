@@ -26,7 +26,18 @@ import yaml
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder, known_gpus, read_table, write_table
+from ..records.files import (
+    BUILD,
+    DATA,
+    ROOT,
+    DataError,
+    digest,
+    gpu_folder,
+    is_committed,
+    known_gpus,
+    read_records,
+    write_table,
+)
 from ..records.lock import locked
 from . import expressions
 from .expressions import check_expression, rows_in, versions_in
@@ -270,11 +281,33 @@ def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[s
     return rows
 
 
+def verdicts_of(slug: str) -> list[dict[str, Any]]:
+    """The rows of verdicts.csv of a GPU, None where a cell is empty: as recorded, else computed from its data.
+
+    Recorded ones count where no file beside them was written later; those of the committed record are its tests' care.
+    Raises: DataError for an unknown GPU or a damaged file.
+    """
+    folder = gpu_folder(slug)
+    path, data = folder / "verdicts.csv", [path for path in sorted(folder.iterdir()) if path.is_file()]
+    if is_committed(slug) or (path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)):
+        return read_records(path, "verdicts")
+    made = [*DATA.glob("*.csv"), *DATA.glob("*.yml"), *(ROOT / "analysis").rglob("*.py")]
+    return _computed(folder, BUILD / slug / f"verdicts-{digest([*(p for p in data if p != path), *made])[:16]}.csv")
+
+
+@functools.lru_cache(maxsize=4)
+def _computed(folder: Path, kept: Path) -> list[dict[str, Any]]:
+    """The verdicts on what is measured in `folder`, kept for the book's other chapters: they take seconds."""
+    if not kept.exists():
+        for before in kept.parent.glob("verdicts-*.csv"):
+            before.unlink(missing_ok=True)
+        write_table(kept, "verdicts", verdicts(folder))
+    return read_records(kept, "verdicts")
+
+
 def recorded(slug: str) -> dict[str, list[dict[str, Any]]]:
-    """The tests in a GPU's verdicts.csv by claim, None where a cell is empty. Raises: DataError."""
-    frame = read_table(gpu_folder(slug) / "verdicts.csv", "verdicts").astype(object)
-    rows = frame.where(frame.notna(), None).to_dict("records")
-    return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: str(row["claim_id"]))}
+    """The tests of `verdicts_of` a GPU by claim. Raises: DataError."""
+    return {name: [*tests] for name, tests in itertools.groupby(verdicts_of(slug), key=lambda row: row["claim_id"])}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,6 +20,7 @@ from ..measure.studies import STUDIES
 from ..records import published
 from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
+from ..records.known import FAILED, REFUSED, best
 from ..records.measured import Check, Measured
 from .rule import NotMeasured, Undecided
 
@@ -227,10 +228,15 @@ class Facts:
         """The study, and the problem in it that all of `versions` were measured on."""
         measured = self._study(chosen.get("study", _home(versions[0])))
         common: set[Problem] = set()
-        for place, version in enumerate(versions):
-            taken = self._taken(measured, version)
-            common = common & taken if place else taken
-        return measured, _choose(common, versions, hdim, chosen)
+        try:
+            for place, version in enumerate(versions):
+                taken = self._taken(measured, version)
+                common = common & taken if place else taken
+            return measured, _choose(common, versions, hdim, chosen)
+        except NotMeasured:
+            for version in versions:
+                _require_run(measured, version, hdim)
+            raise
 
     def _taken(self, measured: Measured, version: str) -> set[Problem]:
         """The problems of a study that a version takes. Raises: Undecided where it was not measured."""
@@ -306,6 +312,15 @@ class Facts:
         self.used[source] = None
         if stale:
             self.stale[version] = None
+
+
+def _require_run(measured: Measured, version: str, hdim: int) -> None:
+    """Raises: Undecided where a version is refused or failed at a head dim; not where it runs, or no row says."""
+    if version in VERSIONS:
+        problems = measured.problems(VERSIONS[version].family)
+        found = best(measured, version, (problem for problem in problems if problem.hdim == hdim))
+        if found.word in (*REFUSED, FAILED):
+            raise Undecided(f"{version} is {found.word} here: {found.reason}")
 
 
 def _home(version: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder
+from ..records.files import DATA, DataError, gpu_folder, is_reference
 from ..records.interval import Ratio
 from ..records.measured import Measured
 from ..records.text import beside, number, span
@@ -30,6 +30,8 @@ QUESTIONS = DATA / "questions.yml"
 CHAPTERS = ("fusion", "contradictions", "causes")
 NOT_YET = "not measured on this GPU yet"
 OPEN = f"Open: {NOT_YET}"
+DIFFERS = "Differs from the reference: no answer with a condition holds here, and the table has what was measured"
+OF_A_CARD = ("timings", "checks", "counters")  # how evidence of one card is named
 FORMATS = ("", "printed", "as")  # what may stand behind the colon of an item in a sentence
 
 T = TypeVar("T")
@@ -328,22 +330,31 @@ class Settled:
     question: Question
     results: Results
     evidence: str
+    written_for: bool = True  # whether its answers without a condition are: on the reference, or of no card
 
     @property
     def answer(self) -> str:
-        """The first written answer whose condition holds, or that the question is open."""
+        """The first written answer whose condition holds, or that there is none, or that the question is open."""
         answer = self._answer()
-        return write(answer.says, self.results) if answer else OPEN
+        return write(answer.says, self.results) if answer else DIFFERS if self.differs else OPEN
 
     @property
     def open(self) -> bool:
         """Whether the question waits for a measurement."""
-        return self._answer() is None
+        return self._answer() is None and not self.differs
+
+    @property
+    def differs(self) -> bool:
+        """Whether what it needs was measured on another card, and no answer with a condition holds there."""
+        known = all(self.results[name] for name in self.question.needs) and any(self.results.values())
+        return known and not self.written_for and self._answer() is None
 
     def _answer(self) -> Answer | None:
         if not all(self.results[name] for name in self.question.needs):
             return None
         for answer in self.question.answers:
+            if not answer.when and not self.written_for:
+                continue
             if not answer.when or evaluate(answer.when, self.results, CONDITIONS.__getitem__):
                 return answer
         return None
@@ -355,6 +366,7 @@ class Settled:
             write(text, self.results)
             for text in self.question.because
             if all(self.results[name] for place, _ in places(text) for name in names_in(place))
+            and (self.written_for or self._answer())
         ]
         items = self.question.items.items()
         absent = [item.what for key, item in items if self.results[key].not_measured and not self.results[key]]
@@ -391,7 +403,9 @@ def settle(question: Question, facts: Facts) -> Settled:
     facts.used, facts.stale = {}, {}
     results = {key: _result(item, question.dims, facts) for key, item in question.items.items()}
     stale = f" Stale, since the code has changed: {', '.join(facts.stale)}." if facts.stale else ""
-    return Settled(question, results, f"From {', '.join(facts.used) or 'the shapes alone'}.{stale}")
+    measured = any(name.startswith(OF_A_CARD) for name in facts.used)
+    written_for = not measured or is_reference(facts.folder.name, facts.identity)
+    return Settled(question, results, f"From {', '.join(facts.used) or 'the shapes alone'}.{stale}", written_for)
 
 
 def settle_chapter(name: str, evidence: Measured) -> dict[str, Settled]:

@@ -149,6 +149,14 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     assert all("--gpu made-up-card" in call for call in calls)
     calls = play("none", 0, "--gpu", "lab", "--study", "log", "--wait")
     assert calls[0] == "-m analysis measure --gpu lab --study log --wait" and calls[-1] == "-m analysis build --gpu lab"
+    calls = play("none", 0, "--without", "claims,build")
+    assert [call.split()[2] for call in calls] == ["measure", "tune", "sanitize", "op", "counters"]
+
+
+def test_a_part_to_leave_out_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu.main(["--without", "book"])
+    assert "no part is called 'book'; there are: measure, tune, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

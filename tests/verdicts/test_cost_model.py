@@ -221,7 +221,7 @@ def test_a_card_without_clusters_pays_for_the_products_of_the_portable_core() ->
 def test_keys_rotated_together_are_rotated_once_whatever_the_queries() -> None:
     short = Problem("rope", 1, 8, seq_q=2048, seq_k=4096, hdim=128, rotary_dim=64)
     long = dataclasses.replace(short, seq_q=4096, q_offset=None)
-    assert advice.kind(short) == advice.kind(long) == advice.KINDS[2]
+    assert advice.kind(short, "sm_90") == advice.kind(long, "sm_90") == advice.KINDS[2]
     for problem, tiles in ((short, 2), (long, 1)):
         assert done(FULL, problem, "wait") == 1 and done(HYBRID, problem, "wait") == 0
         rotated = (done(FULL, problem, "rotation") - done(HYBRID, problem, "rotation")) * 1e6 / GPU["sms"]

@@ -7,7 +7,6 @@ from html import escape
 
 from IPython.display import HTML, Markdown, display
 
-from ...records.files import gpu_folder, read_table
 from ...records.measured import Measured
 from ...records.text import number
 from ...verdicts import claims
@@ -29,8 +28,7 @@ def overview(settled: Mapping[str, Settled], answer: str) -> Table:
 
 def statements(question: Question, evidence: Measured) -> Table:
     """What the documents say, word for word and in ours, with the verdict on each claim."""
-    rows = read_table(gpu_folder(evidence.slug) / "verdicts.csv", "verdicts").drop_duplicates("claim_id")
-    verdicts = dict(zip(rows["claim_id"], rows["verdict"], strict=True))
+    verdicts = {name: tests[0]["verdict"] for name, tests in claims.recorded(evidence.slug).items()}
     cells = []
     for claim in claims.load():
         if claim.id in question.claims:

@@ -16,12 +16,13 @@ from ...models.roofline import SECTOR_BYTES
 from ...records import published
 from ...records.files import COUNTS, DataError, problem_of, read_table
 from ...records.interval import Ratio, geometric_mean
-from ...records.measured import Check, Measured, Time, baseline_of
+from ...records.known import FAILED, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, best, known
+from ...records.measured import Measured, baseline_of
 from ...records.text import beside, factor, number
 from ...verdicts import claims
 from ...verdicts.rule import stands
 from ..notebook import rightness
-from ..table import NOTHING, Format, Table, badge, code, lines, link, microseconds, ratio, rotary, small
+from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed
 from ..tables.claims import tested as tests_of
 from ..tables.claims import verdicts
 
@@ -99,21 +100,21 @@ def printed(evidence: Measured, document: str, *places: str, over: str = "") -> 
     compared: dict[str, tuple[str, Format]] = {
         "stated": ("published", factor),
         "device": ("device", str),
-        "launched": ("launched", ratio),
+        "launched": ("launched", str),
     }
     return Table.from_frame(
-        [_row(line, len(bases) > 1) for line in found],
+        [_row(evidence, line, len(bases) > 1) for line in found],
         {
             "hdim": ("hdim", str),
             "version": ("version", str),
             **(compared if bases else {}),
             "stated_ms": ("published, ms", "{:.3f}"),
-            "device_us": ("device, µs", microseconds),
-            "launched_us": ("launched, µs", microseconds),
+            "device_us": ("device, µs", str),
+            "launched_us": ("launched, µs", str),
         },
         slice(2, None),
         f"{escape(document)}: {escape('; '.join(_named(frame)))}. Published on the {card}, measured on the "
-        f"{evidence.gpu['name']}; times of different cards are not compared. {spread if bases else 'Times'} ± half the "
+        f"{evidence.card}; times of different cards are not compared. {spread if bases else 'Times'} ± half the "
         "range of the processes.",
     )
 
@@ -128,25 +129,38 @@ class Line(NamedTuple):
     stated: float | None
     stated_ms: float | None
     device: Ratio | None
-    device_us: Time | None
     launched: Ratio | None
-    launched_us: Time | None
-    check: Check | None
+    problem: Problem | None
 
 
-def _row(line: Line, bases: bool) -> dict[str, Any]:
+def _row(evidence: Measured, line: Line, bases: bool) -> dict[str, Any]:
     """A row of the table, with what a speedup is over if that differs within it."""
     about = [f"over {whole(line.base)}"] if bases and line.base else []
     about += [f"measured over {whole(line.measured_over)}"] if line.base and line.measured_over != line.base else []
-    about += [badge(line.check)] if line.check and line.check.status != "ok" else []
+    here = known(evidence, line.name, line.problem) if line.problem else Known(NOT_MEASURED)
+    about += [status(here)] if here.word != OK else []
     compared = line.stated is not None
     how = stands(line.stated, line.device)
     return {
         **line._asdict(),
         "version": lines(link(line.name, whole(line.name)), *map(small, about)),
-        "device": lines(ratio(line.device), small(how) if how else "") if compared else NOTHING,
-        "launched": line.launched if compared else None,
+        "device": lines(_compared(evidence, line, line.device), small(how) if how else "") if compared else NOTHING,
+        "launched": _compared(evidence, line, line.launched) if compared else NOTHING,
+        **{
+            f"{name}_us": timed(evidence, line.name, line.problem, timer) if line.problem else small(NOT_MEASURED)
+            for name, timer in (("device", "device_warm"), ("launched", SOURCE_TIMER))
+        },
     }
+
+
+def _compared(evidence: Measured, line: Line, found: Ratio | None) -> str:
+    """A speedup, or why there is none."""
+    if found or not line.problem or line.measured_over not in VERSIONS:
+        return ratio(found)
+    here = known(evidence, line.name, line.problem)
+    if here.ran:  # of the other, the problem may be one of its own
+        here = best(evidence, line.measured_over, evidence.problems(VERSIONS[line.measured_over].family))
+    return small(NOT_MEASURED if here.ran else here.word)
 
 
 def whole(name: str) -> str:
@@ -183,13 +197,6 @@ def _line(
     measured_over = base if base in VERSIONS else baseline_of(name)  # a document may name no version
     mine = _problem(evidence, name, row)
     theirs = _problem(evidence, measured_over, times.get(base, row)) if measured_over else None
-    warm, launched = (
-        (
-            _ratio(evidence, measured_over, theirs, name, mine, timer),
-            evidence.time(name, mine, timer) if mine else None,
-        )
-        for timer in ("device_warm", SOURCE_TIMER)
-    )
     return Line(
         int(row["hdim"]),
         name,
@@ -197,19 +204,17 @@ def _line(
         measured_over,
         stated,
         time["value"] if time else None,
-        *warm,
-        *launched,
-        evidence.check(name, mine) if mine else None,
+        _ratio(evidence, measured_over, theirs, name, mine, "device_warm"),
+        _ratio(evidence, measured_over, theirs, name, mine, SOURCE_TIMER),
+        mine,
     )
 
 
 def _problem(evidence: Measured, name: str, row: Mapping[str, Any]) -> Problem | None:
-    """The measured problem of the shape that a row states; of several the one that the version takes."""
-    for problem in evidence.problems(VERSIONS[name].family):
-        check = evidence.check(name, problem)
-        if published.states(row, problem) and check and check.status != "unsupported":
-            return problem
-    return None
+    """The measured problem of the shape that a row states; of several one that the version takes."""
+    stated = [problem for problem in evidence.problems(VERSIONS[name].family) if published.states(row, problem)]
+    taken = [problem for problem in stated if known(evidence, name, problem).word != UNSUPPORTED]
+    return next(iter(taken or stated), None)
 
 
 def _ratio(
@@ -221,6 +226,21 @@ def _ratio(
     medians = [evidence.medians(base, theirs, timer), evidence.medians(name, mine, timer)]
     pairs = pd.concat(medians, axis=1, join="inner").dropna()
     return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+
+
+def shown_when_full(measured: Measured, filled: Measured, *names: str) -> bool | None:
+    """Whether each of some versions is right wherever it runs at the shapes of the log and wrong somewhere on a full
+    card; None where one of them was not measured there, or does not run."""
+    at_log, at_full = ([_outcomes(evidence, name) for name in names] for evidence in (measured, filled))
+    if not all(at_log) or not all(at_full):
+        return None
+    return all(found == {OK} for found in at_log) and all(found - {OK} for found in at_full)
+
+
+def _outcomes(evidence: Measured, name: str) -> set[str]:
+    """Right, wrong or failed: what the checks of a version found."""
+    found = {known(evidence, name, problem).word for problem in evidence.problems(VERSIONS[name].family)}
+    return found & {OK, WRONG, FAILED}
 
 
 # ---------------------------------------------------------------- claims
@@ -255,11 +275,12 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
     frame = read_table(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame(columns=["version", "hdim"])
     by_version = dict(list(frame[frame["hdim"] == hdim].groupby("version", sort=False)))
     found: list[tuple[str, Problem, Mapping[str, float]]] = []
-    for name in evidence.versions(family):
-        problem = evidence.shapes(name).get(hdim)
-        if name in by_version and problem:
+    for name in evidence.versions(family) or [v.id for v in VERSIONS.values() if v.family == family]:
+        if name in by_version:
             mine = by_version[name]
-            mine = mine[[problem_of(row) == problem for row in mine.to_dict("records")]]
+            counted = [problem_of(row) for row in mine.to_dict("records")]
+            problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(counted)[0]
+            mine = mine[[each == problem for each in counted]]
             found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
     shown = [entry for entry in WORK if any(totals.get(entry[0]) for _, _, totals in found)]
     return Table.from_frame(
@@ -267,7 +288,7 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             {
                 "version": link(name) + rotary(problem),
                 **{counter: totals.get(counter, 0.0) / divisor for counter, _, divisor in shown},
-                "us": evidence.time(name, problem),
+                "us": timed(evidence, name, problem),
             }
             for name, problem, totals in found
             if totals
@@ -275,11 +296,10 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
         {
             "version": ("version", str),
             **{counter: (title, _amount) for counter, title, _ in shown},
-            "us": ("device, µs", microseconds),
+            "us": ("device, µs", str),
         },
         slice(1, None),
-        f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the "
-        f"{evidence.gpu['name']}.",
+        f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the {evidence.card}.",
     )
 
 

@@ -3,6 +3,7 @@
 Titles are computed from what is drawn.
 """
 
+from .by_card import speedups_by_card
 from .counters import emulator_agreement, warp_waits
 from .embedding_work import fusion
 from .front import rope_ladder_2048
@@ -32,6 +33,7 @@ __all__ = [
     "rope_ladder_2048",
     "rope_savings",
     "sinusoidal_fusion",
+    "speedups_by_card",
     "v8_cuts",
     "v8_embeddings",
     "v8_family",

@@ -65,7 +65,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
     return Plot(
         "warp-waits",
         figure,
-        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {evidence.gpu['name']}, from hardware "
+        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {evidence.card}, from hardware "
         "counters, in groups; a warp that is ready while another issues counts as one that could.",
         f"Stacked bars of what a warp waits for at head dim {hdim}, in percent. "
         + "; ".join(
@@ -105,7 +105,7 @@ def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
         "counters-emulator",
         figure,
         f"A dot is a launch of a version at a published shape, sorted within its row; in brackets how many there are. "
-        f"Hardware: counters of the {evidence.gpu['name']}. Emulator: the same PTX, executed. Dots beyond "
+        f"Hardware: counters of the {evidence.card}. Emulator: the same PTX, executed. Dots beyond "
         f"{RATIOS[0]:g} and {RATIOS[1]:g} are drawn there.",
         "Dot plot of hardware counts over emulator counts. "
         + "; ".join(

@@ -50,7 +50,7 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
     return Plot(
         "fusion",
         figure,
-        f"Head dim 2048, 4 heads of 64 queries, device_warm on the {evidence.gpu['name']}. Beside each name how often "
+        f"Head dim 2048, 4 heads of 64 queries, device_warm on the {evidence.card}. Beside each name how often "
         "the version embeds each element of Q and K, where once would do, counted by the emulator. Left of a line: "
         "faster than those separate kernels. V6b and V7 rotate the published part of the dims, the other RoPE versions "
         "all, and each is compared with separate kernels that rotate as many.",

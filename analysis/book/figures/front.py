@@ -31,7 +31,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     frame = pd.DataFrame(rows, columns=names)
     drawn = frame.dropna(subset=["published", "measured"], how="all").reset_index(drop=True)
     log = drawn[drawn["version"] != FUSED]["measured"].dropna()
-    card = evidence.gpu["name"].removeprefix("NVIDIA ")
+    card = evidence.card.removeprefix("NVIDIA ")
     title = f"Published RoPE kernels against separate kernels on the {card}"
     if len(log) and log.max() < 1:
         title = f"No published RoPE kernel beats separate kernels on the {card}"

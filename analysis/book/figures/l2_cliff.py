@@ -8,10 +8,13 @@ from matplotlib.ticker import NullLocator
 from ...records.interval import geometric_mean
 from ...records.measured import Measured
 from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in, short
+from ..table import Missing
 
 
-def cliff(published_shapes: Measured, held: Measured, version: str = "attention_online_fixed") -> Plot:
+def cliff(published_shapes: Measured, held: Measured, version: str = "attention_online_fixed") -> Plot | Missing:
     """The rate by head dim in the published shapes, which shrink with it, and with heads and queries held."""
+    if not held:
+        return Missing.study("controlled")
     rows, shares = [], []
     for label, evidence in (("published shapes", published_shapes), ("4 heads of 64 queries", held)):
         rates = {}
@@ -20,6 +23,8 @@ def cliff(published_shapes: Measured, held: Measured, version: str = "attention_
                 rates[problem.hdim] = problem.flops / evidence.medians(version, problem, "device_warm")
                 blocks, rate = problem.heads * problem.seq_q, problem.flops / taken.us / 1e6
                 rows.append((label, problem.hdim, problem.heads, problem.seq_q, blocks, rate))
+        if not {4096, 8192} <= set(rates):
+            return Missing(why=f"The rates of {short(version)} at head dims 4096 and 8192 are not both measured")
         shares.append(f"{100 * geometric_mean((rates[8192] / rates[4096]).to_numpy()).value:.0f} %")
     names = ["series", "hdim", "heads", "seq", "blocks", "tflops"]
     frame = pd.DataFrame(rows, columns=names)
@@ -47,7 +52,7 @@ def cliff(published_shapes: Measured, held: Measured, version: str = "attention_
     return Plot(
         "l2-cliff",
         figure,
-        f"{short(version)}, device_warm on the {published_shapes.gpu['name']}. Beside the published shapes the blocks "
+        f"{short(version)}, device_warm on the {published_shapes.card}. Beside the published shapes the blocks "
         f"of a call, one a query of a head; {published_shapes.gpu['sms']} SMs share them.",
         "Lines of TFLOP/s by head dim. "
         + "; ".join(f"{row.series}, {row.hdim}: {row.tflops:.3f} ({row.blocks} blocks)" for row in frame.itertuples())

@@ -69,7 +69,7 @@ def ladder(evidence: Measured, family: str) -> Plot:
         f"{family}-ladder",
         figure,
         f"Speedup over the baseline ({bases}) by head dim, above 1: faster. Open marks are published on the "
-        f"{published.card(family)}, filled ones measured on the {evidence.gpu['name']} (device_warm).",
+        f"{published.card(family)}, filled ones measured on the {evidence.card} (device_warm).",
         describe(frame),
         frame,
         f"{published_on(family)}; {measured_in(evidence)}",

@@ -60,7 +60,7 @@ def attention_online(evidence: Measured) -> Plot:
     return Plot(
         "attention-online",
         figure,
-        f"Above, device time of one call (device_warm) on the {evidence.gpu['name']}; below, the share of outputs that "
+        f"Above, device time of one call (device_warm) on the {evidence.card}; below, the share of outputs that "
         "are not a number. A check that asks whether |a − b| exceeds a tolerance lets NaN pass.",
         "; ".join(
             f"{row.version} at {row.hdim}: {row.median_us:.1f} µs, {row.nan_percent:.1f} % NaN"

@@ -35,7 +35,7 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
     return Plot(
         f"{family}-peers",
         figure,
-        f"Device time of one call (device_warm) on the {evidence.gpu['name']}; of PyTorch's attention backends the "
+        f"Device time of one call (device_warm) on the {evidence.card}; of PyTorch's attention backends the "
         "fastest at each head dim. A cross marks a wrong result.",
         _times_in_words(frame),
         frame,

@@ -20,7 +20,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
     frame = roofline.points(evidence) if frame is None else frame
     ceilings = evidence.gpu["ceilings"]
     top = ceilings["fp32_tflops"]
-    title = f"Ceilings of the {evidence.gpu['name']}, measured"
+    title = f"Ceilings of the {evidence.card}, measured"
     most = frame.groupby("level")["percent_of_roof"].max()
     if len(frame):
         title = (
@@ -48,11 +48,11 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
     return Plot(
         "roofline",
         figure,
-        f"Ceilings measured on the {evidence.gpu['name']}, fp32 {top:.0f} TFLOP/s. Each version and shape is there "
+        f"Ceilings measured on the {evidence.card}, fp32 {top:.0f} TFLOP/s. Each version and shape is there "
         "twice. Filled: over the bytes between L2 and the L1s, time device_warm. Open: over the bytes of DRAM, time "
         f"device_cold. Bytes are from {roofline.sources(frame)}; FLOP are those of the two products."
         if len(frame)
-        else f"Ceilings measured on the {evidence.gpu['name']}.",
+        else f"Ceilings measured on the {evidence.card}.",
         "Dot plot of TFLOP/s by FLOP a byte, below two roofs. "
         + "; ".join(
             f"{level} at head dim {size}: {_in_words(rows)}" for (level, size), rows in frame.groupby(["level", "hdim"])

@@ -28,7 +28,7 @@ def fusion_map(judged: fit.Judged) -> Plot:
         others = [judged.measured(problem, version) for version in FUSIONS if version != best]
         rows.append(
             {
-                "kind": advice.kind(problem),
+                "kind": advice.kind(problem, judged.evidence.target),
                 "problem": str(problem),
                 "keys": problem.seq_k,
                 "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
@@ -74,7 +74,7 @@ def fusion_map(judged: fit.Judged) -> Plot:
     return Plot(
         "fusion-map",
         figure,
-        f"The fastest of three versions of one core, device_warm on the {judged.evidence.gpu['name']}; larger marks: a "
+        f"The fastest of three versions of one core, device_warm on the {judged.evidence.card}; larger marks: a "
         "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of "
         "queries, or once, by all blocks before they attend. A tie is within 3 %, or within the interval over the "
         "processes.",
@@ -124,7 +124,7 @@ def fusion_model(judged: fit.Judged) -> Plot:
     return Plot(
         "fusion-model",
         figure,
-        f"Times of a call, device_warm on the {judged.evidence.gpu['name']}. In colour: problems that the model "
+        f"Times of a call, device_warm on the {judged.evidence.card}. In colour: problems that the model "
         "was not fitted to.",
         "Dot plot of predicted by measured time. "
         + "; ".join(

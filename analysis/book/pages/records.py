@@ -35,7 +35,7 @@ class Records:
         self.counters = _by_version(folder / "counters.csv", "counters")
         self.resources = _by_version(RESOURCES, "resources")
         self.sanitizers = _by_version(folder / "sanitizers.csv", "sanitizers")
-        self.verdicts = claims.recorded(slug) if (folder / "verdicts.csv").exists() else {}
+        self.verdicts = claims.recorded(slug)
 
     @staticmethod
     def _complete(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Measured]]:
@@ -48,7 +48,7 @@ class Records:
 
     @property
     def gpu(self) -> str:
-        return str(next(iter(self.studies.values())).gpu["name"])
+        return next(iter(self.studies.values())).card
 
     def taken(self, name: str) -> dict[str, list[Problem]]:
         """By study, the measured problems of a version but those that it does not take."""

@@ -8,6 +8,7 @@ from statistics import median
 import pandas as pd
 
 from ...measure.studies import TIMERS
+from ...records.known import word
 from ...records.measured import Measured
 from ...records.schema import STATUSES
 from ..table import Table, name, share
@@ -29,7 +30,7 @@ def machine(evidence: Measured) -> Table:
     """The GPU, the software and the run."""
     gpu, run = evidence.gpu, evidence.run
     values = {
-        "GPU": f"{gpu['name']}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
+        "GPU": f"{evidence.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
         "clock and power": f"SM up to {run['sm_mhz_max']} MHz, {run['power_limit_w']} W",
         "throttling seen": str(run["throttle"]),
@@ -88,6 +89,7 @@ def statuses(evidence: Measured) -> Table:
     for version in dict.fromkeys(evidence.checks["version"]):
         checks = [evidence.check(version, problem) for problem in dict.fromkeys(evidence.checks["problem"])]
         given = [check.status for check in checks if check]
-        counts = (str(given.count(status) or "") for status in STATUSES)
+        counts = (str(given.count(one) or "") for one in STATUSES)
         rows.append((name(version, version in evidence.stale_versions()), *counts))
-    return Table(("version", *STATUSES), rows, numbers=STATUSES, caption="Problems by status.")
+    words = tuple(map(word, STATUSES))
+    return Table(("version", *words), rows, numbers=words, caption="Problems by status.")

@@ -8,12 +8,14 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS, Problem, Unsupported
 
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import cost, fit
 from ...models.advice import TYPICAL, advice_of
-from ..table import Table, badge, lines, mark, microseconds, ratio, small
+from ...records.known import UNSUPPORTED, Known
+from ...records.text import NOTHING
+from ..table import Table, lines, mark, ratio, small, status, timed
 
 RATES = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
 
@@ -24,8 +26,7 @@ def map_problems(judged: fit.Judged) -> Table:
     held, rows = set(judged.held()), []
 
     def cell(version: str, problem: Problem) -> str:
-        taken, check = judged.evidence.time(version, problem), judged.evidence.check(version, problem)
-        text = microseconds(taken) if taken else badge(check)
+        text = timed(judged.evidence, version, problem)
         return f"<b>{text}</b>" if version in judged.winners(problem) else text
 
     for regime in fit.REGIMES:
@@ -107,15 +108,23 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
     """What the model advises for some problems, with its error bars."""
     rows = []
     for label, problem in problems.items():
-        given = advice_of(judged, problem)
+        try:
+            given = advice_of(judged, problem)
+        except Unsupported as refusal:
+            why = status(Known(UNSUPPORTED, str(refusal)))
+            rows.append(
+                {"problem": lines(label, small(_shape(problem))), "advice": why, "taken": NOTHING, "next": NOTHING}
+            )
+            continue
         taken = given.times[given.choice]
-        beyond, close = escape("; ".join(given.outside)), "" if given.margin.low > 1 else "too close to call"
+        beyond = escape("; ".join(given.outside))
+        close = "too close to call" if given.margin and given.margin.low <= 1 else ""
         rows.append(
             {
                 "problem": lines(label, small(_shape(problem)), small(beyond) if beyond else ""),
                 "advice": lines(fit.WORDS[given.choice], small(close) if close else ""),
                 "taken": lines(f"{taken.us:,.1f}", small(f"{taken.low:,.1f}–{taken.high:,.1f}")),
-                "next": lines(fit.WORDS[given.runner_up], ratio(given.margin)),
+                "next": lines(fit.WORDS[given.runner_up], ratio(given.margin)) if given.runner_up else NOTHING,
             }
         )
     return Table.from_frame(

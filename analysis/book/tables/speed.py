@@ -10,10 +10,26 @@ from kernels import VERSIONS, Problem
 
 from ...measure.studies import SOURCE_TIMER, TIMERS
 from ...records import published
+from ...records.known import WRONG, known
 from ...records.measured import Measured, baseline_of
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
-from ..table import Table, badge, code, error, hdim, lines, mark, microseconds, name, ratio, share, small, stale, stated
+from ..table import (
+    Table,
+    code,
+    compared,
+    error,
+    hdim,
+    lines,
+    name,
+    share,
+    small,
+    stale,
+    stated,
+    status,
+    timed,
+    why_untimed,
+)  # fmt: skip
 
 
 def _by_hdim(
@@ -26,10 +42,10 @@ def _by_hdim(
 ) -> Table:
     """A row a version and a column a head dim; with RoPE each version at the rotary dim that was published of it."""
     names = list(evidence.versions(family) if versions is None else versions)
-    dims = sorted({size for version in names for size in evidence.shapes(version)})
+    by_version = {version: evidence.shapes(version, refused=True) for version in names}
+    dims = sorted({size for shapes in by_version.values() for size in shapes})
     rows = []
-    for version in names:
-        shapes = evidence.shapes(version)
+    for version, shapes in by_version.items():
         cells = [cell(version, shapes[size]) if size in shapes else NOTHING for size in dims]
         first = name(version, stale(evidence, version, shapes.values()))
         rows.append((first, *cells, *([last[1](version)] if last else [])))
@@ -43,11 +59,11 @@ def speedups(evidence: Measured, family: str, timer: str = "device_warm") -> Tab
     def cell(version: str, problem: Problem) -> str:
         baseline = baseline_of(version)
         claim, found = published.speedup(version, baseline, problem), evidence.ratio(baseline, version, problem, timer)
-        check = evidence.check(version, problem)
-        parts = [ratio(found) if found else "", badge(check) if check and check.status != "ok" else ""]
+        here = known(evidence, version, problem)
+        parts = [compared(evidence, baseline, version, problem, timer), status(here) if here.word == WRONG else ""]
         if claim:
             parts += [small(f"published {stated(claim, '×')}"), small(stands(claim.value, found))]
-        return lines(*parts) or NOTHING
+        return lines(*parts)
 
     card = published.card(family)
     said = f" Published on the {card}; a second figure is the range over the documents and logs." if card else ""
@@ -74,9 +90,9 @@ def summary(evidence: Measured) -> Table:
         measured = {timer: {p: evidence.ratio(base, version.id, p, timer) for p in speeds} for timer in TIMERS}
         verdicts: dict[str, list[str]] = {}
         for problem, speed in speeds.items():
-            word = stands(speed, measured["device_warm"][problem])
-            verdicts.setdefault(word or "not measured", []).append(str(problem.hdim))
-        checks = [check for problem in speeds if (check := evidence.check(version.id, problem))]
+            how = stands(speed, measured["device_warm"][problem])
+            verdicts.setdefault(how or why_untimed(evidence, base, version.id, problem), []).append(str(problem.hdim))
+        checks = dict.fromkeys(known(evidence, version.id, problem) for problem in speeds)
         rows.append(
             {
                 "version": lines(
@@ -85,7 +101,7 @@ def summary(evidence: Measured) -> Table:
                 "published": speeds.values(),
                 **{timer: [ratio.value for ratio in ratios.values() if ratio] for timer, ratios in measured.items()},
                 "verdict": lines(*(f"{word} {small('at ' + ', '.join(dims))}" for word, dims in verdicts.items())),
-                "check": " ".join(map(mark, dict.fromkeys(check.status for check in checks))),
+                "check": " ".join({each.word: status(each) for each in checks}.values()),
             }
         )
     return Table.from_frame(
@@ -100,7 +116,7 @@ def summary(evidence: Measured) -> Table:
         },
         slice(1, 4),
         "Speedup over the baseline, least to largest over the published head dims (above 1: faster). "
-        f"Published on the {published.card('rope')}, measured on the {evidence.gpu['name']}.",
+        f"Published on the {published.card('rope')}, measured on the {evidence.card}.",
     )
 
 
@@ -108,15 +124,15 @@ def times(evidence: Measured, family: str, timer: str = SOURCE_TIMER) -> Table:
     """Microseconds of one call, with the milliseconds that were published."""
 
     def cell(version: str, problem: Problem) -> str:
-        claim, taken = published.published(version, problem), evidence.time(version, problem, timer)
-        here = microseconds(taken) if taken else badge(evidence.check(version, problem))
-        return lines(here, small(f"published {stated(claim, digits=3)} ms") if claim else "")
+        claim = published.published(version, problem)
+        said = small(f"published {stated(claim, digits=3)} ms") if claim else ""
+        return lines(timed(evidence, version, problem, timer), said)
 
     return _by_hdim(
         evidence,
         family,
         cell,
-        f"{timer} by head dim, µs a call on the {evidence.gpu['name']}: median of {evidence.processes} processes "
+        f"{timer} by head dim, µs a call on the {evidence.card}: median of {evidence.processes} processes "
         f"± half their range. Published on the {published.card(family)}: times of different cards are not compared.",
     )
 
@@ -126,7 +142,7 @@ def checks(evidence: Measured, family: str) -> Table:
 
     def cell(version: str, problem: Problem) -> str:
         check = evidence.check(version, problem)
-        parts = [badge(check)]
+        parts = [status(known(evidence, version, problem))]
         if check and check.nan_share > 0:
             parts.append(f"{share(check.nan_share)} NaN")
         if check and not math.isnan(check.max_abs_err):
@@ -134,8 +150,8 @@ def checks(evidence: Measured, family: str) -> Table:
         return lines(*parts)
 
     def reasons(version: str) -> str:
-        found = [evidence.check(version, problem) for problem in evidence.problems(family)]
-        given = [check.reason for check in found if check and check.status != "unsupported"]
+        found, shapes = [evidence.check(version, p) for p in evidence.problems(family)], evidence.shapes(version)
+        given = [check.reason for check in found if check and (check.status != "unsupported" or not shapes)]
         return lines(*dict.fromkeys(map(escape, given)))
 
     return _by_hdim(
@@ -155,10 +171,9 @@ def peers(evidence: Measured, family: str, partial: bool | None = None) -> Table
     best = {problem: fastest(evidence, versions, problem) for problem in problems}
 
     def cell(version: str, problem: Problem) -> str:
-        taken, check = evidence.time(version, problem), evidence.check(version, problem)
-        text = badge(check) if check and taken is None else microseconds(taken)
-        if check and check.status == "wrong":
-            text = f"{microseconds(taken)} {badge(check)}"
+        here, text = known(evidence, version, problem), timed(evidence, version, problem)
+        if here.word == WRONG:
+            text = f"{text} {status(here)}"
         return f"<b>{text}</b>" if best[problem] == version else text
 
     rows = [
@@ -167,7 +182,7 @@ def peers(evidence: Measured, family: str, partial: bool | None = None) -> Table
         if any(evidence.time(version, problem) for problem in problems)
     ]
     header = ("version", *map(hdim, problems))
-    caption = f"device_warm by head dim, µs, on the {evidence.gpu['name']}. Bold: the fastest with a right result."
+    caption = f"device_warm by head dim, µs, on the {evidence.card}. Bold: the fastest with a right result."
     return Table(header, rows, header[1:], caption)
 
 

@@ -8,13 +8,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from kernels import Unsupported
 
 from ...records.current import today
 from ...records.files import problem_columns
 from ..machine import now
+from ..progress import tqdm
 from ..runs import Run
 from ..workers import watched
 from .calls import FUNCTIONS, Call, Tensors, drawn, tensors

@@ -1,0 +1,126 @@
+"""Every published speedup over its baseline, and what each card measured of it on the same problem."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from ...measure.studies import SOURCE_TIMER, study
+from ...records import published
+from ...records.files import problem_columns
+from ...records.interval import Ratio
+from ...records.measured import Measured
+from ...records.published import Published
+from ...verdicts.rule import stands
+from ..front import FIVE
+from .cards import STUDIES, Card
+
+TIMERS = {"device": "device_warm", "as-timed": SOURCE_TIMER}  # kernels alone; as the authors timed
+STATED, FAILED, NOT_MEASURED = "published", "failed", "not measured"
+ORDER = ("error", "unsupported", "infeasible", NOT_MEASURED, "wrong", "ok")  # of two versions, the first decides
+
+
+class Stated(NamedTuple):
+    """A speedup of the documents."""
+
+    version: str
+    baseline: str
+    problem: Problem
+    published: Published
+
+
+class Cell(NamedTuple):
+    """What one card says of a speedup: `ratio` where both versions were timed, else `status` and `reason` say why not.
+
+    `status` is published, ok, wrong, infeasible, unsupported, failed or not measured; where the versions differ, the
+    one that has no time decides. A published ratio is that of the first document, and has no interval.
+    """
+
+    status: str
+    reason: str = ""
+    ratio: Ratio | None = None
+    stale: bool = False
+
+
+@functools.cache
+def stated() -> tuple[Stated, ...]:
+    """In the order of the log: over each version's baseline, those that documents name and those of the front page."""
+    rows = published.load().query("quantity == 'speedup'")
+    named = {pair for pair in zip(rows["version"], rows["baseline"]) if set(pair) <= set(VERSIONS)}
+    named |= {(version, baseline) for _, version, baseline in FIVE}
+    # The documents do not say whether half-precision attention is causal; the first version of it is not.
+    problems = [problem for name in STUDIES for problem in study(name).problems if not problem.causal]
+    found = []
+    for version in VERSIONS.values():
+        others = sorted(baseline for name, baseline in named if name == version.id and baseline != version.baseline)
+        for baseline in filter(None, [version.baseline, *others]):
+            for problem in problems:
+                if problem.family == version.family and (value := published.speedup(version.id, baseline, problem)):
+                    found.append(Stated(version.id, baseline, problem, value))
+    return tuple(found)
+
+
+def cell(card: Card, speedup: Stated, timer: str) -> Cell:
+    """What a card says of a published speedup; `timer` is one of the studies' timers."""
+    if card.is_published:
+        return Cell(STATED, ratio=Ratio(speedup.published.value, math.nan, math.nan))
+    evidence = card.evidence(speedup.problem)
+    if evidence is None:
+        return Cell(NOT_MEASURED)
+    pair = (speedup.version, speedup.baseline)
+    status, reason = min(
+        (_outcome(evidence, version, speedup.problem, timer) for version in pair),
+        key=lambda outcome: ORDER.index(outcome[0]),
+    )
+    ratio = evidence.ratio(speedup.baseline, speedup.version, speedup.problem, timer)
+    if ratio is None and status in ("ok", "wrong"):
+        status, reason = NOT_MEASURED, ""
+    stale = status != NOT_MEASURED and any(evidence.stale(version, speedup.problem) for version in pair)
+    return Cell(FAILED if status == "error" else status, reason, ratio, stale)
+
+
+def _outcome(evidence: Measured, version: str, problem: Problem, timer: str) -> tuple[str, str]:
+    """The status of a version on a problem, and which version it is of and why; timing it may have failed too."""
+    check = evidence.check(version, problem)
+    if check is None:
+        return NOT_MEASURED, ""
+    if check.status in ("ok", "wrong") and evidence.medians(version, problem, timer).empty:
+        frame = evidence.timings
+        rows = frame[(frame["version"] == version) & (frame["problem"] == problem) & (frame["status"] == "error")]
+        rows = rows[rows["timer"].isna() | (rows["timer"] == timer)]
+        return ("error", f"{version}: {rows['reason'].iloc[0]}") if len(rows) else (NOT_MEASURED, "")
+    return check.status, f"{version}: {check.reason}" if check.reason else ""
+
+
+def frame(cards: Sequence[Card], timer: str) -> pd.DataFrame:
+    """A row for each published speedup and card, in these orders; what is not known is missing."""
+    rows: list[dict[str, Any]] = []
+    for speedup in stated():
+        for card in cards:
+            found = cell(card, speedup, timer)
+            ratio = found.ratio or (None, None, None)
+            rows.append(
+                {
+                    "version": speedup.version,
+                    "baseline": speedup.baseline,
+                    **problem_columns(speedup.problem),
+                    "card": card.slug,
+                    "label": card.label,
+                    "gpu": card.name(speedup.problem.family),
+                    "timer": STATED if card.is_published else timer,
+                    "status": found.status,
+                    "reason": found.reason,
+                    "speedup": ratio[0],
+                    "low": ratio[1],
+                    "high": ratio[2],
+                    "stale": int(found.stale),
+                    "against_published": "" if card.is_published else stands(speedup.published.value, found.ratio),
+                }
+            )
+    return pd.DataFrame(rows)

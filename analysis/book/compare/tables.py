@@ -1,0 +1,87 @@
+"""A comparison as tables: a column for each card, in the order in which they were named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+from markdown_it import MarkdownIt
+
+from ...records.files import problem_of
+from ...records.interval import Ratio
+from ...records.text import NOTHING
+from ...verdicts.rule import VERDICTS
+from ..table import Table, hdim, lines, link, mark, ratio, small, verdict_mark
+from ..tables.claims import in_ledger
+from .cards import Card, about
+from .carry import DIFFERS
+from .speedups import FAILED, NOT_MEASURED, STATED
+
+STYLES = {FAILED: "error"}  # of a status that has another name in the data
+HELD = {"holds": "ok", "differs": "wrong", NOT_MEASURED: "unsupported"}
+
+
+def machines(cards: Sequence[Card]) -> Table:
+    """The GPU, the software and the clocks of each card."""
+    columns = [about(card) for card in cards]
+    rows = [(words, *(escape(column[words]) or NOTHING for column in columns)) for words in columns[0]]
+    return Table(("what", *(escape(card.label) for card in cards)), rows)
+
+
+def speedups(frame: pd.DataFrame, compact: bool = False) -> Table:
+    """`speedups.frame` with a row for each version, baseline and head dim; `compact` leaves out how they compare."""
+    stale = set(frame.loc[frame["stale"] == 1, "card"])
+    labels = dict(zip(frame["card"], frame["label"]))
+    header = [escape(label) + (f" {mark('stale')}" if card in stale else "") for card, label in labels.items()]
+    rows = []
+    for _, cells in frame.groupby(["version", "baseline", "hdim", "rotary_dim"], sort=False):
+        found = cells.to_dict("records")
+        first = lines(link(found[0]["version"]), small(f"over {link(found[0]['baseline'])}"))
+        rows.append((first, hdim(problem_of(found[0])), *(_speedup(cell, compact) for cell in found)))
+    return Table(("version", "head dim", *header), rows, header)
+
+
+def _speedup(cell: Mapping[str, Any], compact: bool) -> str:
+    if cell["status"] == NOT_MEASURED:
+        return small(NOT_MEASURED)
+    parts = []
+    if cell["speedup"] == cell["speedup"]:
+        parts.append(ratio(Ratio(cell["speedup"], cell["low"], cell["high"])))
+    if cell["status"] not in (STATED, "ok"):
+        parts.append(mark(cell["status"], STYLES.get(cell["status"], "")))
+    if cell["stale"]:
+        parts.append(mark("stale"))
+    if not compact:
+        parts.append(small(cell["against_published"]) if cell["against_published"] else "")
+    return lines(*parts)
+
+
+def verdict_counts(frame: pd.DataFrame) -> Table:
+    """How many claims have which verdict on each measured card."""
+    labels = dict(zip(frame["card"], frame["label"]))
+    given = frame.groupby(["card", "verdict"]).size()
+    rows = [(verdict_mark(verdict), *(str(given.get((card, verdict), 0)) for card in labels)) for verdict in VERDICTS]
+    header = [escape(label) for label in labels.values()]
+    return Table(("verdict", *header), rows, header)
+
+
+def claims_that_differ(frame: pd.DataFrame) -> Table:
+    """The claims that have another verdict on another card."""
+    chosen = frame[frame["carries"] == DIFFERS]
+    rows = [
+        (in_ledger(str(claim)), escape(text), *map(verdict_mark, cells["verdict"]))
+        for (claim, text), cells in chosen.groupby(["claim_id", "claim"], sort=False)
+    ]
+    return Table(("claim", "what is claimed", *map(escape, dict.fromkeys(frame["label"]))), rows)
+
+
+def findings(frame: pd.DataFrame) -> Table:
+    """Whether each finding holds on each measured card, with its sentence on the reference record."""
+    inline = MarkdownIt().renderInline
+    rows = [
+        (escape(str(name)), *(mark(outcome, HELD[outcome]) for outcome in cells["outcome"]), inline(str(sentence)))
+        for (name, sentence), cells in frame.groupby(["finding", "reference"], sort=False)
+    ]
+    return Table(("finding", *map(escape, dict.fromkeys(frame["label"])), "on the reference card"), rows)

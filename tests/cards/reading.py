@@ -1,0 +1,132 @@
+"""What a reader of another card's book sees: chapters executed in this process, and the words of a page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import nbformat
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from matplotlib.text import Text
+from traitlets.config import Config
+
+from analysis.book import style
+from analysis.book.findings import Finding, recorded
+from analysis.book.style import Plot
+from analysis.records import files
+from analysis.verdicts import claims
+
+REFERENCE_CARD = "data-reference-card"  # the attribute of an element that is about the reference's card
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # code in Markdown
+CODE = ("pre", "script", "style")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What an executed chapter holds: its own text, what its cells showed, the words in its figures, its findings."""
+
+    name: str
+    written: str
+    shown: str
+    drawn: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.written}\n{self.shown}\n{self.drawn}"
+
+
+@contextmanager
+def measured_in(folder: Path, built: Path) -> Iterator[None]:
+    """`folder` in place of data/measured, and `built` in place of _build."""
+    with (
+        mock.patch.object(files, "MEASURED", folder),
+        mock.patch.object(style, "BUILD", built),
+        mock.patch.object(claims, "BUILD", built),
+    ):
+        yield
+
+
+def read_chapter(path: Path, gpu: str) -> Chapter:
+    """Execute a notebook for a GPU. A figure is made and not drawn: what is written in it is kept."""
+    drawn: list[str] = []
+
+    def save(plot: Plot, where: Path) -> None:
+        where.mkdir(parents=True, exist_ok=True)
+        (where / f"{plot.id}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+        drawn.extend(text.get_text() for text in plot.figure.findobj(Text))
+        drawn.append(plot.data.to_csv(index=False))
+
+    cells = nbformat.read(path, as_version=4).cells
+    outputs: list[dict[str, Any]] = []
+    shell = _shell()
+    shell.reset(new_session=False)
+    with mock.patch.object(style, "save", save):
+        for cell in cells:
+            if cell.cell_type != "code":
+                continue
+            with capture_output() as captured:
+                result = shell.run_cell(cell.source)
+            result.raise_error()
+            outputs += [{"data": each.data, "metadata": each.metadata or {}} for each in captured.outputs]
+            if "parameters" in cell.metadata.get("tags", ()):
+                shell.user_ns |= {"gpu": gpu, "source": "recorded"}
+    shown = "\n\n".join(_best(output["data"]) for output in outputs)
+    written = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return Chapter(path.stem, written, shown, "\n".join(drawn), tuple(recorded([{"outputs": outputs}])))
+
+
+def _best(data: dict[str, Any]) -> str:
+    return str(next((data[kind] for kind in ("text/html", "text/markdown", "text/plain") if kind in data), ""))
+
+
+def _shell() -> InteractiveShell:
+    quiet = Config()
+    quiet.HistoryManager.enabled = False
+    hook = sys.displayhook
+    shell = InteractiveShell.instance(config=quiet, colors="nocolor")
+    sys.displayhook = hook
+    return shell
+
+
+class _Words(HTMLParser):
+    """The words of a page and of its attributes that are read, without elements marked as the reference card's."""
+
+    def __init__(self, code: bool) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.hidden: list[str] = []
+        self.code = code
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        hides = REFERENCE_CARD in found or (not self.code and tag in CODE)
+        if not self.hidden and not hides:
+            self.words += [found[name] for name in ("alt", "title", "aria-label") if name in found]
+        if (self.hidden or hides) and tag not in VOID:
+            self.hidden.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.hidden:
+            while self.hidden.pop() != tag:
+                pass
+
+    def handle_data(self, data: str) -> None:
+        if not self.hidden:
+            self.words.append(data)
+
+
+def words(html: str, code: bool = True) -> str:
+    """What a page says of the card that it is about; with or without code."""
+    parser = _Words(code)
+    parser.feed(html if code else FENCED.sub("", html))
+    return " ".join(" ".join(parser.words).split())
