@@ -118,6 +118,7 @@ ifeq ($(WHEELS),)
 else
 	@echo "[environment] installing from $(WHEELS)/, with no network"
 	$(PYTHON3) $(pip) --python $(python) install --no-index --find-links $(WHEELS) --requirement $(lock) \
+		$(if $(shell grep '^torch=' $(lock)),,--no-deps) \
 		|| { echo "[environment] $(WHEELS)/ does not fit `$(python) --version`: collect it with make wheels PYTHON=3.x"; exit 1; }
 	@$(PYTHON3) -c '$(this_machine)' > "`$(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/this_machine.pth"
 	@$(python) -m analysis.measure.compilers
