@@ -3,6 +3,7 @@
 `python -m analysis.measure.compilers` compiles and assembles one kernel, from no cache.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +26,8 @@ def main() -> int:
             compile.assembled(compile.compile_ptx(launch.kernel), compile.EMULATED_TARGET)
     except Exception as error:  # what is missing, or too new for its neighbour, is said by whoever finds it
         print(f"[environment] torch and CUDA of this machine do not serve: {type(error).__name__}: {error}")
-        print("[environment] make wheels CUDA=12 is for a torch built with CUDA 12; FULL=1 brings torch and CUDA along")
+        print(f"[environment] CUDA_HOME, {os.environ.get('CUDA_HOME', 'not set')}, has to be of torch's release of CUDA;")
+        print("[environment] make wheels CUDA=12 is for a torch built with CUDA 12, FULL=1 brings torch and CUDA along")
         return 1
     release = ".".join(map(str, nvjitlink.version()))
     print(f"[environment] torch {torch.__version__} from {torch.__path__[0]}, compilers of CUDA {release}")
