@@ -26,7 +26,7 @@ def main() -> int:
             compile.assembled(compile.compile_ptx(launch.kernel), compile.EMULATED_TARGET)
     except Exception as error:  # what is missing, or too new for its neighbour, is said by whoever finds it
         print(f"[environment] torch and CUDA of this machine do not serve: {type(error).__name__}: {error}")
-        print(f"[environment] CUDA_HOME, {os.environ.get('CUDA_HOME', 'not set')}, has to hold the CUDA that torch has;")
+        print(f"[environment] CUDA_HOME, {os.environ.get('CUDA_HOME', 'not set')}, has to be of torch's CUDA;")
         print("[environment] make wheels CUDA=12 is for a torch built with CUDA 12, FULL=1 brings torch and CUDA along")
         return 1
     release = ".".join(map(str, nvjitlink.version()))
