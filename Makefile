@@ -117,6 +117,7 @@ ifeq ($(WHEELS),)
 	$(python) $(pip) install --requirement $(lock)
 else
 	@echo "[environment] installing from $(WHEELS)/, with no network"
+	@rm -f .venv/lib/python*/site-packages/this_machine.pth  # pip would take the machine's packages for its own
 	$(PYTHON3) $(pip) --python $(python) install --no-index --find-links $(WHEELS) --requirement $(lock) \
 		$(if $(shell grep '^torch=' $(lock)),,--no-deps) \
 		|| { echo "[environment] $(WHEELS)/ does not fit `$(python) --version`: collect it with make wheels PYTHON=3.x"; exit 1; }
