@@ -41,10 +41,11 @@ def notebooks() -> list[Path]:
     return [path for path in committed() if path.suffix == ".ipynb"]
 
 
-def test_every_requirement_is_an_exact_pin() -> None:
-    assert pins()
-    assert [line for line in pins() if not PIN.match(line)] == []
-    names = [line.split("==")[0] for line in pins()]
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-cuda12.txt"])
+def test_every_requirement_is_an_exact_pin(lock: str) -> None:
+    assert pins(lock)
+    assert [line for line in pins(lock) if not PIN.match(line)] == []
+    names = [line.split("==")[0] for line in pins(lock)]
     assert len(names) == len(set(names)), "a package is pinned twice"
 
 

@@ -201,7 +201,7 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) and the assembler's log for PTX text. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
-    options = [f"-arch={target}", "-verbose", "-Xptxas=-v"]
+    options = [f"-arch={target}", "-Xptxas=-v"]  # -verbose adds nothing to the log, and CUDA 12 prints with it
     handle = nvjitlink.create(len(options), options)
     try:
         data = ptx.encode()
