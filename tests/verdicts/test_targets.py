@@ -30,6 +30,7 @@ from kernels import Problem
 
 GPU = {
     "compute_capability": "9.0",
+    "sms": 132,
     "name": "Test GPU",
     "slug": "test-gpu",
     "l2_bytes": 60_000_000,
