@@ -34,6 +34,7 @@ NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
 
 
+UNKNOWN = Known(NOT_MEASURED)
 LABELS = {  # of a finding without numbers
     NOT_MEASURED: "Not measured here",
     UNSUPPORTED: "Unsupported here",
@@ -50,7 +51,7 @@ class Speedups:
     """
 
     by_hdim: Mapping[int, Ratio] = field(default_factory=dict)
-    why: Known = Known(NOT_MEASURED)  # there are none
+    why: Known = UNKNOWN  # there are none
 
     @property
     def faster(self) -> bool | None:
@@ -162,6 +163,13 @@ def _calls_finding(node: ast.AST) -> bool:
     )
 
 
+class _Findings(ast.NodeTransformer):
+    """Code without what only shows."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        return node if _calls_finding(node) else ast.Pass()
+
+
 def evaluate(path: Path, gpu: str) -> list[Finding]:
     """What the findings of a notebook record for a GPU: its code without what only shows."""
     cells = nbformat.read(path, as_version=4).cells
@@ -176,8 +184,7 @@ def evaluate(path: Path, gpu: str) -> list[Finding]:
     names: dict[str, Any] = {}
     with mock.patch(f"{__name__}.display", keep):
         for tree in trees:
-            tree.body = [node for node in tree.body if not isinstance(node, ast.Expr) or _calls_finding(node)]
-            exec(compile(tree, path.name, "exec"), names)
+            exec(compile(ast.fix_missing_locations(_Findings().visit(tree)), path.name, "exec"), names)
             if "gpu" in names and "source" in names:
                 names |= {"gpu": gpu, "source": "recorded"}
     return found

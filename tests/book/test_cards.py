@@ -172,7 +172,7 @@ def test_the_chapters_of_a_small_card_tell_unsupported_and_infeasible(small: Rea
 
 
 def test_marked_words_are_the_references_and_others_are_not() -> None:
-    marked = "<p>A <b data-reference-card>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
+    marked = "<p>A <b class='reference-card'>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
     assert words(marked, code=False) == "A here" and words(marked) == "A here H200"
     assert names_of_the_reference({"p": marked}) == []
     assert names_of_the_reference({"p": "<img alt='on an H200'>"}) == ["p: on an H200"]

@@ -16,13 +16,13 @@ from ...models.roofline import SECTOR_BYTES
 from ...records import published
 from ...records.files import COUNTS, DataError, problem_of, read_table
 from ...records.interval import Ratio, geometric_mean
-from ...records.known import NOT_MEASURED, OK, UNSUPPORTED, Known, known
+from ...records.known import FAILED, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, best, known
 from ...records.measured import Measured, baseline_of
 from ...records.text import beside, factor, number
 from ...verdicts import claims
 from ...verdicts.rule import stands
 from ..notebook import rightness
-from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed, why_untimed
+from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed
 from ..tables.claims import tested as tests_of
 from ..tables.claims import verdicts
 
@@ -157,7 +157,10 @@ def _compared(evidence: Measured, line: Line, found: Ratio | None) -> str:
     """A speedup, or why there is none."""
     if found or not line.problem or line.measured_over not in VERSIONS:
         return ratio(found)
-    return small(why_untimed(evidence, line.measured_over, line.name, line.problem))
+    here = known(evidence, line.name, line.problem)
+    if here.ran:  # of the other, the problem may be one of its own
+        here = best(evidence, line.measured_over, evidence.problems(VERSIONS[line.measured_over].family))
+    return small(NOT_MEASURED if here.ran else here.word)
 
 
 def whole(name: str) -> str:
@@ -201,7 +204,8 @@ def _line(
         measured_over,
         stated,
         time["value"] if time else None,
-        *(_ratio(evidence, measured_over, theirs, name, mine, timer) for timer in ("device_warm", SOURCE_TIMER)),
+        _ratio(evidence, measured_over, theirs, name, mine, "device_warm"),
+        _ratio(evidence, measured_over, theirs, name, mine, SOURCE_TIMER),
         mine,
     )
 
@@ -222,6 +226,21 @@ def _ratio(
     medians = [evidence.medians(base, theirs, timer), evidence.medians(name, mine, timer)]
     pairs = pd.concat(medians, axis=1, join="inner").dropna()
     return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+
+
+def shown_when_full(measured: Measured, filled: Measured, *names: str) -> bool | None:
+    """Whether each of some versions is right wherever it runs at the shapes of the log and wrong somewhere on a full
+    card; None where one of them was not measured there, or does not run."""
+    at_log, at_full = ([_outcomes(evidence, name) for name in names] for evidence in (measured, filled))
+    if not all(at_log) or not all(at_full):
+        return None
+    return all(found == {OK} for found in at_log) and all(found - {OK} for found in at_full)
+
+
+def _outcomes(evidence: Measured, name: str) -> set[str]:
+    """Right, wrong or failed: what the checks of a version found."""
+    found = {known(evidence, name, problem).word for problem in evidence.problems(VERSIONS[name].family)}
+    return found & {OK, WRONG, FAILED}
 
 
 # ---------------------------------------------------------------- claims

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any
 
 from IPython.display import Markdown, display
 
-from kernels import Problem
+from kernels import VERSIONS, Problem
+from kernels.limits import EMULATED_TARGET, capability
+from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 
 from ...measure import candidates
 from ...measure.studies import MAIN, studies
@@ -25,29 +28,33 @@ from ...models.targets import (
     NEEDED,
     REACHED,
     SHAPES,
-    TARGETS,
     UNMEASURED,
     UNTOLD,
     V7,
     V8,
     Evidence,
+    Result,
     floor,
+    known_of,
     label,
     measured_at,
     read,
     relative_error,
     results,
     rivals,
+    targets_of,
     times_read,
     worst,
     worst_verdict,
 )
 from ...records.current import outdated
-from ...records.files import DataError
+from ...records.files import DataError, is_reference
+from ...records.interval import TIE
+from ...records.known import Known
 from ...records.text import factor
 from .. import figures, style
 from ..notebook import SOURCES, show
-from ..table import NOTHING, Table, code, lines, link, mark, microseconds, name, ratio, small
+from ..table import NOTHING, Missing, Table, code, lines, link, mark, name, ratio, small, status, timed
 
 STYLE = {  # of targets, and of steps
     REACHED: "ok",
@@ -81,14 +88,14 @@ def target_table(evidence: Evidence) -> Table:
     """Every target: where it is reached, and the problem that is furthest from it."""
     rows = []
     found = results(evidence)
-    for target in TARGETS:
+    for target in targets_of(evidence):
         own = [each for each in found if each.target == target]
         last = worst(own)
-        verdicts = Counter(each.verdict for each in own)
+        verdicts = Counter(_verdict(evidence, each) for each in own)
         about = escape(target.about).replace("`rope_v7`", "<code>rope_v7</code>")
         row = {"about": about, "asked": f"{target.rule} {target.value:.3g}{target.unit}"}
         at = (f" at {count} of {len(own)}" if len(own) > 1 else "" for count in verdicts.values())
-        row["verdict"] = lines(*(mark(word, STYLE[word]) + where for word, where in zip(verdicts, at)))
+        row["verdict"] = lines(*(mark(word, STYLE.get(word, word)) + where for word, where in zip(verdicts, at)))
         if last and last.found:
             row["worst"] = ratio(last.found).replace("×", target.unit, 1)
             least = f"floor {floor(last.problem, evidence.gpu).us:.1f} µs" if last.verdict == MISSED else ""
@@ -110,6 +117,14 @@ def target_table(evidence: Evidence) -> Table:
     )
 
 
+def _verdict(evidence: Evidence, result: Result) -> str:
+    """The verdict, or where nothing was measured what keeps V8 from running, if that is why."""
+    if result.verdict != UNMEASURED:
+        return result.verdict
+    found = known_of(evidence, result.problem)
+    return UNMEASURED if found.ran else found.word
+
+
 def problem_table(evidence: Evidence) -> Table:
     """Every problem: V8, its floor, the fastest peer, the log's V7, and its error."""
     missed = {each.problem for each in results(evidence) if each.verdict == MISSED}
@@ -121,7 +136,7 @@ def problem_table(evidence: Evidence) -> Table:
             {
                 "problem": lines(label(problem), mark(MISSED, STYLE[MISSED]) if problem in missed else ""),
                 "core": measured.core(V8, problem) if measured else "",
-                "us": measured.time(V8, problem) if measured else None,
+                "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
                 "floor": floor(problem, evidence.gpu).us,
                 "peer": lines(f"{peer.taken.us:.1f}", small(code(peer.version))) if peer else None,
                 "over_peer": peer.ratio if peer else None,
@@ -134,7 +149,7 @@ def problem_table(evidence: Evidence) -> Table:
         {
             "problem": ("problem", str),
             "core": ("core", str),
-            "us": ("V8, µs", microseconds),
+            "us": ("V8, µs", str),
             "floor": ("floor, µs", "{:.1f}"),
             "peer": ("fastest peer, µs", "{}"),
             "over_peer": ("peer over V8", ratio),
@@ -160,8 +175,8 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
         ("<b>floor, tensor cores</b>", f"<b>{least.us:.2f}</b>"),
     ]
     measured = measured_at(evidence, problem)
-    if measured and (taken := measured.time(V8, problem)):
-        rows.append((f"{link(V8)}, measured", microseconds(taken)))
+    here = timed(measured, V8, problem) if measured else status(known_of(evidence, problem))
+    rows.append((f"{link(V8)}, measured", here))
     if alone := steps.time_of(evidence.shapes, problem, "copies_alone"):
         rows.append(("its copies and exchanges alone, measured", f"{alone:.2f}"))
     return Table(
@@ -242,10 +257,11 @@ def _most(waits: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A figure or table of the chapter, and what it needs to have been measured."""
+    """A figure or table of the chapter, what it needs to have been measured, and since when cards can have it."""
 
     needs: tuple[str, ...]
     make: Callable[[Evidence], Any]
+    on: Callable[[tuple[int, int]], bool] = lambda capability: True
 
 
 def tuned(evidence: Evidence) -> str:
@@ -259,21 +275,54 @@ def compared(evidence: Evidence) -> str:
     return style.measured_on(evidence.card, used)
 
 
+def idea(evidence: Evidence) -> style.Plot:
+    """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
+    target = evidence.target if _clusters(capability(evidence.target)) else EMULATED_TARGET
+    return figures.v8_idea(*candidates.choice(MAIN, target), MAIN, target)
+
+
+def _clusters(capability: tuple[int, int]) -> bool:
+    return capability >= CLUSTERS_SINCE
+
+
+def _warpgroups(capability: tuple[int, int]) -> bool:
+    return capability == WARPGROUPS_ON
+
+
+def family(evidence: Evidence) -> style.Plot | Missing:
+    """The family at every problem where V8 was timed."""
+    frame = targets.family(evidence)
+    return figures.v8_family(frame, evidence.card, compared(evidence)) if len(frame) else untimed(evidence)
+
+
+def embeddings(evidence: Evidence) -> style.Plot | Missing:
+    """What embeddings add, where attention without any was timed."""
+    frame = targets.embeddings(evidence)
+    source = style.measured_in(evidence.studies["embeddings"])
+    return figures.v8_embeddings(frame, evidence.card, source) if len(frame) else untimed(evidence)
+
+
+def untimed(evidence: Evidence) -> Missing:
+    """Why V8 has no time."""
+    found = known_of(evidence, MAIN)
+    if found.ran or found.word == UNMEASURED:
+        return Missing(COMMANDS["beyond"])
+    return Missing(why=f"`{V8}` is {found.word}" + f": {found.reason}" * bool(found.reason))
+
+
 PARTS = {
-    "idea": Part((), lambda e: figures.v8_idea(*candidates.choice(MAIN), MAIN)),
+    "idea": Part((), idea),
     "floor": Part((), floor_table),
-    "steps": Part((SHAPES,), step_table),
-    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.card, tuned(e))),
-    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(steps.cuts(e.shapes), e.card, tuned(e))),
+    "steps": Part((SHAPES,), step_table, _warpgroups),
+    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.card, tuned(e)), _clusters),
+    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(steps.cuts(e.shapes), e.card, tuned(e)), _warpgroups),
     "counters": Part((COUNTERS,), counter_table),
     "targets": Part(("beyond",), target_table),
     "problems": Part(("beyond",), problem_table),
-    "family": Part(("beyond",), lambda e: figures.v8_family(targets.family(e), e.card, compared(e))),
-    "embeddings": Part(
-        ("embeddings",),
-        lambda e: figures.v8_embeddings(targets.embeddings(e), e.card, style.measured_in(e.studies["embeddings"])),
-    ),
+    "family": Part(("beyond",), family),
+    "embeddings": Part(("embeddings",), embeddings),
 }
+OTHER_CORE = "These are parts and shapes of another core than the one that this card gets"
 COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
 
 
@@ -281,59 +330,88 @@ def part(name: str, evidence: Evidence) -> None:
     """Show a part of the chapter, or say what has to be measured for it. Raises: DataError for an unknown part."""
     if name not in PARTS:
         raise DataError(f"the chapter has no part {name!r}; it has {', '.join(PARTS)}")
-    lacking = evidence.lacks(*PARTS[name].needs)
-    if lacking:
-        how = " and ".join(f"`{COMMANDS[each]}`" for each in lacking)
-        display(Markdown(f"*Not measured on the {evidence.card} yet: {how} does.*"))
-        return
-    show(PARTS[name].make(evidence), evidence)  # type: ignore[arg-type]
+    chosen = PARTS[name]
+    if not chosen.on(capability(evidence.target)):
+        show(Missing(why=OTHER_CORE), evidence)
+    elif lacking := evidence.lacks(*chosen.needs):
+        show(Missing("` and `".join(COMMANDS[each] for each in lacking)), evidence)
+    else:
+        show(chosen.make(evidence), evidence)
 
 
-def tell(text: str, evidence: Evidence, *needs: str) -> None:
-    """Show Markdown with the numbers of `words` filled in; nothing where what it needs is not measured."""
-    if not evidence.lacks(*needs):
-        display(Markdown(text.format(**words(evidence))))
+# ---------------------------------------------------------------- findings
 
 
-def words(evidence: Evidence) -> dict[str, str]:
-    """The numbers of the chapter's prose: what is not measured has no entry."""
-    least = floor(MAIN, evidence.gpu)
-    shape = candidates.choice(MAIN)[1]
-    said = {
-        "gpu": evidence.card,
-        "floor": f"{least.us:.1f} µs",
-        "fp32_floor": f"{least.fp32_us:.1f} µs",
-        "cluster": str(shape.cluster),
-        "queries": str(shape.queries),
-        "width": str(shape.width),
-        "tiles": str(-(-MAIN.seq_q // shape.queries)),
+def found_main(evidence: Evidence) -> dict[str, Any]:
+    """V8 at the main shape: its time, its floor, the fastest peer, and how many targets it reaches everywhere."""
+    measured, least = measured_at(evidence, MAIN), floor(MAIN, evidence.gpu)
+    taken = measured.time(V8, MAIN) if measured else None
+    peer = next(iter(rivals(evidence, MAIN, peers=True)), None)
+    found, own = results(evidence), targets_of(evidence)
+    verdicts = [worst_verdict([each for each in found if each.target == target]) for target in own]
+    known = known_of(evidence, MAIN)
+    why = Known(UNMEASURED) if known.ran else known
+    return {
+        "holds": peer.ratio.low > TIE if peer and taken else None,
+        "why": None if peer and taken else why,
+        "card": evidence.card,
+        "main": f"{taken.us:.1f} µs" if taken else why.word,
+        "over_floor": f"{taken.us / least.us:.1f}×" if taken else why.word,
+        "peer": f"`{peer.version}`" if peer else "none",
+        "over_peer": f"{peer.ratio.value:.1f}×" if peer else why.word,
+        "reached": verdicts.count(REACHED),
+        "targets": len(own),
     }
-    measured = measured_at(evidence, MAIN)
-    if measured:
-        taken = measured.time(V8, MAIN)
-        found = results(evidence)
-        verdicts = [worst_verdict([each for each in found if each.target == target]) for target in TARGETS]
-        peer = next(iter(rivals(evidence, MAIN, peers=True)), None)
-        said |= {
-            "main": f"{taken.us:.1f} µs" if taken else "no number",
-            "over_floor": f"{taken.us / least.us:.1f}×" if taken else "no number",
-            "peer": f"`{peer.version}`" if peer else "no peer",
-            "over_peer": f"{peer.ratio.value:.1f}×" if peer else "no number",
-            "reached": str(verdicts.count(REACHED)),
-            "targets": str(len(TARGETS)),
-        }
+
+
+def found_tiles(evidence: Evidence) -> dict[str, Any]:
+    """How the blocks of the main shape fill the card."""
+    plan = VERSIONS[V8](MAIN, evidence.target)
+    launch = plan.launches[-1]
+    blocks = math.prod(launch.grid)
+    return {
+        "holds": launch.cluster > 1 and evidence.gpu["sms"] / 2 < blocks <= evidence.gpu["sms"],
+        "card": evidence.card,
+        "tiles": -(-MAIN.seq_q // launch.shape.queries),
+        "queries": launch.shape.queries,
+        "cluster": launch.cluster,
+        "width": launch.shape.width if launch.cluster > 1 else MAIN.hdim,
+        "blocks": blocks,
+        "sms": evidence.gpu["sms"],
+    }
+
+
+def found_counters(evidence: Evidence) -> dict[str, Any]:
+    """What the hardware counted of V8 at the main shape."""
     counted = evidence.profiled
-    counted = counted[(counted["problem"] == MAIN) & (counted["version"] == V8)].to_dict("records")
-    for row in counted:
-        idle = {name: share for name, share in profiles.waits(row).items() if name != profiles.ISSUES}
-        said |= {
-            "times_read": f"{times_read(row):.2f}",
-            "issue": f"{row['issue_percent']:.0f} %",
-            "busiest": f"{max(row[column] for column in profiles.UNITS.values()):.0f} %",
-            "longest_wait": f"{100 * max(idle.values()):.0f} %",
-        }
-    if len(evidence.shapes):
-        changed = int(outdated(evidence.shapes, V8).sum())
-        said["tried"] = str(len(evidence.shapes))
-        said["stale"] = f" Of them, **{changed} are stale**: the code has changed since." if changed else ""
-    return said
+    rows = counted[(counted["problem"] == MAIN) & (counted["version"] == V8)].to_dict("records")
+    numbers = {"card": evidence.card, "tiles": found_tiles(evidence)["tiles"]}
+    if not rows:
+        return {"holds": None, **numbers, **dict.fromkeys(("busiest", "longest_wait", "times_read"), UNMEASURED)}
+    idle = [share for cause, share in profiles.waits(rows[-1]).items() if cause != profiles.ISSUES]
+    busiest = max(rows[-1][column] for column in profiles.UNITS.values())
+    return {
+        "holds": busiest < profiles.BUSY and max(idle) < 0.5,
+        **numbers,
+        "busiest": f"{busiest:.0f} %",
+        "longest_wait": f"{100 * max(idle):.0f} %",
+        "times_read": f"{times_read(rows[-1]):.2f}",
+    }
+
+
+def tell_search(evidence: Evidence) -> None:
+    """Say what the search of shapes is worth, where there was one."""
+    if evidence.lacks(SHAPES):
+        return
+    changed = int(outdated(evidence.shapes, V8).sum())
+    display(
+        Markdown(
+            (FITTED if is_reference(evidence.slug, evidence.gpu) else PREDICTED)
+            + f" {len(evidence.shapes)} rows were measured."
+            + (f" Of them, **{changed} are stale**: the code has changed since." if changed else "")
+        )
+    )
+
+
+FITTED = "The rule was fitted to such searches, so the figure says how well it fits and not how well it predicts."
+PREDICTED = "The rule was fitted to searches on the reference card, so here the figure says how well it predicts."

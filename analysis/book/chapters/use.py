@@ -12,15 +12,17 @@ from IPython.display import Markdown, display
 
 from kernels import VERSIONS, Problem
 
-from ...models.targets import BEYOND, V8, Evidence, Rival, floor, label, measured_at, relative_error, rivals
+from ...measure.studies import MAIN
+from ...models.targets import BEYOND, V8, Evidence, Rival, floor, known_of, label, measured_at, relative_error, rivals
 from ...records.current import Row, complete_runs
 from ...records.files import gpu_folder, problem_of, read_records, read_table
 from ...records.interval import TIE, Ratio
+from ...records.known import FAILED, NOT_MEASURED, REFUSED, WORDS
 from ...records.measured import Measured
 from ...records.text import NOTHING, factor, number, span
 from ..findings import Speedups
 from ..notebook import show, try_load
-from ..table import Format, Table, badge, lines, mark, microseconds, ratio, small
+from ..table import Format, Missing, Table, lines, mark, microseconds, ratio, small, status, timed
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
@@ -50,7 +52,9 @@ def _fastest_peer(evidence: Evidence, problem: Problem) -> Rival | None:
 def speedups(evidence: Evidence) -> Speedups:
     """How much faster than the fastest right peer V8 is, at every problem where both were timed, by its place."""
     found = [_fastest_peer(evidence, problem) for problem in BEYOND]
-    return Speedups({place: rival.ratio for place, rival in enumerate(found) if rival})
+    timed = {place: rival.ratio for place, rival in enumerate(found) if rival}
+    known = min((known_of(evidence, problem) for problem in BEYOND), key=lambda each: WORDS.index(each.word))
+    return Speedups(timed) if timed or known.ran else Speedups(why=known)
 
 
 def before_a_change(evidence: Evidence) -> str:
@@ -72,7 +76,7 @@ def against(evidence: Evidence) -> Table:
         rows.append(
             {
                 "problem": label(problem),
-                "us": microseconds(measured.time(V8, problem)) if measured else _why_not(evidence, problem),
+                "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
                 "peer": lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title))) if peer else NOTHING,
                 "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
                 "error": relative_error(measured.check(V8, problem)) if measured else None,
@@ -97,12 +101,6 @@ def against(evidence: Evidence) -> Table:
 
 def _loss(found: Ratio) -> str:
     return mark("slower", "wrong") if found.value * TIE < 1 else ""
-
-
-def _why_not(evidence: Evidence, problem: Problem) -> str:
-    """Why V8 has no time at a problem: unsupported, an error, or not measured."""
-    checks = [measured.check(V8, problem) for measured in evidence.studies.values()]
-    return next((badge(check) for check in checks if check), "not measured")
 
 
 # ---------------------------------------------------------------- where it does not pay
@@ -132,7 +130,7 @@ def one_query(measured: Measured) -> Table:
     )
 
 
-def rates(evidence: Evidence) -> dict[str, str]:
+def rates(evidence: Evidence) -> dict[str, Any]:
     """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length."""
     slow = [
         problem.flops / taken.us / 1e6
@@ -148,8 +146,9 @@ def rates(evidence: Evidence) -> dict[str, str]:
             if taken and problem.seq_q == PREFILL and not problem.causal:
                 fast.append(problem.flops / taken.us / 1e6)
     found = {"full": slow, "half": fast}
-    words = {name: span(values, "TFLOP/s", 0) if values else "no measured rate" for name, values in found.items()}
-    return {**words, "queries": number(PREFILL), "gpu": evidence.card}
+    words = {name: span(values, "TFLOP/s", 0) if values else NOT_MEASURED for name, values in found.items()}
+    holds = min(fast) > max(slow) if slow and fast else None
+    return {"holds": holds, **words, "queries": number(PREFILL), "card": evidence.card}
 
 
 # ---------------------------------------------------------------- the op
@@ -204,8 +203,9 @@ class Overhead(NamedTuple):
     added: list[float]
 
     @property
-    def small(self) -> bool:
-        return max(self.graph) < 1.03 and max(self.added) < 15
+    def small(self) -> bool | None:
+        """None where either was not measured."""
+        return max(self.graph) < 1.03 and max(self.added) < 15 if self.graph and self.added else None
 
 
 def overhead(rows: Iterable[Row]) -> Overhead:
@@ -302,12 +302,11 @@ def op_kernels(rows: Iterable[Row]) -> Table:
 # ---------------------------------------------------------------- what the notebook calls
 
 
-def show_or_say(what: Table | None, evidence: Any, command: str) -> None:
-    """Show a table, or, where there is none, what measures it."""
-    if what is not None:
-        show(what, evidence)
-        return
-    display(Markdown(f"*Not measured on the {evidence.card} yet: `{command}` does.*"))
+def show_or_say(what: Table | None, evidence: Evidence, command: str) -> None:
+    """Show a table, or, where there is none, what measures it or why nothing can."""
+    found = known_of(evidence, MAIN)
+    refused = Missing(why=f"`{V8}` is {found.word}: {found.reason}") if found.word in (*REFUSED, FAILED) else None
+    show(what if what and what.rows else refused or Missing(command), evidence)
 
 
 def listing(*what: Any) -> None:

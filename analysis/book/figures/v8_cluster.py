@@ -11,7 +11,7 @@ from kernels import Problem
 from ..style import PALETTE, Plot, canvas
 
 
-def v8_idea(core: str, shape: Any, problem: Problem) -> Plot:
+def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
     """How a cluster shares one tile of queries: drawn, not measured; the numbers are those of the chosen shape."""
     stages = (
         "rotates its slice\nof Q and of K",
@@ -57,8 +57,8 @@ def v8_idea(core: str, shape: Any, problem: Problem) -> Plot:
     return Plot(
         "v8-idea",
         figure,
-        f"The shape is the one chosen for {problem}. Both exchanges, in grey, go from shared memory to shared memory "
-        "of the cluster; no score and no rotated value goes through global memory.",
+        f"The shape is the one chosen for {problem} on {target}. Both exchanges, in grey, go from shared memory to "
+        "shared memory of the cluster; no score and no rotated value goes through global memory.",
         f"Diagram: each of {shape.cluster} blocks rotates its slice of Q and K, multiplies them, sends the parts of "
         "the scores to the blocks that own their rows, which sum them and send the weights to all; each multiplies "
         "them with its slice of V.",

@@ -11,10 +11,27 @@ from kernels import Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES, TIMERS
 from ...records import published
+from ...records.known import NOT_MEASURED, REFUSED, Known, best, known, word
 from ...records.measured import Measured
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
-from ..table import Table, badge, code, error, lines, link, mark, microseconds, name, ratio, share, small, stale, stated
+from ..table import (
+    Table,
+    badge,
+    code,
+    compared,
+    error,
+    lines,
+    link,
+    mark,
+    name,
+    share,
+    small,
+    stale,
+    stated,
+    status,
+    timed,
+)
 from .records import Records, families, in_order, planned
 
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
@@ -66,19 +83,19 @@ def _times(measured: Measured, version: Version, problems: Sequence[Problem]) ->
         [
             {
                 "shape": shape(problem),
-                "check": measured.check(version.id, problem),
-                **{other: measured.ratio(other, version.id, problem) for other in others},
+                "check": status(known(measured, version.id, problem)),
+                **{other: compared(measured, other, version.id, problem) for other in others},
                 "published": claims[problem] or NOTHING,
-                **{timer: measured.time(version.id, problem, timer) for timer in timers},
+                **{timer: timed(measured, version.id, problem, timer) for timer in timers},
             }
             for problem in problems
         ],
         {
             "shape": ("shape", str),
-            "check": ("check", badge),
-            **{other: (f"over {other}".replace("_", "_<wbr>"), ratio) for other in others},
+            "check": ("check", str),
+            **{other: (f"over {other}".replace("_", "_<wbr>"), str) for other in others},
             **({"published": ("published", str)} if any(claims.values()) else {}),
-            **{timer: (f"{timer}, µs".replace("_", "_<wbr>"), microseconds) for timer in timers},
+            **{timer: (f"{timer}, µs".replace("_", "_<wbr>"), str) for timer in timers},
         },
         slice(2, None),
         caption,
@@ -95,6 +112,15 @@ def _published(measured: Measured, version: Version, problem: Problem) -> str:
         ends = dict.fromkeys(f"{end:.3f}" for end in (taken.low, taken.high))
         parts.append(small(f"{'–'.join(ends)} ms"))
     return lines(*parts)
+
+
+def unmeasured(records: Records, version: Version) -> str:
+    """What to say of a version without a time: that it is not measured, or that the card does not take it."""
+    home = records.home(version.family)
+    found = best(home, version.id, home.problems(version.family)) if home else Known(NOT_MEASURED)
+    if found.word in REFUSED:
+        return f"It does not run on the {records.gpu}: {found.reason}."
+    return f"Not measured on the {records.gpu} yet."
 
 
 def expected(version: Version) -> Table:
@@ -129,10 +155,10 @@ def checks(records: Records, version: Version) -> dict[str, Any]:
             if check and check.status != "unsupported":
                 rows.append({"study": study, "problem": problem, "check": check, **check._asdict()})
     given: dict[bool, list[tuple[str, str, str]]] = {False: [], True: []}
-    for (status, reason), problems in sorted(reasons.items(), key=lambda entry: entry[1][0].hdim):
+    for (how, reason), problems in sorted(reasons.items(), key=lambda entry: entry[1][0].hdim):
         where = list(dict.fromkeys(str(problem.hdim) for problem in problems))
         named = len(where) == 1 and _refuses_the_hdim(version, problems[0])
-        given[status == "unsupported"].append((mark(status), reason, "" if named else ", ".join(where)))
+        given[how == "unsupported"].append((mark(word(how)), reason, "" if named else ", ".join(where)))
     table = Table.from_frame(
         rows,
         {
@@ -230,13 +256,14 @@ def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     for problem in measured.problems(version.family):
         check = measured.check(version.id, problem)
         if check and check.status != "unsupported":
-            outcomes.setdefault(check.status, {})[problem.hdim] = None
+            outcomes.setdefault(word(check.status), {})[problem.hdim] = None
             if version.baseline:
                 speeds.append(measured.ratio(version.baseline, version.id, problem))
                 claims.append(published.speedup(version.id, version.baseline, problem))
     where = {how: ", ".join(map(str, dims)) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
     return {
-        "check": lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items())) or NOTHING,
+        "check": lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
+        or status(best(measured, version.id, measured.problems(version.family))),
         "measured": [speed.value for speed in speeds if speed],
         "published": [claim.value for claim in claims if claim],
     }

@@ -60,6 +60,7 @@ def page(records: Records, version: Version) -> str:
         path=path if (ROOT / path).is_file() else "",
         gpu=records.gpu,
         times=measured.times(records, version),
+        unmeasured=measured.unmeasured(records, version),
         expected=measured.expected(version),
         cores=measured.cores(records, version),
         **measured.checks(records, version),

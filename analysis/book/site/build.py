@@ -32,7 +32,7 @@ from ..findings import Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load, try_load
 from ..style import folder
-from .check import faults, mend
+from .check import banner, faults, mend
 from .place import Place, chapters, contents
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
@@ -191,7 +191,7 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
         README.write_text(readme_of(evidence), encoding="utf-8")
     made = render(place)
     shutil.copytree(folder(gpu), made / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
-    mend(made)
+    mend(made, banner(evidence.gpu))
     found = faults(made)
     if found:
         raise BuildError("\n".join([f"the pages in {made} have {len(found)} faults", *found[:20]]))

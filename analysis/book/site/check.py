@@ -6,11 +6,12 @@ What the theme gets wrong in every page is mended here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LARGEST = 1_500_000  # bytes of a page, images in it not counted
@@ -59,12 +60,19 @@ def pages(root: Path) -> list[Path]:
     return [path for path in sorted(root.rglob("*.html")) if "_static" not in path.relative_to(root).parts]
 
 
-def mend(root: Path) -> None:
-    """Mend in the pages under `root` what the theme gets wrong."""
+def banner(gpu: Mapping[str, Any]) -> str:
+    """What stands on top of every page about the card of a gpu.json; nothing of a card that was measured."""
+    said = "<b>Made up, for tests.</b> No card measured these numbers."
+    return f"<div class='made-up' role='note'>{said}</div>" if gpu.get("made_up") else ""
+
+
+def mend(root: Path, banner: str = "") -> None:
+    """Mend in the pages under `root` what the theme gets wrong, and put a banner on top of what each says."""
     for path in pages(root):
         text = path.read_text(encoding="utf-8")
         for wrong, right in MENDED.items():
             text = re.sub(wrong, right, text, flags=re.DOTALL)
+        text = re.sub(r"(<article\b[^>]*>)", lambda found: found[1] + banner, text, count=1)
         path.write_text(text, encoding="utf-8")
 
 
