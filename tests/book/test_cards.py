@@ -104,7 +104,7 @@ def test_a_made_up_card_says_so_and_is_read_like_a_measured_one(small: Read) -> 
 def test_what_a_card_refuses_is_its_own(small: Read) -> None:
     assert small.folder.name == "made-up-7-5"
     assert any("ok" in found for found in statuses(small.folder)["rope_v7"].values())
-    problem = Problem("attention", seq_q=16, hdim=64)
+    problem = Problem("attention", seq_q=7, hdim=36)
     launches = ALL["attention_async_double_buffer"](problem, "sm_75").launches
     with pytest.raises(Unsupported, match=r"of compute capability 8\.0, this GPU has sm_75"):
         Taken(CARDS["7.5"]).require("attention_async_double_buffer", launches)
@@ -172,7 +172,7 @@ def test_the_chapters_of_a_small_card_tell_unsupported_and_infeasible(small: Rea
 
 
 def test_marked_words_are_the_references_and_others_are_not() -> None:
-    marked = "<p>A <b data-reference-card>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
+    marked = "<p>A <b class='reference-card'>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
     assert words(marked, code=False) == "A here" and words(marked) == "A here H200"
     assert names_of_the_reference({"p": marked}) == []
     assert names_of_the_reference({"p": "<img alt='on an H200'>"}) == ["p: on an H200"]
