@@ -18,6 +18,7 @@ import pytest
 from analysis.book import pages as version_pages
 from analysis.book.site import build
 from analysis.book.site.place import CHAPTERS, VERSIONS, Place, chapters
+from analysis.book.table import microseconds
 from analysis.records.files import DATA, REFERENCE, ROOT, DataError, read_json, read_table
 from analysis.records.measured import Measured
 from analysis.records.schema import SCHEMAS
@@ -104,7 +105,7 @@ def test_a_made_up_card_says_so_and_is_read_like_a_measured_one(small: Read) -> 
 def test_what_a_card_refuses_is_its_own(small: Read) -> None:
     assert small.folder.name == "made-up-7-5"
     assert any("ok" in found for found in statuses(small.folder)["rope_v7"].values())
-    problem = Problem("attention", seq_q=16, hdim=64)
+    problem = Problem("attention", seq_q=7, hdim=36)
     launches = ALL["attention_async_double_buffer"](problem, "sm_75").launches
     with pytest.raises(Unsupported, match=r"of compute capability 8\.0, this GPU has sm_75"):
         Taken(CARDS["7.5"]).require("attention_async_double_buffer", launches)
@@ -172,7 +173,7 @@ def test_the_chapters_of_a_small_card_tell_unsupported_and_infeasible(small: Rea
 
 
 def test_marked_words_are_the_references_and_others_are_not() -> None:
-    marked = "<p>A <b data-reference-card>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
+    marked = "<p>A <b class='reference-card'>card <i>of an H200</i><br></b> here</p><pre>H200</pre>"
     assert words(marked, code=False) == "A here" and words(marked) == "A here H200"
     assert names_of_the_reference({"p": marked}) == []
     assert names_of_the_reference({"p": "<img alt='on an H200'>"}) == ["p: on an H200"]
@@ -181,7 +182,7 @@ def test_marked_words_are_the_references_and_others_are_not() -> None:
 def test_a_time_of_the_reference_is_noticed() -> None:
     measured = Measured.read(DATA / "measured" / REFERENCE)
     problem = measured.shapes("rope_v7")[8192]
-    cell = version_pages.measured.microseconds(measured.time("rope_v7", problem, "launched"))
+    cell = microseconds(measured.time("rope_v7", problem, "launched"))
     assert numbers_of_the_reference({"p": f"<td>{cell}</td>"})
 
 

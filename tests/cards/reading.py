@@ -24,7 +24,7 @@ from analysis.book.style import Plot
 from analysis.records import files
 from analysis.verdicts import claims
 
-REFERENCE_CARD = "data-reference-card"  # the attribute of an element that is about the reference's card
+REFERENCE_CARD = "reference-card"  # the class of an element that is about the reference's card
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # code in Markdown
 CODE = ("pre", "script", "style")
@@ -109,7 +109,7 @@ class _Words(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attrs}
-        hides = REFERENCE_CARD in found or (not self.code and tag in CODE)
+        hides = REFERENCE_CARD in found.get("class", "").split() or (not self.code and tag in CODE)
         if not self.hidden and not hides:
             self.words += [found[name] for name in ("alt", "title", "aria-label") if name in found]
         if (self.hidden or hides) and tag not in VOID:
