@@ -18,6 +18,7 @@ import pytest
 from analysis.book import pages as version_pages
 from analysis.book.site import build
 from analysis.book.site.place import CHAPTERS, VERSIONS, Place, chapters
+from analysis.book.table import microseconds
 from analysis.records.files import DATA, REFERENCE, ROOT, DataError, read_json, read_table
 from analysis.records.measured import Measured
 from analysis.records.schema import SCHEMAS
@@ -182,7 +183,7 @@ def test_marked_words_are_the_references_and_others_are_not() -> None:
 def test_a_time_of_the_reference_is_noticed() -> None:
     measured = Measured.read(DATA / "measured" / REFERENCE)
     problem = measured.shapes("rope_v7")[8192]
-    cell = version_pages.measured.microseconds(measured.time("rope_v7", problem, "launched"))
+    cell = microseconds(measured.time("rope_v7", problem, "launched"))
     assert numbers_of_the_reference({"p": f"<td>{cell}</td>"})
 
 
