@@ -59,7 +59,7 @@ def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch
     nothing = Evidence("x", evidence.gpu, {}, evidence.shapes, evidence.profiled)
     assert {row[1] for row in use.against(nothing).plain().rows} == {"not measured"}
     assert use.speedups(nothing).faster is None
-    assert use.rates(replace(nothing, slug=REFERENCE))["full"] == "no measured rate"
+    assert use.rates(replace(nothing, slug=REFERENCE)) is None
     refused = evidence.studies["beyond"].check("rope_v8", LOST)
     assert refused
     check = Measured.check

@@ -23,6 +23,7 @@ from analysis.models.fit import FULL, HYBRID, SEPARATE, Model, Point
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
+from analysis.records.known import Known
 from analysis.records.measured import CEILINGS, Measured
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import supports
@@ -270,7 +271,7 @@ def test_a_card_without_the_study_is_one_clear_message(tmp_path: Path, monkeypat
     runs = (tmp_path / "test-gpu" / "runs.csv").read_text()
     (tmp_path / "test-gpu" / "runs.csv").write_text(runs.replace("map", "log"))
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    with pytest.raises(DataError, match="no run of study 'map' is complete"):
+    with pytest.raises(DataError, match="study 'map' is not measured on the Test GPU: `make measure STUDY=map` does"):
         advice.advise(LOG_SHAPE, "test-gpu")
 
 
@@ -332,12 +333,34 @@ def test_the_command_advises(measured: None, capsys: pytest.CaptureFixture[str])
     asked = ["--gpu", "test-gpu", "--heads", "32", "--seq-q", "1", "--seq-k", "4096", "--rotary-dim", "64"]
     assert advice.main(asked) == 0
     said = capsys.readouterr().out
-    assert said.startswith("rope B1 H32 S1/4096 D128 R64 on test-gpu\n")
+    assert said.startswith("rope B1 H32 S1/4096 D128 R64\nOn the Test GPU: ")
     assert all(version in said for version in FUSIONS) and said.count("µs") == 4
     assert advice.main(["--gpu", "test-gpu", "--hdim", "66"]) == 1
     assert capsys.readouterr().err == "advise: hdim is 66; it must be a multiple of 4\n"
     assert advice.main(["--gpu", "abacus"]) == 1
     assert "there is: test-gpu" in capsys.readouterr().err
+    assert advice.main(asked[2:]) == 0 and "On the Test GPU" in capsys.readouterr().out  # the only card there is
+
+
+def test_advice_never_names_a_version_that_the_card_refuses(
+    judged: fit.Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = advice.advice_of(judged, LOG_SHAPE).choice
+    truly = advice.known
+
+    def refuse(evidence: Measured, version: str, problem: Problem) -> Known:
+        return Known("unsupported", "no clusters") if version in refused else truly(evidence, version, problem)
+
+    monkeypatch.setattr(advice, "known", refuse)
+    refused = {choice}
+    given = advice.advice_of(judged, LOG_SHAPE)
+    assert given.choice != choice and choice not in given.times and given.runner_up not in (None, choice)
+    refused = set(FUSIONS) - {choice}
+    alone = advice.advice_of(judged, LOG_SHAPE)
+    assert alone.choice == choice and alone.runner_up is None and "no other version" in alone.text
+    refused = set(FUSIONS)
+    with pytest.raises(Unsupported, match="no clusters"):
+        advice.advice_of(judged, LOG_SHAPE)
 
 
 # ---------------------------------------------------------------- what the chapter shows

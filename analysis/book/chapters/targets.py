@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.display import Markdown, display
 
@@ -342,7 +342,15 @@ def part(name: str, evidence: Evidence) -> None:
 # ---------------------------------------------------------------- findings
 
 
-def found_main(evidence: Evidence) -> dict[str, Any]:
+class Found(NamedTuple):
+    """What a finding says: whether it holds, why it has no number, and its numbers."""
+
+    holds: bool | None
+    numbers: dict[str, Any]
+    why: Known | None = None
+
+
+def found_main(evidence: Evidence) -> Found:
     """V8 at the main shape: its time, its floor, the fastest peer, and how many targets it reaches everywhere."""
     measured, least = measured_at(evidence, MAIN), floor(MAIN, evidence.gpu)
     taken = measured.time(V8, MAIN) if measured else None
@@ -351,9 +359,7 @@ def found_main(evidence: Evidence) -> dict[str, Any]:
     verdicts = [worst_verdict([each for each in found if each.target == target]) for target in own]
     known = known_of(evidence, MAIN)
     why = Known(UNMEASURED) if known.ran else known
-    return {
-        "holds": peer.ratio.low > TIE if peer and taken else None,
-        "why": None if peer and taken else why,
+    numbers = {
         "card": evidence.card,
         "main": f"{taken.us:.1f} µs" if taken else why.word,
         "over_floor": f"{taken.us / least.us:.1f}×" if taken else why.word,
@@ -362,15 +368,15 @@ def found_main(evidence: Evidence) -> dict[str, Any]:
         "reached": verdicts.count(REACHED),
         "targets": len(own),
     }
+    return Found(peer.ratio.low > TIE, numbers) if peer and taken else Found(None, numbers, why)
 
 
-def found_tiles(evidence: Evidence) -> dict[str, Any]:
+def found_tiles(evidence: Evidence) -> Found:
     """How the blocks of the main shape fill the card."""
     plan = VERSIONS[V8](MAIN, evidence.target)
     launch = plan.launches[-1]
     blocks = math.prod(launch.grid)
-    return {
-        "holds": launch.cluster > 1 and evidence.gpu["sms"] / 2 < blocks <= evidence.gpu["sms"],
+    numbers = {
         "card": evidence.card,
         "tiles": -(-MAIN.seq_q // launch.shape.queries),
         "queries": launch.shape.queries,
@@ -379,24 +385,24 @@ def found_tiles(evidence: Evidence) -> dict[str, Any]:
         "blocks": blocks,
         "sms": evidence.gpu["sms"],
     }
+    return Found(launch.cluster > 1 and evidence.gpu["sms"] / 2 < blocks <= evidence.gpu["sms"], numbers)
 
 
-def found_counters(evidence: Evidence) -> dict[str, Any]:
+def found_counters(evidence: Evidence) -> Found:
     """What the hardware counted of V8 at the main shape."""
     counted = evidence.profiled
     rows = counted[(counted["problem"] == MAIN) & (counted["version"] == V8)].to_dict("records")
-    numbers = {"card": evidence.card, "tiles": found_tiles(evidence)["tiles"]}
+    numbers = {"card": evidence.card, "tiles": found_tiles(evidence).numbers["tiles"]}
     if not rows:
-        return {"holds": None, **numbers, **dict.fromkeys(("busiest", "longest_wait", "times_read"), UNMEASURED)}
+        return Found(None, numbers | dict.fromkeys(("busiest", "longest_wait", "times_read"), UNMEASURED))
     idle = [share for cause, share in profiles.waits(rows[-1]).items() if cause != profiles.ISSUES]
     busiest = max(rows[-1][column] for column in profiles.UNITS.values())
-    return {
-        "holds": busiest < profiles.BUSY and max(idle) < 0.5,
-        **numbers,
+    numbers |= {
         "busiest": f"{busiest:.0f} %",
         "longest_wait": f"{100 * max(idle):.0f} %",
         "times_read": f"{times_read(rows[-1]):.2f}",
     }
+    return Found(busiest < profiles.BUSY and max(idle) < 0.5, numbers)
 
 
 def tell_search(evidence: Evidence) -> None:

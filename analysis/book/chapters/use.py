@@ -17,7 +17,7 @@ from ...models.targets import BEYOND, V8, Evidence, Rival, floor, known_of, labe
 from ...records.current import Row, complete_runs
 from ...records.files import gpu_folder, problem_of, read_records, read_table
 from ...records.interval import TIE, Ratio
-from ...records.known import FAILED, NOT_MEASURED, REFUSED, WORDS
+from ...records.known import FAILED, REFUSED, WORDS
 from ...records.measured import Measured
 from ...records.text import NOTHING, factor, number, span
 from ..findings import Speedups
@@ -130,8 +130,9 @@ def one_query(measured: Measured) -> Table:
     )
 
 
-def rates(evidence: Evidence) -> dict[str, Any]:
-    """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length."""
+def rates(evidence: Evidence) -> dict[str, str] | None:
+    """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length;
+    None where either was not measured."""
     slow = [
         problem.flops / taken.us / 1e6
         for problem in BEYOND
@@ -146,9 +147,10 @@ def rates(evidence: Evidence) -> dict[str, Any]:
             if taken and problem.seq_q == PREFILL and not problem.causal:
                 fast.append(problem.flops / taken.us / 1e6)
     found = {"full": slow, "half": fast}
-    words = {name: span(values, "TFLOP/s", 0) if values else NOT_MEASURED for name, values in found.items()}
-    holds = min(fast) > max(slow) if slow and fast else None
-    return {"holds": holds, **words, "queries": number(PREFILL), "card": evidence.card}
+    if not slow or not fast:
+        return None
+    words = {name: span(values, "TFLOP/s", 0) for name, values in found.items()}
+    return {**words, "queries": number(PREFILL), "card": evidence.card}
 
 
 # ---------------------------------------------------------------- the op
