@@ -20,7 +20,7 @@ from ..measure.studies import STUDIES
 from ..records import published
 from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
-from ..records.known import FAILED, REFUSED, best
+from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured
 from .rule import NotMeasured, Undecided
 
@@ -85,13 +85,20 @@ class Facts:
         """1 if a version could run on the GPU, right or wrong as it declares, else 0."""
         return float(self._check(version, hdim, chosen).status in ("ok", "wrong"))
 
+    def _number(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Check:
+        """A check that has numbers. Raises: Undecided where the version did not come to a result."""
+        found = self._check(version, hdim, chosen)
+        if math.isnan(found.nan_share):
+            raise Undecided(f"{version} at head dim {hdim}: {word(found.status)}")
+        return found
+
     def nan_share(self, version: str, hdim: int, **chosen: Any) -> float:
         """The share of outputs that are not finite."""
-        return self._check(version, hdim, chosen).nan_share
+        return self._number(version, hdim, chosen).nan_share
 
     def error(self, version: str, hdim: int, **chosen: Any) -> float:
         """The largest absolute difference from float64 over the finite outputs, on the input that decides."""
-        return self._check(version, hdim, chosen).max_abs_err
+        return self._number(version, hdim, chosen).max_abs_err
 
     # ------------------------------------------------------------ counts, counters, resources
 

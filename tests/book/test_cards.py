@@ -60,7 +60,8 @@ class Read:
 
     @property
     def pages(self) -> dict[str, str]:
-        return {name: chapter.text for name, chapter in self.chapters.items()} | self.versions
+        versions = {f"versions/{name}": text for name, text in self.versions.items()}
+        return {name: chapter.text for name, chapter in self.chapters.items()} | versions
 
 
 OPENED: list[str] = []
