@@ -13,6 +13,7 @@ from kernels.limits import TARGETS, capability
 
 from ..records import files
 from ..records.files import read_json, read_records
+from .driver import LEAST_DRIVER, lock_cuda
 from .studies import Study
 from .survey import Machine, gather
 
@@ -64,7 +65,9 @@ def _driver(machine: Machine) -> Line:
         return Line("driver", STOPS, f"it does not say which CUDA it runs; {wants}")
     both = f"{machine.driver or 'of unknown version'} runs CUDA up to {_dotted(machine.driver_cuda)}, {wants}"
     if machine.driver_cuda[0] < needed[0]:
-        return Line("driver", STOPS, f"{both}: a driver for CUDA {needed[0]} is needed, or packages for an older CUDA")
+        lock = lock_cuda(machine.driver_cuda)
+        other = f", or packages for CUDA {lock}: make gpu CUDA={lock}" if lock <= machine.driver_cuda[0] else ""
+        return Line("driver", STOPS, f"{both}: driver {LEAST_DRIVER[needed[0]]} or later is needed{other}")
     if not machine.torch_sees_it:
         return Line("driver", STOPS, f"{both}, but torch sees no GPU: is it a CPU build of torch?")
     return Line("driver", OK, both)
@@ -120,18 +123,24 @@ def _disk(machine: Machine, needed: int) -> Iterator[Line]:
 
 
 def expected_seconds(runs: Iterable[Mapping[str, Any]], studies: Iterable[str]) -> tuple[float, list[str]]:
-    """How long the calls took that measured the studies last, each call once, and the studies that none measured."""
+    """How long it took to measure the studies last, and the studies that nobody measured.
+
+    The seconds of a study are its own since runs name the card's UUID, and before those of a call for several studies.
+    """
     rows = [row for row in runs if row["complete"]]
     latest = {row["study"]: row["run"] for row in sorted(rows, key=lambda row: row["run"])}
     names = list(studies)
-    calls = {latest[name] for name in names if name in latest}
-    seconds = {run: max(row["seconds"] for row in rows if row["run"] == run) for run in calls}
-    return sum(seconds.values()), [name for name in names if name not in latest]
+    chosen = [row for row in rows if row["study"] in names and latest[row["study"]] == row["run"]]
+    own = sum(row["seconds"] for row in chosen if row["uuid"])
+    calls = {row["run"] for row in chosen if not row["uuid"]}
+    shared = sum(max(row["seconds"] for row in rows if row["run"] == run) for run in calls)
+    return own + shared, [name for name in names if name not in latest]
 
 
 def _time(reference: str, runs: Iterable[Mapping[str, Any]], studies: Sequence[Study]) -> Line:
     seconds, unknown = expected_seconds(runs, [study.name for study in studies])
-    text = f"the calls that measured these studies took {seconds / 60:.0f} min on the reference card, {reference}"
+    took = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    text = f"these studies took {took} on the reference card, {reference}"
     return Line("time", OK, text + (f"; of {', '.join(unknown)} no time is recorded" if unknown else ""))
 
 
