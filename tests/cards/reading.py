@@ -68,9 +68,7 @@ def read_chapter(path: Path, gpu: str) -> Chapter:
 
     cells = nbformat.read(path, as_version=4).cells
     outputs: list[dict[str, Any]] = []
-    shell = _shell()
-    shell.reset(new_session=False)
-    with mock.patch.object(style, "save", save):
+    with _shell() as shell, mock.patch.object(style, "save", save):
         for cell in cells:
             if cell.cell_type != "code":
                 continue
@@ -89,13 +87,19 @@ def _best(data: dict[str, Any]) -> str:
     return str(next((data[kind] for kind in ("text/html", "text/markdown", "text/plain") if kind in data), ""))
 
 
-def _shell() -> InteractiveShell:
+@contextmanager
+def _shell() -> Iterator[InteractiveShell]:
+    """A shell with no names yet; it takes the place of `__main__`, which processes that are started ask for."""
     quiet = Config()
     quiet.HistoryManager.enabled = False
-    hook = sys.displayhook
-    shell = InteractiveShell.instance(config=quiet, colors="nocolor")
-    sys.displayhook = hook
-    return shell
+    hook, main = sys.displayhook, sys.modules["__main__"]
+    try:
+        shell = InteractiveShell.instance(config=quiet, colors="nocolor")
+        shell.reset(new_session=False)
+        sys.displayhook = hook
+        yield shell
+    finally:
+        sys.displayhook, sys.modules["__main__"] = hook, main
 
 
 class _Words(HTMLParser):
