@@ -49,7 +49,8 @@ def test_the_reference_record_is_of_no_card_at_hand_unless_it_is_named(data: Pat
     recorded = files.DATA / "measured" / REFERENCE / "gpu.json"
     (data / REFERENCE).mkdir()
     (data / REFERENCE / "gpu.json").write_bytes(recorded.read_bytes())
-    card = {**CARD, "slug": REFERENCE, "name": read_json(recorded)["name"]}
+    of_record = {name: read_json(recorded)[name] for name in ("name", "power_limit_w")}
+    card = {**CARD, "slug": REFERENCE, **of_record}
     assert folder_of(card).name == f"{REFERENCE}-aaaa1111"
     assert folder_of(card, REFERENCE).name == REFERENCE
     assert (data / REFERENCE / "gpu.json").read_bytes() == recorded.read_bytes()

@@ -42,7 +42,12 @@ def test_a_machine_where_all_is_fine_has_no_warning() -> None:
         ({"target": "sm_120"}, "GPU", OK, "capability 12.0; V8 takes the core of warps in"),
         ({"target": "sm_70"}, "GPU", STOPS, "Made-up card has compute capability 7.0; 7.5 or later is needed"),
         ({"driver_cuda": (13, 0)}, "driver", OK, "999.1 runs CUDA up to 13.0, torch is of CUDA 13.0"),
-        ({"driver_cuda": (12, 4)}, "driver", STOPS, "999.1 runs CUDA up to 12.4, torch is of CUDA 13.0: a driver for"),
+        (
+            {"driver_cuda": (12, 4)},
+            "driver",
+            STOPS,
+            "999.1 runs CUDA up to 12.4, torch is of CUDA 13.0: driver 580.65.06 or ",
+        ),
         ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
         ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
         ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
@@ -83,12 +88,14 @@ def test_only_the_studies_that_are_asked_for_need_memory() -> None:
     assert line("memory", replace(FINE, memory=GB, free_memory=GB), [small]).state == OK
 
 
-def test_the_time_of_a_call_is_counted_once() -> None:
-    def run(name: str, study: str, seconds: float, complete: bool = True) -> dict:
-        return {"run": name, "study": study, "seconds": seconds, "complete": complete}
+def test_the_time_of_a_call_is_counted_once_and_a_study_by_its_own() -> None:
+    def run(name: str, study: str, seconds: float, complete: bool = True, uuid: str | None = None) -> dict:
+        return {"run": name, "study": study, "seconds": seconds, "complete": complete, "uuid": uuid}
 
     runs = [run("1", "a", 9.0), run("2", "a", 60.0), run("2", "b", 59.0), run("3", "c", 5.0), run("4", "b", 1.0, False)]
     assert expected_seconds(runs, ["a", "b", "c", "d"]) == (65.0, ["d"])
+    runs += [run("5", "a", 7.0, uuid="GPU-1"), run("5", "b", 4.0, uuid="GPU-1"), run("5", "d", 2.0, uuid="GPU-1")]
+    assert expected_seconds(runs, ["a", "b", "c"]) == (16.0, [])
     assert "on the reference card, NVIDIA H200" in line("time", FINE).text
 
 

@@ -142,8 +142,16 @@ def test_the_reference_record_of_a_clone_is_the_one_that_is_there(data: Path, tm
     before = contents(data)
     merge([tmp_path / "clone"])
     assert contents(data) == before
-    gpu = json.loads((data / REFERENCE / "gpu.json").read_text())
-    (data / REFERENCE / "gpu.json").write_text(json.dumps({**gpu, "uuid": CARD["uuid"]}))
+
+
+def test_a_record_without_a_uuid_is_of_no_card_that_has_one(data: Path, tmp_path: Path) -> None:
+    recorded = files.DATA / "measured" / REFERENCE
+    gpu = json.loads((recorded / "gpu.json").read_text())
+    for folder, uuid in ((data, CARD["uuid"]), (tmp_path / "clone", None)):
+        (folder / REFERENCE).mkdir(parents=True)
+        shutil.copy(recorded / "runs.csv", folder / REFERENCE / "runs.csv")
+        kept = {name: value for name, value in {**gpu, "uuid": uuid}.items() if value is not None}
+        (folder / REFERENCE / "gpu.json").write_text(json.dumps(kept))
     with pytest.raises(DataError, match=f"{REFERENCE} is of a card without a UUID, and .* of another: rename it"):
         merge([tmp_path / "clone"])
 

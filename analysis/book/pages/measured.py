@@ -11,7 +11,7 @@ from kernels import Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES, TIMERS
 from ...records import published
-from ...records.known import NOT_MEASURED, REFUSED, Known, best, known, word
+from ...records.known import REFUSED, best, known, word
 from ...records.measured import Measured
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
@@ -117,9 +117,9 @@ def _published(measured: Measured, version: Version, problem: Problem) -> str:
 def unmeasured(records: Records, version: Version) -> str:
     """What to say of a version without a time: that it is not measured, or that the card does not take it."""
     home = records.home(version.family)
-    found = best(home, version.id, home.problems(version.family)) if home else Known(NOT_MEASURED)
-    if found.word in REFUSED:
-        return f"It does not run on the {records.gpu}: {found.reason}."
+    found = [known(home, version.id, problem) for problem in home.problems(version.family)] if home else []
+    if found and all(each.word in REFUSED for each in found):
+        return f"It does not run on the {records.gpu}: {found[0].reason}."
     return f"Not measured on the {records.gpu} yet."
 
 
