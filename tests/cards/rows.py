@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from analysis.measure import counters as profiling
-from analysis.measure import on_gpu, tune
+from analysis.measure import failures, on_gpu, tune
 from analysis.measure.on_gpu import Pair, Row
 from analysis.measure.op import check as op_check
 from analysis.measure.op import classes, overhead, stress
@@ -57,6 +57,7 @@ LENGTHS = (1, 17, 64, 512, 2048)  # of a model's loops, in place of thousands
 RANDOM_CALLS = 80
 FIRST_CALLS = {"import": 2.1, "first_call_cold": 7.3, "first_call_cached": 0.61, "second_call": 9e-5}  # seconds
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. The card is made up."
+FREE_BYTES = 10**9
 NO_KERNEL = "No available kernel. Aborting execution."  # PyTorch's words
 HALF_ONLY = ("_flash", "_cudnn")  # peers of half precision, and of 8.0 and newer
 
@@ -134,11 +135,12 @@ def _check(card: Card, taken: Taken, pair: Pair, kind: str, fails: bool) -> Row:
             raise RuntimeError(NO_KERNEL)
         return SimpleNamespace(output=lambda: plan)
 
-    reference = SimpleNamespace(inputs={}, compare=found)
+    reference = SimpleNamespace(given={}, compare=found)
     with (
-        mock.patch.object(on_gpu, "reference_of", lambda *_: reference),
+        mock.patch.object(on_gpu, "reference_of", mock.Mock(return_value=reference)),
         mock.patch.object(on_gpu, "Program", program),
         mock.patch.object(torch.cuda, "synchronize", lambda: None),
+        mock.patch.object(failures, "free_bytes", lambda: FREE_BYTES),
     ):
         return on_gpu.check(pair, kind)
 
@@ -176,7 +178,8 @@ def _timings(card: Card, study: Study, pair: Pair, check: Row) -> Iterator[Row]:
     for process in range(1, PROCESSES + 1):
         for timer in study.timers:
             timing = card.timing(pair[0], plan, timer, process)
-            yield on_gpu.row_of(study.name, pair, process=process, timer=timer, sm_mhz=2100, **decided, **vars(timing))
+            seen = {"timer": timer, "sm_mhz": 2100, "discarded": 0}
+            yield on_gpu.row_of(study.name, pair, process=process, **seen, **decided, **vars(timing))
 
 
 # ---------------------------------------------------------------- shapes, counters, sanitizers, the op
