@@ -77,11 +77,20 @@ def claims_that_differ(frame: pd.DataFrame) -> Table:
     return Table(("claim", "what is claimed", *map(escape, dict.fromkeys(frame["label"]))), rows)
 
 
+def reference_card(text: str) -> str:
+    """What is about the reference record, on whichever card's page it stands."""
+    return f"<span class='reference-card'>{text}</span>"
+
+
 def findings(frame: pd.DataFrame) -> Table:
     """Whether each finding holds on each measured card, with its sentence on the reference record."""
     inline = MarkdownIt().renderInline
     rows = [
-        (escape(str(name)), *(mark(outcome, HELD[outcome]) for outcome in cells["outcome"]), inline(str(sentence)))
+        (
+            escape(str(name)),
+            *(mark(outcome, HELD[outcome]) for outcome in cells["outcome"]),
+            reference_card(inline(str(sentence))),
+        )
         for (name, sentence), cells in frame.groupby(["finding", "reference"], sort=False)
     ]
     return Table(("finding", *map(escape, dict.fromkeys(frame["label"])), "on the reference card"), rows)
