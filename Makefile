@@ -67,17 +67,17 @@ mutations: .venv/.stamp
 	$(run) -m analysis mutations
 
 browse: .venv/.stamp
-	$(run) -m analysis browse $(if $(AXE),--axe $(AXE))
+	$(run) -m analysis browse --gpu $(GPU) $(if $(AXE),--axe $(AXE))
 
 lint: .venv/.stamp
 	$(run) -m ruff check .
 	$(run) -m mypy
 
 serve: .venv/.stamp
-	$(run) -m http.server --directory _build/html $(PORT)
+	$(run) -m http.server --directory _build/$(GPU)/html $(PORT)
 
 clean:
-	rm -rf _build build *.egg-info book/_build book/chapters book/versions wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # A wheelhouse for a Linux x86_64 machine with no network: copy the checkout and wheels/ there, then WHEELS=wheels.
 # What that machine's own torch and CUDA serve is left out. pip reads markers of the Python it runs on, not of the

@@ -23,11 +23,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from kernels import VERSIONS, Problem
 
 from ..records import published
-from ..records.files import REFERENCE, ROOT
+from ..records.files import BUILD, ROOT, is_committed
 from ..records.measured import Measured
 
 FOLDER = ROOT / "book" / "figures"
-OTHER = ROOT / "_build" / "figures"
 PUBLISHED_AT = "../../book/figures"  # from a chapter of the book, and from a notebook
 FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
@@ -163,8 +162,8 @@ def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
 
 
 def folder(slug: str) -> Path:
-    """Where figures go: into the repository for the GPU that the book shows by default, else into the build."""
-    return FOLDER if slug == REFERENCE else OTHER / slug
+    """Where figures go: into the repository for the committed record, else into that GPU's build."""
+    return FOLDER if is_committed(slug) else BUILD / slug / "figures"
 
 
 def save(plot: Plot, where: Path) -> None:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
 MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").resolve()  # `--data` names another
 REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
+BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
@@ -210,6 +211,11 @@ def gpu_folder(slug: str) -> Path:
     if slug not in known_gpus():
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
     return MEASURED / slug
+
+
+def is_committed(slug: str) -> bool:
+    """Whether a GPU's measurements are the committed record of `REFERENCE`, not a folder of that name elsewhere."""
+    return MEASURED / slug == DATA / "measured" / REFERENCE
 
 
 def is_reference(slug: str, gpu: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis.book import notebook, style, tables
 from analysis.book.site import build, check
+from analysis.book.site.place import CHAPTERS
 from analysis.book.table import Format, Table
 from analysis.book.templates import render
 from analysis.records import files, published
@@ -222,4 +223,4 @@ def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
     links = re.findall(r"href='([^']+)'", html)
     assert len(links) == 4 and "Source: measured on a card." in html and "Figure rope-savings, measured on a" in html
     for link in links:
-        assert (build.CHAPTERS / link).resolve().is_file()
+        assert (build.ROOT / CHAPTERS / link).resolve().is_file()

@@ -15,6 +15,7 @@ from analysis.book.chapters import use
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
+from analysis.book.site.place import Place
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
@@ -83,14 +84,16 @@ def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monk
     cells = [
         nbformat.v4.new_code_cell("", outputs=[output(f"f{i}", holds)]) for i, holds in enumerate((True, False, None))
     ]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "index.ipynb")
-    monkeypatch.setattr(build, "CHAPTERS", tmp_path)
-    monkeypatch.setattr(build, "contents", lambda: ["book/chapters/index"])
+    place = Place(tmp_path)
+    place.chapters.mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), place.chapters / "index.ipynb")
+    monkeypatch.setattr(build, "chapters", lambda: ["index"])
     with pytest.raises(build.BuildError) as error:
-        build.tell_findings(REFERENCE, strict=True)
+        build.tell_findings(REFERENCE, place, strict=True)
     assert str(error.value).splitlines()[0] == f"findings: 1 of 3 hold on {REFERENCE}"
     assert "f1 does not hold" in str(error.value) and "f2 is not measured" in str(error.value)
-    build.tell_findings(REFERENCE, strict=False)
+    build.tell_findings(REFERENCE, place, strict=False)
+    build.tell_findings("another-card", place, strict=True)  # there it is an answer
 
 
 def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) -> None:

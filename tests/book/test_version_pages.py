@@ -17,6 +17,7 @@ from analysis.book import pages as version_pages
 from analysis.book.chapters import story
 from analysis.book.pages.counted import COUNTERS, METRICS
 from analysis.book.site import build
+from analysis.book.site.place import Place
 from analysis.measure import counters
 from analysis.records import files, published
 from analysis.records.files import DataError
@@ -89,9 +90,9 @@ def test_every_link_of_a_page_leads_to_a_page_or_a_claim(pages: dict[str, str]) 
         assert set(re.findall(r"published\.html#([^']+)'", text)) <= stated, name
 
 
-def test_the_build_puts_the_pages_below_their_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "BUILD", tmp_path / "_build")
-    text = build.write_contents().read_text(encoding="utf-8")
+def test_the_build_puts_the_pages_below_their_chapter(tmp_path: Path) -> None:
+    Place(tmp_path).write_contents()
+    text = (Place(tmp_path).source / "_toc.yml").read_text(encoding="utf-8")
     before, _, below = text.partition("- file: book/chapters/versions\n")
     assert "book/versions/rope_v7" in below and "book/versions/" not in before
 

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.book import notebook, style, tables
 from analysis.book.figures.speedups import speedup_rows
-from analysis.records import measured, published, text
+from analysis.records import files, measured, published, text
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio, geometric_mean
@@ -206,10 +206,12 @@ def test_titles_follow_the_data() -> None:
     assert text.beside([0.99, 1.01]) == "ties with"
 
 
-def test_another_gpu_leaves_the_committed_figures_alone() -> None:
+def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert style.folder(REFERENCE) == style.FOLDER
     assert style.FOLDER not in style.folder("another-gpu").parents
     assert (MEASURED / REFERENCE).is_dir()
+    monkeypatch.setattr(files, "MEASURED", tmp_path)  # a folder of the same name elsewhere
+    assert style.FOLDER not in style.folder(REFERENCE).parents and style.folder(REFERENCE) != style.FOLDER
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

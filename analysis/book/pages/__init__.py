@@ -2,6 +2,6 @@
 
 from .measured import overview
 from .records import Records, planned
-from .write import FOLDER, contents, page, write
+from .write import contents, page, write
 
-__all__ = ["FOLDER", "Records", "contents", "overview", "page", "planned", "write"]
+__all__ = ["Records", "contents", "overview", "page", "planned", "write"]

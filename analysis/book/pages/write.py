@@ -1,4 +1,4 @@
-"""A page of the book for every version, and one for every family: `write(gpu)` makes book/versions/ from data.
+"""A page of the book for every version, and one for every family: `write(gpu, folder)` makes them from data.
 
 What a version is comes from its registration and its plans, what it does from the tables under data/, what it looks
 like from its source. The words around are templates, so a version that is registered has a page.
@@ -25,8 +25,6 @@ from ..templates import render
 from . import counted, measured
 from .measured import family_title
 from .records import Records, claims_by_version, families, in_order
-
-FOLDER = ROOT / "book" / "versions"
 
 
 def link(name: str) -> str:
@@ -110,8 +108,8 @@ def contents() -> list[dict[str, Any]]:
     ]
 
 
-def write(slug: str, folder: Path = FOLDER) -> list[Path]:
-    """Make the pages anew for the measurements of a GPU. Raises: DataError."""
+def write(slug: str, folder: Path) -> list[Path]:
+    """Make the pages anew in a folder for the measurements of a GPU. Raises: DataError."""
     records = Records(slug)
     pages = {version.id: page(records, version) for version in VERSIONS.values()}
     pages |= {family: family_page(records, family) for family in families()}

@@ -23,8 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .build import HTML
+from ...records.files import REFERENCE
 from .check import pages
+from .place import Place
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
@@ -149,13 +150,15 @@ def accessibility(browser: Browser, axe: str) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis browse", description=__doc__.splitlines()[0])
-    parser.add_argument("pages", nargs="*", type=Path, help="pages of _build/html; all of them without one")
+    parser.add_argument("pages", nargs="*", type=Path, help="pages of a book; all of them without one")
+    parser.add_argument("--gpu", default=REFERENCE, help="whose book: a folder of _build/")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core, to look for accessibility faults too")
     options = parser.parse_args(arguments)
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    chosen = [page.resolve() for page in options.pages] or pages(HTML)
+    html = Place.of(options.gpu).html
+    chosen = [page.resolve() for page in options.pages] or pages(html)
     if path is None or not chosen:
-        why = f"there is none of {', '.join(BROWSERS)}" if path is None else f"{HTML} has no pages; run `make book`"
+        why = f"there is none of {', '.join(BROWSERS)}" if path is None else f"{html} has no pages; run `make book`"
         print(f"browse: {why}", file=sys.stderr)
         return 2
     axe = options.axe.read_text(encoding="utf-8") if options.axe else ""

@@ -1,8 +1,9 @@
 """Build the book: execute the notebooks on the recorded measurements, then render the pages.
 
     python -m analysis build --gpu nvidia-h200
+    python -m analysis --data DIR build --gpu <a folder of DIR>
 
-Notebooks are executed again only when something they read has changed.
+The book of a GPU is `_build/<gpu>/html`. Notebooks are executed again only when something they read has changed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from pathlib import Path
 
 import nbformat
 import papermill
-import yaml
 
-from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder, known_gpus
+from ...records.files import DATA, REFERENCE, ROOT, DataError, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
 from .. import figures, pages, templates
@@ -32,14 +32,10 @@ from ..front import five, readme
 from ..notebook import load, try_load
 from ..style import folder
 from .check import faults, mend
+from .place import Place, chapters, contents
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
-CHAPTERS = ROOT / "book" / "chapters"
-BUILD = ROOT / "_build"
-HTML = BUILD / "html"
 README = ROOT / "README.md"
-KEY = CHAPTERS / "built-from.txt"
-VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every version below it
 AT_ONCE = 3  # on two cores: a kernel that starts or ends waits more than it works
 
 
@@ -49,24 +45,6 @@ class BuildError(RuntimeError):
 
 def say(text: str) -> None:
     print(f"[book] {text}", flush=True)
-
-
-def contents() -> list[str]:
-    """The pages of _toc.yml, the front page first."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    return [toc["root"], *(chapter["file"] for chapter in toc["chapters"])]
-
-
-def write_contents() -> Path:
-    """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    for chapter in toc["chapters"]:
-        if chapter["file"] == VERSION_PAGES:
-            chapter["sections"] = pages.contents()
-    path = BUILD / "_toc.yml"
-    BUILD.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
-    return path
 
 
 def inputs(gpu: str) -> list[Path]:
@@ -81,7 +59,7 @@ def inputs(gpu: str) -> list[Path]:
 def content_key(gpu: str) -> str:
     digest = hashlib.sha256(f"{gpu} {sys.version}".encode())
     for path in inputs(gpu):
-        digest.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(f"{os.path.relpath(path, ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 
@@ -118,21 +96,21 @@ def _kernels_speak_to(log: str) -> None:
 
 
 def execute_all(gpu: str) -> None:
-    """Bring book/chapters up to date. Raises: BuildError, DataError."""
-    names = [Path(page).name for page in contents() if page.startswith("book/chapters/")]
-    current = content_key(gpu)
-    built = KEY.read_text(encoding="utf-8").strip() if KEY.exists() else ""
-    needed = [folder(gpu), pages.FOLDER, *(CHAPTERS / f"{name}.ipynb" for name in names)]
+    """Bring the executed chapters and the pages of the versions up to date. Raises: BuildError, DataError."""
+    place, names, current = Place.of(gpu), chapters(), content_key(gpu)
+    built = place.key.read_text(encoding="utf-8").strip() if place.key.exists() else ""
+    needed = [folder(gpu), place.versions, *(place.chapters / f"{name}.ipynb" for name in names)]
     if built == current and all(path.exists() for path in needed):
         say("notebooks: nothing has changed since they were executed")
         return
-    shutil.rmtree(CHAPTERS, ignore_errors=True)
-    CHAPTERS.mkdir(parents=True)
-    BUILD.mkdir(exist_ok=True)
-    with ProcessPoolExecutor(AT_ONCE, get_context("spawn"), _kernels_speak_to, (str(BUILD / "kernels.log"),)) as pool:
-        written = pool.submit(pages.write, gpu)  # the longest first
+    shutil.rmtree(place.source, ignore_errors=True)
+    place.chapters.mkdir(parents=True)
+    log = str(place.folder / "kernels.log")
+    with ProcessPoolExecutor(AT_ONCE, get_context("spawn"), _kernels_speak_to, (log,)) as pool:
+        written = pool.submit(pages.write, gpu, place.versions)  # the longest first
         running = {
-            pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", CHAPTERS / f"{name}.ipynb", gpu): name for name in names
+            pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", place.chapters / f"{name}.ipynb", gpu): name
+            for name in names
         }
         try:
             for done, future in enumerate(as_completed(running), 1):
@@ -141,55 +119,56 @@ def execute_all(gpu: str) -> None:
         except BuildError:
             pool.shutdown(cancel_futures=True)
             raise
-    KEY.write_text(current + "\n", encoding="utf-8")
+    place.key.write_text(current + "\n", encoding="utf-8")
 
 
-def render() -> None:
-    """Run Jupyter Book, warnings as errors. Raises: BuildError."""
+def render(place: Place) -> Path:
+    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
     command = Path(sys.executable).with_name("jupyter-book")
     began = time.time()
     say("rendering the pages")
-    options = ["--toc", str(write_contents()), "--all", "-W", "-n", "--keep-going", "--path-output", str(ROOT)]
+    place.stage()
+    made = place.folder / "_build"  # Jupyter Book's own name for it
+    shutil.rmtree(made, ignore_errors=True)
+    options = ["--all", "-W", "-n", "--keep-going", "--path-output", str(place.folder)]
     result = subprocess.run(
-        [str(command), "build", str(ROOT), *options],
+        [str(command), "build", str(place.source), *options],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
-    log = BUILD / "book.log"
-    log.parent.mkdir(exist_ok=True)
+    log = place.folder / "book.log"
     log.write_text(result.stdout + result.stderr, encoding="utf-8")
     if result.returncode:
         said = [line for line in (result.stdout + result.stderr).splitlines() if re.search("WARNING|ERROR|rror:", line)]
         raise BuildError("\n".join([f"the pages did not build; all that was said is in {log}", *said[:20]]))
     for page in [*contents(), "index"]:
-        if not (HTML / f"{page}.html").is_file():
-            raise BuildError(f"no page written: {HTML / page}.html")
+        if not (made / "html" / f"{page}.html").is_file():
+            raise BuildError(f"no page written: {made / 'html' / page}.html")
     say(f"pages: {time.time() - began:.0f} s")
+    return made / "html"
 
 
-def publish_figures(gpu: str) -> None:
-    """Copy the figures to where the pages link to them."""
-    shutil.copytree(folder(gpu), HTML / "book" / "figures", dirs_exist_ok=True)
-
-
-def findings_of(chapter: str) -> list[Finding]:
+def findings_of(place: Place, chapter: str) -> list[Finding]:
     """What the findings of an executed chapter recorded."""
-    return list(recorded(nbformat.read(CHAPTERS / f"{chapter}.ipynb", as_version=4).cells))
+    return list(recorded(nbformat.read(place.chapters / f"{chapter}.ipynb", as_version=4).cells))
 
 
-def tell_findings(gpu: str, strict: bool) -> None:
-    """Say which findings do not hold on a GPU. Raises: BuildError where that is strict."""
-    chapters = [Path(page).name for page in contents() if page.startswith("book/chapters/")]
-    findings = [each for chapter in chapters for each in findings_of(chapter)]
+def tell_findings(gpu: str, place: Place, strict: bool) -> None:
+    """Say which findings do not hold on a GPU. Raises: BuildError where that is strict, of the committed record alone.
+
+    Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
+    """
+    findings = [each for chapter in chapters() for each in findings_of(place, chapter)]
     wrong = broken(findings)
     said = [f"findings: {len(findings) - len(wrong)} of {len(findings)} hold on {gpu}", *wrong]
-    if wrong and strict:
+    if wrong and strict and is_committed(gpu):
         raise BuildError("\n".join(said))
     say("\n".join(said))
 
 
 def readme_of(evidence: Measured) -> str:
     """The README with what two chapters found, or as it is where a finding of these does not hold."""
-    text, findings, use = README.read_text(encoding="utf-8"), findings_of("index"), findings_of("use")
+    place, text = Place.of(evidence.slug), README.read_text(encoding="utf-8")
+    findings, use = findings_of(place, "index"), findings_of(place, "use")
     if broken([*findings, *use]):
         return text
     plot = figures.rope_ladder_2048(evidence, try_load(evidence.slug, "beyond"))
@@ -197,7 +176,7 @@ def readme_of(evidence: Measured) -> str:
 
 
 def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
-    """Build the book for one GPU and return its page; `strict` fails on a finding that does not hold.
+    """Build the book for one GPU and return its page; `strict` fails on a finding that its own record contradicts.
 
     Raises: BuildError, DataError.
     """
@@ -206,26 +185,27 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
         evidence = load(gpu, source)
     except RuntimeError as error:  # no GPU to measure on, or measuring failed
         raise BuildError(str(error)) from error
-    gpu = evidence.slug
+    gpu, place = evidence.slug, Place.of(evidence.slug)
     load_published()
     execute_all(gpu)
-    tell_findings(gpu, strict)
-    if gpu == REFERENCE:
+    tell_findings(gpu, place, strict)
+    if is_committed(gpu):
         README.write_text(readme_of(evidence), encoding="utf-8")
-    render()
-    publish_figures(gpu)
-    mend(HTML)
-    found = faults(HTML)
+    made = render(place)
+    shutil.copytree(folder(gpu), made / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
+    mend(made)
+    found = faults(made)
     if found:
-        raise BuildError("\n".join([f"the pages have {len(found)} faults", *found[:20]]))
-    return HTML / "index.html"
+        raise BuildError("\n".join([f"the pages in {made} have {len(found)} faults", *found[:20]]))
+    place.publish(made)
+    return place.html / "index.html"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis build", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     parser.add_argument("--source", default="recorded", choices=("recorded", "live"), help="live: measure first")
-    parser.add_argument("--strict", action="store_true", help="fail on a finding that does not hold")
+    parser.add_argument("--strict", action="store_true", help="fail where the committed record contradicts a finding")
     options = parser.parse_args(arguments)
     try:
         say(str(build(options.gpu, options.source, options.strict)))

@@ -1,0 +1,100 @@
+"""Where the book of a GPU is built: everything under `_build/<gpu>/`, so that one card's book never meets another's.
+
+source/      what Jupyter Book takes: the executed chapters, the pages of the versions, and copies of what stays
+html/        the book; the one before stands until the next is done
+figures/     of any card but the reference, whose figures are committed
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ...records.files import BUILD, ROOT
+from .. import pages
+
+CONFIG, TOC = "_config.yml", "_toc.yml"
+CHAPTERS, VERSIONS = "book/chapters", "book/versions"
+VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every version below it
+KEPT = ("book/_static", "book/references.bib")  # beside the pages that are not made: those of _toc.yml
+
+
+def contents() -> list[str]:
+    """The pages of _toc.yml, the front page first."""
+    toc = yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
+    return [toc["root"], *(chapter["file"] for chapter in toc["chapters"])]
+
+
+def chapters() -> list[str]:
+    """The names of the pages that are notebooks."""
+    return [Path(page).name for page in contents() if page.startswith(f"{CHAPTERS}/")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folders of one GPU's book."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, gpu: str) -> Place:
+        return cls(BUILD / gpu)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    @property
+    def html(self) -> Path:
+        return self.folder / "html"
+
+    @property
+    def chapters(self) -> Path:
+        return self.source / CHAPTERS
+
+    @property
+    def versions(self) -> Path:
+        return self.source / VERSIONS
+
+    @property
+    def key(self) -> Path:
+        """What the chapters and pages were made from."""
+        return self.folder / "built-from.txt"
+
+    def write_contents(self) -> None:
+        """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
+        toc = yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
+        for chapter in toc["chapters"]:
+            if chapter["file"] == VERSION_PAGES:
+                chapter["sections"] = pages.contents()
+        self.source.mkdir(parents=True, exist_ok=True)
+        (self.source / TOC).write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
+
+    def stage(self) -> None:
+        """Put beside what was made what is the same for every card, at the same relative places."""
+        self.write_contents()
+        shutil.copyfile(ROOT / CONFIG, self.source / CONFIG)
+        written = [f"{page}.md" for page in contents() if not page.startswith(f"{CHAPTERS}/")]
+        for name in (*KEPT, *written):
+            _copy(ROOT / name, self.source / name)
+
+    def publish(self, built: Path) -> None:
+        """Make `built` the book; the one before goes at once."""
+        before = self.folder / "html.before"
+        shutil.rmtree(before, ignore_errors=True)
+        if self.html.exists():
+            os.replace(self.html, before)
+        os.replace(built, self.html)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
