@@ -162,6 +162,13 @@ def _calls_finding(node: ast.AST) -> bool:
     )
 
 
+class _WithoutShowing(ast.NodeTransformer):
+    """Takes out what only shows, also within an `if`."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        return node if _calls_finding(node) else ast.copy_location(ast.Pass(), node)
+
+
 def evaluate(path: Path, gpu: str) -> list[Finding]:
     """What the findings of a notebook record for a GPU: its code without what only shows."""
     cells = nbformat.read(path, as_version=4).cells
@@ -176,8 +183,7 @@ def evaluate(path: Path, gpu: str) -> list[Finding]:
     names: dict[str, Any] = {}
     with mock.patch(f"{__name__}.display", keep):
         for tree in trees:
-            tree.body = [node for node in tree.body if not isinstance(node, ast.Expr) or _calls_finding(node)]
-            exec(compile(tree, path.name, "exec"), names)
+            exec(compile(_WithoutShowing().visit(tree), path.name, "exec"), names)
             if "gpu" in names and "source" in names:
                 names |= {"gpu": gpu, "source": "recorded"}
     return found
