@@ -264,9 +264,9 @@ def test_swapping_two_versions_changes_what_carries_over(copied: Path, monkeypat
     assert counted[carry.DIFFERS] > 0 and sum(counted.values()) == after["claim_id"].nunique()
     differ = tables.claims_that_differ(after)
     assert len(differ.rows) == counted[carry.DIFFERS]
-    for row in differ.plain().rows:
-        given = after[after["claim_id"] == row[0]].set_index("card")["verdict"]
-        assert row[2:] == (given[FIRST], given[OTHER]) and row[2] != row[3]
+    for claim, _, first, second in differ.plain().rows:
+        given = after[after["claim_id"] == claim].set_index("card")["verdict"]
+        assert (first, second) == (given[FIRST], given[OTHER]) and first != second
 
 
 def test_one_measured_card_has_verdicts_and_nothing_to_agree_with(five: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,12 +322,12 @@ def test_the_figure_has_a_dot_or_a_word_for_each_of_five_cards(five: Path) -> No
     frame = speedups.frame(cards, WARM)
     plot = figures.speedups_by_card(frame, source_of(cards))
     assert list(plot.data["card"].unique()) == [PUBLISHED, *FIVE] and "Made-up 8.9" in plot.source
-    rows, names = 0, []
+    told, names = 0, []
     for axis in plot.figure.axes:
-        rows += len({line.get_ydata()[0] for line in axis.lines if line.get_marker() != "None"})
-        rows += len([text for text in axis.texts if text.get_text() in ("not measured", "failed", "unsupported")])
+        told += len({str(line.get_ydata()) for line in axis.lines if line.get_marker() != "None"})
+        told += len([text for text in axis.texts if text.get_text() in ("not measured", "failed", "unsupported")])
         names += [text.get_text() for text in axis.get_yticklabels()]
-    assert rows == len(names) == len(plot.data) and names[:6] == [card.label for card in cards]
+    assert told == len(names) == len(plot.data) and names[:6] == [card.label for card in cards]
 
 
 def test_the_figure_is_saved_as_the_same_bytes(changed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
