@@ -10,7 +10,7 @@ from typing import Any
 from kernels import Problem
 
 from ...records import published
-from ...records.files import DataError, gpu_folder, known_gpus, read_json
+from ...records.files import DataError, card_name, gpu_folder, known_gpus, read_json
 from ...records.measured import Measured
 from ..notebook import try_load
 from ..style import measured_in, published_on
@@ -21,7 +21,7 @@ STUDIES = ("log", "fp16")  # those that hold every shape with a published speedu
 
 @dataclass(frozen=True)
 class Card:
-    """A column. `studies` has the latest complete run of each of STUDIES, None where none is complete."""
+    """A column. `studies` has the latest complete run of each study; without rows, or None, where there is none."""
 
     slug: str
     label: str
@@ -34,7 +34,7 @@ class Card:
 
     def name(self, family: str) -> str:
         """The GPU: of what is published, the one of that family's documents."""
-        return published.card(family) if self.is_published else str(self.gpu.get("name", self.slug))
+        return published.card(family) if self.is_published else card_name(self.slug, self.gpu)
 
     def evidence(self, problem: Problem) -> Measured | None:
         """The study that times a problem of the documents."""
@@ -44,6 +44,11 @@ class Card:
     def measured(self) -> list[Measured]:
         """The studies that there are."""
         return [each for each in self.studies.values() if each]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its folder holds no run yet."""
+        return not any(each is not None for each in self.studies.values())
 
     @functools.cached_property
     def stale(self) -> list[str]:
@@ -66,7 +71,7 @@ def chosen(names: Sequence[str] = (), first: str = "") -> list[Card]:
     if len(names) < 2:
         raise DataError(f"two or more are compared; given: {', '.join(names)}; known: {', '.join(known)}")
     gpus = {name: read_json(gpu_folder(name) / "gpu.json") for name in names if name != PUBLISHED}
-    called = [_short(gpu, slug) for slug, gpu in gpus.items()]
+    called = [card_name(slug, gpu).removeprefix("NVIDIA ") for slug, gpu in gpus.items()]
     labels = {slug: name if called.count(name) == 1 else slug for slug, name in zip(gpus, called)}
     return [
         Card(name, labels[name], gpus[name], {study: _load(name, study) for study in STUDIES})
@@ -76,12 +81,10 @@ def chosen(names: Sequence[str] = (), first: str = "") -> list[Card]:
     ]
 
 
-def _short(gpu: Mapping[str, Any], slug: str) -> str:
-    return str(gpu.get("name", slug)).removeprefix("NVIDIA ")
-
-
 def _load(slug: str, study: str) -> Measured | None:
-    return try_load(slug, study) if (gpu_folder(slug) / "runs.csv").exists() else None
+    if not (gpu_folder(slug) / "runs.csv").exists():
+        return None
+    return try_load(slug, study) or Measured.nothing(slug, study)
 
 
 def source_of(cards: Iterable[Card]) -> str:

@@ -38,10 +38,11 @@ def verdicts(cards: Sequence[Card]) -> pd.DataFrame:
     given = {
         card.slug: {str(row["claim_id"]): str(row["verdict"]) for row in claims.verdicts_of(card.slug)}
         for card in measured
+        if not card.is_empty
     }
     rows = []
     for claim in claims.load():
-        found = [given[card.slug].get(claim.id, UNDECIDED) for card in measured]
+        found = [given.get(card.slug, {}).get(claim.id, UNDECIDED) for card in measured]
         common = {"claim_id": claim.id, "claim": claim.claim, "carries": carries(found) if len(measured) > 1 else ""}
         rows += [
             {**common, "card": card.slug, "label": card.label, "verdict": verdict}

@@ -15,6 +15,7 @@ from ...measure.studies import SOURCE_TIMER, study
 from ...records import published
 from ...records.files import problem_columns
 from ...records.interval import Ratio
+from ...records.known import FAILED, INFEASIBLE, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, known
 from ...records.measured import Measured
 from ...records.published import Published
 from ...verdicts.rule import stands
@@ -22,8 +23,8 @@ from ..front import FIVE
 from .cards import STUDIES, Card
 
 TIMERS = {"device": "device_warm", "as-timed": SOURCE_TIMER}  # kernels alone; as the authors timed
-STATED, FAILED, NOT_MEASURED = "published", "failed", "not measured"
-ORDER = ("error", "unsupported", "infeasible", NOT_MEASURED, "wrong", "ok")  # of two versions, the first decides
+STATED = "published"
+ORDER = (FAILED, UNSUPPORTED, INFEASIBLE, NOT_MEASURED, WRONG, OK)  # of two versions, the first decides
 
 
 class Stated(NamedTuple):
@@ -38,8 +39,8 @@ class Stated(NamedTuple):
 class Cell(NamedTuple):
     """What one card says of a speedup: `ratio` where both versions were timed, else `status` and `reason` say why not.
 
-    `status` is published, ok, wrong, infeasible, unsupported, failed or not measured; where the versions differ, the
-    one that has no time decides. A published ratio is that of the first document, and has no interval.
+    `status` is published or a word of `known`; where the two differ, the one that has no time decides. A published
+    ratio is that of the first document, and has no interval.
     """
 
     status: str
@@ -56,8 +57,9 @@ def stated() -> tuple[Stated, ...]:
     named |= {(version, baseline) for _, version, baseline in FIVE}
     # The documents do not say whether half-precision attention is causal; the first version of it is not.
     problems = [problem for name in STUDIES for problem in study(name).problems if not problem.causal]
+    told = {*published.load()["version"]}
     found = []
-    for version in VERSIONS.values():
+    for version in (version for version in VERSIONS.values() if version.id in told):
         others = sorted(baseline for name, baseline in named if name == version.id and baseline != version.baseline)
         for baseline in filter(None, [version.baseline, *others]):
             for problem in problems:
@@ -74,28 +76,25 @@ def cell(card: Card, speedup: Stated, timer: str) -> Cell:
     if evidence is None:
         return Cell(NOT_MEASURED)
     pair = (speedup.version, speedup.baseline)
-    status, reason = min(
-        (_outcome(evidence, version, speedup.problem, timer) for version in pair),
-        key=lambda outcome: ORDER.index(outcome[0]),
-    )
+    outcomes = {version: _timed(evidence, version, speedup.problem, timer) for version in pair}
+    version = min(pair, key=lambda version: ORDER.index(outcomes[version].word))
+    status, reason = outcomes[version]
     ratio = evidence.ratio(speedup.baseline, speedup.version, speedup.problem, timer)
-    if ratio is None and status in ("ok", "wrong"):
+    if ratio is None and outcomes[version].ran:  # in no process both
         status, reason = NOT_MEASURED, ""
-    stale = status != NOT_MEASURED and any(evidence.stale(version, speedup.problem) for version in pair)
-    return Cell(FAILED if status == "error" else status, reason, ratio, stale)
+    stale = any(evidence.stale(version, speedup.problem) for version in pair)
+    return Cell(status, f"{version}: {reason}" if reason else "", ratio, stale)
 
 
-def _outcome(evidence: Measured, version: str, problem: Problem, timer: str) -> tuple[str, str]:
-    """The status of a version on a problem, and which version it is of and why; timing it may have failed too."""
-    check = evidence.check(version, problem)
-    if check is None:
-        return NOT_MEASURED, ""
-    if check.status in ("ok", "wrong") and evidence.medians(version, problem, timer).empty:
-        frame = evidence.timings
-        rows = frame[(frame["version"] == version) & (frame["problem"] == problem) & (frame["status"] == "error")]
-        rows = rows[rows["timer"].isna() | (rows["timer"] == timer)]
-        return ("error", f"{version}: {rows['reason'].iloc[0]}") if len(rows) else (NOT_MEASURED, "")
-    return check.status, f"{version}: {check.reason}" if check.reason else ""
+def _timed(evidence: Measured, version: str, problem: Problem, timer: str) -> Known:
+    """What is known of a version; where it ran and has no time, whether timing it failed or is not done."""
+    found = known(evidence, version, problem)
+    if not found.ran or not evidence.medians(version, problem, timer).empty:
+        return found
+    rows = evidence.timings
+    rows = rows[(rows["version"] == version) & (rows["problem"] == problem) & (rows["status"] == "error")]
+    rows = rows[rows["timer"].isna() | (rows["timer"] == timer)]
+    return Known(FAILED, str(rows["reason"].iloc[0])) if len(rows) else Known(NOT_MEASURED)
 
 
 def frame(cards: Sequence[Card], timer: str) -> pd.DataFrame:
@@ -104,7 +103,7 @@ def frame(cards: Sequence[Card], timer: str) -> pd.DataFrame:
     for speedup in stated():
         for card in cards:
             found = cell(card, speedup, timer)
-            ratio = found.ratio or (None, None, None)
+            ratio = found.ratio or Ratio(math.nan, math.nan, math.nan)
             rows.append(
                 {
                     "version": speedup.version,
@@ -116,9 +115,9 @@ def frame(cards: Sequence[Card], timer: str) -> pd.DataFrame:
                     "timer": STATED if card.is_published else timer,
                     "status": found.status,
                     "reason": found.reason,
-                    "speedup": ratio[0],
-                    "low": ratio[1],
-                    "high": ratio[2],
+                    "speedup": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
                     "stale": int(found.stale),
                     "against_published": "" if card.is_published else stands(speedup.published.value, found.ratio),
                 }

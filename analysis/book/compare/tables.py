@@ -11,15 +11,15 @@ from markdown_it import MarkdownIt
 
 from ...records.files import problem_of
 from ...records.interval import Ratio
+from ...records.known import NOT_MEASURED, OK, Known
 from ...records.text import NOTHING
 from ...verdicts.rule import VERDICTS
-from ..table import Table, hdim, lines, link, mark, ratio, small, verdict_mark
+from ..table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from ..tables.claims import in_ledger
 from .cards import Card, about
 from .carry import DIFFERS
-from .speedups import FAILED, NOT_MEASURED, STATED
+from .speedups import STATED
 
-STYLES = {FAILED: "error"}  # of a status that has another name in the data
 HELD = {"holds": "ok", "differs": "wrong", NOT_MEASURED: "unsupported"}
 
 
@@ -44,13 +44,11 @@ def speedups(frame: pd.DataFrame, compact: bool = False) -> Table:
 
 
 def _speedup(cell: Mapping[str, Any], compact: bool) -> str:
-    if cell["status"] == NOT_MEASURED:
-        return small(NOT_MEASURED)
     parts = []
     if cell["speedup"] == cell["speedup"]:
         parts.append(ratio(Ratio(cell["speedup"], cell["low"], cell["high"])))
-    if cell["status"] not in (STATED, "ok"):
-        parts.append(mark(cell["status"], STYLES.get(cell["status"], "")))
+    if cell["status"] not in (STATED, OK):
+        parts.append(status(Known(cell["status"], cell["reason"])))
     if cell["stale"]:
         parts.append(mark("stale"))
     if not compact:

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS
 
 from ...measure.studies import SOURCE_TIMER
+from ...records.known import FAILED
+from ...records.known import WRONG as WRONG_RESULT
 from ...records.text import number, ratios
 from ..style import FAMILIES, MARKERS, PALETTE, SERIES, WRONG, Plot, canvas, log_ticks, short
 
@@ -20,7 +22,7 @@ LANE, GAP, PANEL = 0.14, 0.5, 0.36  # inches of a dot, lanes between head dims, 
 FONT = 8
 LONGEST = 26  # characters of a card's name
 WORDS = {"device_warm": "kernels alone", SOURCE_TIMER: "timed as the authors did"}
-CROSSED = ("wrong", "failed")  # statuses of a result that is not right
+CROSSED = (WRONG_RESULT, FAILED)  # statuses of a result that is not right
 
 
 def speedups_by_card(frame: pd.DataFrame, source: str) -> Plot:

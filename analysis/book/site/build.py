@@ -23,7 +23,7 @@ from pathlib import Path
 import nbformat
 import papermill
 
-from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed
+from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
 from ...verdicts import claims
@@ -51,7 +51,8 @@ def say(text: str) -> None:
 def inputs(gpu: str) -> list[Path]:
     """Every file that the executed notebooks depend on."""
     code = [path for folder in ("analysis", "kernels") for path in (ROOT / folder).rglob("*.py")]
-    data = [*gpu_folder(gpu).glob("*"), *DATA.glob("*.csv"), *DATA.glob("*.yml")]
+    cards = [gpu, *known_gpus()]  # one chapter compares them
+    data = [*{path for card in cards for path in gpu_folder(card).glob("*")}, *DATA.glob("*.csv"), *DATA.glob("*.yml")]
     texts = [*NOTEBOOKS.glob("*.ipynb"), *templates.FOLDER.glob("*.md")]
     return sorted([*code, *data, *texts, ROOT / "requirements.txt"])
 
