@@ -132,7 +132,15 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         (measure, {"Worker": Worker, "identify": lambda send: send.send(("identity", dict(GPU)))}),
         (measure, {"survey": lambda send: send.send(("gpu", {"tensor_dtype": "bfloat16", "ceilings": {"a": 1.0}}))}),
         (measure, {"_compile": None}),
-        (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90", "warm_up": lambda: None}),
+        (
+            on_gpu,
+            {
+                "Program": Program,
+                "measure": timed,
+                "device_target": lambda: "sm_90",
+                "warm_up": lambda seconds=0.5: None,
+            },
+        ),
         (
             on_gpu,
             {"reference_of": cached(case), "_drawn": cached({}), "_given": cached({}), "today": lambda name: "hash"},
