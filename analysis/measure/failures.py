@@ -14,7 +14,7 @@ from .workers import MeasureError
 
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # of the driver
 MEMORY_ALLOCATION = 2  # the same of the runtime: cudaErrorMemoryAllocation
-GB = 1e9
+GB, MB = 1e9, 1e6
 
 
 class Poisoned(MeasureError):
@@ -49,6 +49,11 @@ def said(error: BaseException) -> str:
     return line if isinstance(error, RuntimeError) and line else f"{type(error).__name__}: {line}".rstrip(": ")
 
 
+def size(nbytes: int) -> str:
+    """`"2.00 GB"`, `"0.31 MB"`."""
+    return f"{nbytes / GB:.2f} GB" if nbytes >= GB / 10 else f"{nbytes / MB:.2f} MB"
+
+
 def failure(error: Exception, needed: int | None, is_peer: bool) -> dict[str, Any]:
     """Status and reason of a measurement that `error` ended.
 
@@ -61,8 +66,8 @@ def failure(error: Exception, needed: int | None, is_peer: bool) -> dict[str, An
         return {"status": error.status, "reason": str(error)}
     _require_answer(error)
     if out_of_memory(error):
-        needs = "more" if needed is None else f"{needed / GB:.2f} GB of buffers and what it computes with"
-        free = f"{free_bytes() / GB:.2f} GB"
+        needs = "more" if needed is None else f"{size(needed)} of buffers and what it computes with"
+        free = size(free_bytes())
         torch.cuda.empty_cache()
         return {"status": "error", "reason": f"out of memory: needs {needs}, free {free}: {said(error)}"}
     refusal = is_peer and isinstance(error, RuntimeError) and not isinstance(error, GpuError)
