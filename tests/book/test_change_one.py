@@ -27,6 +27,8 @@ from analysis.verdicts import facts as facts_module
 from analysis.verdicts.facts import Facts
 from kernels import Problem
 
+pytestmark = pytest.mark.deep  # it runs all chapters twice
+
 GPU = "nvidia-h200"
 VERSION = "rope_v7"
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)

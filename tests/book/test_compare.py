@@ -290,6 +290,7 @@ if True:
 """
 
 
+@pytest.mark.deep
 def test_five_cards_and_what_is_published(
     five: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

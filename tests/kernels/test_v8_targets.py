@@ -163,7 +163,7 @@ def test_every_version_is_right_on_the_portable_core(name: str) -> None:
         assert verdict.status == "ok" and not report.findings, (verdict, report.findings)
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_120"])
+@pytest.mark.parametrize("target", ["sm_75", pytest.param("sm_120", marks=pytest.mark.deep)])
 def test_the_target_takes_the_code(target: str) -> None:
     assert_taken("rope_v8", target)
 

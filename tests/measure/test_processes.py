@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -112,20 +113,34 @@ def test_what_is_compiled_first_is_waited_for_alone(two_at_a_time: None) -> None
 
 
 def test_nothing_compiles_while_it_is_paused(two_at_a_time: None) -> None:
-    running, ran = threading.Semaphore(0), []
+    tickets, begun, ran = threading.Semaphore(0), threading.Semaphore(0), []
+    inside, leave = threading.Event(), threading.Event()
 
     def build(job: int, target: str) -> None:
-        running.release()
+        begun.release()
+        tickets.acquire()
         ran.append(job)
 
-    compilers = workers.Compilers(build, [("a", job) for job in range(200)], "sm_90")
-    running.acquire()
-    with compilers.paused():
-        before = list(ran)
-        threading.Event().wait(0.05)
-        assert ran == before and len(before) < 200
+    def pause() -> None:
+        with compilers.paused():
+            inside.set()
+            leave.wait()
+
+    compilers = workers.Compilers(build, [("a", job) for job in range(9)], "sm_90")
+    for _ in range(2):
+        begun.acquire()
+    pausing = threading.Thread(target=pause)
+    pausing.start()
+    while compilers._open:
+        time.sleep(0.001)
+    assert not inside.is_set()  # two run
+    tickets.release(9)
+    assert inside.wait(10) and sorted(ran) == [0, 1]
+    assert not begun.acquire(timeout=0.05)
+    leave.set()
+    pausing.join()
     compilers.wait("a")
-    assert sorted(ran) == list(range(200))
+    assert sorted(ran) == list(range(9))
     compilers.close()
 
 
