@@ -19,6 +19,8 @@ from typing import NamedTuple
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import require_target
 
+from .current import current
+from .files import RESOURCES, read_records
 from .measured import Measured
 
 OK, WRONG, INFEASIBLE, UNSUPPORTED, FAILED, NOT_MEASURED = WORDS = (
@@ -51,12 +53,23 @@ def known(evidence: Measured, version: str, problem: Problem) -> Known:
 
 
 @functools.cache
+def _assembled() -> dict[str, set[str]]:
+    """The targets that the code of a version is known to be assembled for, as it stands: to ask again takes minutes."""
+    targets: dict[str, set[str]] = {}
+    for row in current(read_records(RESOURCES, "resources")):
+        targets.setdefault(row["version"], set()).add(row["target"])
+    return targets
+
+
+@functools.cache
 def _planned(version: str, problem: Problem, target: str) -> Known:
     if version not in VERSIONS or VERSIONS[version].is_peer:
         return Known(NOT_MEASURED)
     try:
-        for launch in VERSIONS[version](problem, target).launches:
-            require_target(launch, target)
+        plan = VERSIONS[version](problem, target)
+        if target not in _assembled().get(version, ()):
+            for launch in plan.launches:
+                require_target(launch, target)
     except Unsupported as refusal:
         return Known(refusal.status, str(refusal))
     return Known(NOT_MEASURED)
