@@ -52,7 +52,7 @@ from .embedding import PLAIN, Embedding, halves_of
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP, STEP, Shape, choose
 from .repeat import repeat
-from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
+from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, rescaling, weight_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
@@ -341,8 +341,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                 barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
         if tid < uint32(rows):
-            shared[running_at + uint32(2) * tid] = LOWEST
-            shared[running_at + uint32(2) * tid + uint32(1)] = float32(0.0)
+            nothing = float32(0.0)
+            st4(shared, running_at + uint32(4) * tid, make_float4(LOWEST, nothing, nothing, nothing))
 
         # This warp's part of the scores, and of the output.
         top = uint32(warp_id % uint32(down) * uint32(16))
@@ -464,7 +464,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     if key >= uint32(keys) or tile_start + key >= visible:
                         s[i] = NEGATIVE_INFINITY
                     tile_max = max(tile_max, s[i])
-                row_max, row_sum = ld2(shared, running_at + uint32(2) * own)
+                running = ld4(shared, running_at + uint32(4) * own)
+                row_max = running.x
                 new_max = max(row_max, warp_max(tile_max))
                 tile_sum = float32(0.0)
                 for i in range(per_lane):
@@ -481,11 +482,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                         else:
                             cluster_send2(shared, at, uint32(other), s[0], s[per_lane - 1], weights_arrived)
                 correction = rescaling(row_max, new_max)
-                row_sum = correction * row_sum + warp_sum(tile_sum)
+                row_sum, row_lost = add_weights(running.y, running.z, correction, warp_sum(tile_sum))
                 cuda.syncwarp()
                 if lane_id == 0:
-                    shared[running_at + uint32(2) * own] = new_max
-                    shared[running_at + uint32(2) * own + uint32(1)] = row_sum
+                    st4(shared, running_at + uint32(4) * own, make_float4(new_max, row_sum, row_lost, float32(0.0)))
                 if lane_id < uint32(cluster):
                     at = uint32(rescale_at + uint32(2) * row)
                     if cluster > 1:

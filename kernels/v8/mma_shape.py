@@ -93,7 +93,7 @@ class Shape:
             parts=self.cluster * self.depth * self.rows * self.keys,
             weights=self.queries * (self.keys + 8),
             rescale=2 * self.queries,
-            running=2 * self.rows,
+            running=4 * self.rows,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
         )
 

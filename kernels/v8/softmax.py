@@ -3,6 +3,9 @@
 The greatest score of a row so far begins at the least float32, not at minus infinity: keys whose scores are all minus
 infinity then weigh nothing. And a weight is at most one over the number of keys, or half of that, so that no sum of
 weights times values overflows before it is divided by the sum of weights.
+
+What rounding takes from the sum of weights is kept and added later: where one of many keys weighs nearly all, the rest
+of a hundred thousand would each be rounded away.
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ def weight_of(score, row_max, greatest):
 def rescaling(old_max, row_max):
     """What sums are multiplied by as the greatest score of their row rises."""
     return exp2((old_max - row_max) * LOG2_E)
+
+
+@cuda.jit(device=True)
+def add_weights(total, lost, correction, weights):
+    """The sum of weights, rescaled, with more of them, and what rounding took from it: total + lost is the sum."""
+    more = cuda.fma(correction, lost, weights)
+    old = correction * total
+    total = old + more
+    return total, more - (total - old)
 
 
 @cuda.jit(device=True)

@@ -54,7 +54,7 @@ from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
 from .repeat import repeat
-from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
+from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, rescaling, weight_of
 from .wgmma_copy import STEP, copiers, exchanged
 from .wgmma_embed import embedders, turning
 from .wgmma_shape import KEYS, Shape, choose
@@ -286,6 +286,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
         load_query(raw, q_tile, q.row, query_count, first_dim, embedded_dim, hdim)
+        if half_split and once:
+            pair_query(raw)
         if embeds_keys:
             begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
         if embeds_query and copied_dim < embedded_dim:
@@ -334,7 +336,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
         first_position = int32(q_offset + int32(first_query))
-        if half_split:
+        if half_split and not once:
             pair_query(raw)  # not before: it waits for Q, and K would wait for it
         if embeds_query and copied_dim < embedded_dim:
             embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
@@ -366,9 +368,10 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         # Of this warp's rows: the greatest score so far, and each lane's part of the sum of weights.
         row_max = cuda.local.array(per_warp, float32)
         row_sum = cuda.local.array(per_warp, float32)
+        row_lost = cuda.local.array(per_warp, float32)
         for i in range(per_warp):
             row_max[i] = LOWEST
-            row_sum[i] = float32(0.0)
+            row_sum[i], row_lost[i] = float32(0.0), float32(0.0)
 
         greatest = greatest_weight(seq_k)
         phase = uint32(0)  # of the mbarriers
@@ -471,7 +474,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                     correction[i] = rescaling(row_max[i], new_max[i])
                     row_max[i] = new_max[i]
                     s0[i], s1[i] = weight_of(s0[i], new_max[i], greatest), weight_of(s1[i], new_max[i], greatest)
-                    row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
+                    row_sum[i], row_lost[i] = add_weights(row_sum[i], row_lost[i], correction[i], s0[i] + s1[i])
                     x, xl = split(s0[i])
                     y, yl = split(s1[i])
                     at = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))

@@ -143,3 +143,19 @@ def test_the_kinds_are_what_they_say() -> None:
     assert all(of[kind].isfinite().all() for kind in list(KINDS)[:7])
     assert of["subnormal v"].abs().max() > 16 * LOST and of["subnormal v"].abs().max() < 2.0**-126
     assert of["+inf in v"].isinf().any() and of["-inf in v"].isneginf().any() and of["both in v"].isnan().any()
+
+
+@pytest.mark.parametrize(("core", "added"), [("wgmma", 2), ("mma", 64)])
+def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added: int) -> None:
+    """The first key weighs nearly all; the others so little that `added` of them do not change a sum of weights."""
+    keys = 2048
+    problem = Problem("attention", 1, 1, seq_q=8, seq_k=keys, hdim=16)
+    inputs = inputs_of(problem)
+    others = 2.0**-26 / added
+    inputs["q"][:], inputs["k"][:], inputs["v"][:] = 1.0, 0.0, 0.0
+    inputs["k"][..., 0, :] = -np.log(others) / np.sqrt(problem.hdim)
+    inputs["v"][..., 0, :] = 1.0
+    made = plan(problem, CORES[core].attend(problem))
+    whole = 1.0 / (1.0 + (keys - 1) * others)
+    assert 1.0 - whole > 7 * 2.0**-24  # what would be lost
+    np.testing.assert_allclose(run(made, inputs).out, whole, rtol=4 * 2.0**-24, atol=0)
