@@ -41,6 +41,7 @@ from tests.cards.truth import (
 )
 
 SMALL = "7.5 log"
+COMPARING = "compare"  # the chapter that reads other cards
 QUICK = ("rope", "v8", "use")  # chapters of what a small card takes least of
 RENDERED = ("12.0", SMALL)
 WORDS = {"error": "failed"}
@@ -75,9 +76,11 @@ def read(name: str, folder: Path, only: tuple[str, ...]) -> Read:
     slug = place.name
     with measured_in(folder / "data", folder / "built"):
         OPENED.clear()
-        found = {each: read_chapter(build.NOTEBOOKS / f"{each}.ipynb", slug) for each in only}
+        found = {each: read_chapter(build.NOTEBOOKS / f"{each}.ipynb", slug) for each in only if each != COMPARING}
         written = version_pages.write(slug, folder / "versions")
-    opened = frozenset(OPENED)
+        opened = frozenset(OPENED)
+        if COMPARING in only:
+            found[COMPARING] = read_chapter(build.NOTEBOOKS / f"{COMPARING}.ipynb", slug)
     return Read(kind, place, found, {path.stem: path.read_text(encoding="utf-8") for path in written}, opened)
 
 

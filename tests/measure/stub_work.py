@@ -5,11 +5,12 @@
 
 import functools
 import zlib
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from analysis.measure import run
-from analysis.measure.on_gpu import Row, Task, outcome, row_of
+from analysis.measure import crew, run
+from analysis.measure.on_gpu import Task, Trial, outcome, row_of
 from analysis.records.measured import CEILINGS
 from kernels.checking.reference import INPUTS
 from tests.measure.stub_card import CARD
@@ -20,23 +21,30 @@ def identify(send: Connection) -> None:
 
 
 def check_all(tasks: list[Task], send: Connection) -> None:
-    for study, pair in tasks:
+    for place, (study, pair) in enumerate(tasks):
+        send.send(("begun", place))
         for kind in INPUTS:
             found = {"status": "ok", "reason": "", "max_abs_err": 1e-6, "allowed_abs_err": 1e-4, "nan_share": 0.0}
             send.send(("checks", row_of(study, pair, inputs=kind, **found)))
-    send.send(("gpu", {**CARD, "ceilings": dict.fromkeys(CEILINGS, 100.0)}))
 
 
-def time_all(process: int, tasks: list[tuple[Task, str, Row]], send: Connection) -> None:
-    for (study, pair), timer, checked in tasks:
-        us = 10 + zlib.crc32(f"{pair} {timer}".encode()) % 1000 + process / 10
-        numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
-        send.send(("timings", row_of(study, pair, process=process, timer=timer, **outcome(checked), **numbers)))
-    send.send(("throttle", "none"))
+def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
+    for place, trial in enumerate(trials):
+        send.send(("begun", place))
+        for timer in trial.timers:
+            us = 10 + zlib.crc32(f"{trial.pair} {timer}".encode()) % 1000 + process / 10
+            numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
+            columns = {"process": process, "timer": timer, **outcome(trial.checked), **numbers}
+            send.send(("timings", row_of(trial.study, trial.pair, **columns)))
+    send.send(("seen", {"throttle": [], "readable": True, "others": 0}))
+
+
+def survey(send: Connection) -> None:
+    send.send(("gpu", {**CARD, "tensor_dtype": "bfloat16", "ceilings": dict.fromkeys(CEILINGS, 100.0)}))
 
 
 def insert() -> None:
-    run.identify, run.check_all, run.time_all = identify, check_all, time_all
+    run.identify, run.survey, crew.check_all, crew.time_all = identify, survey, check_all, time_all
     run._compile = _nothing
     run.measure_studies = functools.partial(run.measure_studies, processes=2)
 
