@@ -166,26 +166,23 @@ def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
 
 
 class Broken(NamedTuple):
-    """Random calls that break a rule: how many, the fewest keys of one, the greatest error and its ratio to fp32's."""
+    """Random calls that break a rule: how many, the fewest keys of one, and the greatest error."""
 
     calls: int
     keys: int
     error: float
-    ratio: float
 
 
 def broken_of(rows: list[Row]) -> Broken:
     errors = [row["max_abs_err"] for row in rows if row["max_abs_err"] is not None]
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
-    keys = min((row["seq_k"] for row in rows), default=0)
-    return Broken(len(rows), keys, max(errors, default=0.0), max(ratios, default=0.0))
+    return Broken(len(rows), min((row["seq_k"] for row in rows), default=0), max(errors, default=0.0))
 
 
 class Outcome(NamedTuple):
     """How many random calls keep all rules, the worst ratio of errors of those, and what the others have in common.
 
-    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32. Of those that break a
-    rule some are `subnormal`, others `imprecise`: their values are ordinary, and finite where they should be.
+    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32. Those that break a
+    rule and have subnormal values are `subnormal`.
     """
 
     calls: int
@@ -193,17 +190,12 @@ class Outcome(NamedTuple):
     right: int
     ratio: float
     subnormal: Broken
-    imprecise: Broken
 
     @property
-    def nearly_all(self) -> bool:
-        """Whether what breaks a rule is rare, subnormal or too imprecise, and of both there is some."""
-        told = self.subnormal.calls + self.imprecise.calls
-        return (
-            self.right > 0.99 * self.calls
-            and told == self.calls - self.right
-            and 0 not in (*self.subnormal, *self.imprecise)
-        )
+    def but_subnormal(self) -> bool:
+        """Whether what breaks a rule is rare, there is some, and all of it is subnormal."""
+        rare = self.right > 0.99 * self.calls
+        return rare and self.subnormal.calls == self.calls - self.right and 0 not in self.subnormal
 
 
 def outcome(rows: list[Row]) -> Outcome:
@@ -215,7 +207,6 @@ def outcome(rows: list[Row]) -> Outcome:
         len(right),
         max((row["ratio"] for row in right if row["ratio"] is not None), default=0.0),
         broken_of([row for row in broken if row["inputs"] == "subnormal"]),
-        broken_of([row for row in broken if row["inputs"] in ORDINARY and row["reason"] == "error"]),
     )
 
 
