@@ -56,8 +56,8 @@ class Resources:
     """What one kernel takes on one target, as the assembler reports it; spills and stack are bytes a thread."""
 
     registers: int
-    spill_bytes: int
-    stack_bytes: int
+    spill_bytes: int | None  # where the assembler says
+    stack_bytes: int | None
     static_shared_bytes: int
 
 
@@ -201,7 +201,9 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) and the assembler's log for PTX text. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
-    options = [f"-arch={target}", "-Xptxas=-v"]  # -verbose adds nothing to the log, and CUDA 12 prints with it
+    options = [f"-arch={target}", "-Xptxas=-v"]
+    if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print it all
+        options.append("-verbose")
     handle = nvjitlink.create(len(options), options)
     try:
         data = ptx.encode()
@@ -231,18 +233,20 @@ def _assembled_key(ptx: str, target: str) -> str:
 
 @functools.cache
 def resources(kernel: Kernel, target: str) -> Resources:
-    """Registers, spills, stack and static shared memory of `kernel` on `target`."""
+    """Registers, spills, stack and static shared memory of `kernel` on `target`. Raises: CompileError."""
     ptx = compile_ptx(kernel, target)
     _, log = assemble(ptx, target)
 
-    def number(pattern: str) -> int:
-        match = re.search(pattern, log)
-        return int(match[1]) if match else 0
+    def numbers(pattern: str) -> list[int]:
+        return [int(found) for found in re.findall(pattern, log)]
 
+    registers, spills = numbers(r"[Uu]sed (\d+) registers"), numbers(r"(\d+) bytes spill (?:stores|loads)")
+    if not registers:
+        raise CompileError(f"the assembler does not say how many registers {kernel.name} uses on {target}")
     return Resources(
-        registers=number(r"[Uu]sed (\d+) registers"),
-        spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
-        stack_bytes=number(r"(\d+) bytes stack frame"),
+        registers=registers[0],
+        spill_bytes=sum(spills) if spills else None,
+        stack_bytes=next(iter(numbers(r"(\d+) bytes stack frame")), None),
         static_shared_bytes=sum(int(size) for size in STATIC_SHARED.findall(ptx)),
     )
 

@@ -14,7 +14,8 @@ import kernels
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
 from kernels.checking.check import OWN, Case, faults, problems, quick_cases, rows_of
 from kernels.checking.reference import reference_of
-from kernels.runtime.compile import TARGETS, blocks_per_sm, compile_ptx
+from kernels.runtime import compile
+from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import SharedLayout, register
@@ -185,6 +186,17 @@ def test_blocks_per_sm_follow_threads_registers_and_shared_memory() -> None:
     assert heavy.shared_bytes == 33_408
     assert blocks_per_sm(heavy, "sm_75") == 65_536 // 33_408
     assert blocks_per_sm(heavy, "sm_86") == 102_400 // (33_408 + 1024)
+
+
+def test_what_an_assembler_does_not_say_is_not_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = version("attention_online")(Problem("attention", hdim=64)).launches[0].kernel
+    log = "info : used 40 registers, used 1 barriers, 0 stack, 1024 bytes smem"
+    monkeypatch.setattr(compile, "assemble", lambda ptx, target: (b"", log))
+    used = resources.__wrapped__(kernel, "sm_90")
+    assert (used.registers, used.spill_bytes, used.stack_bytes) == (40, None, None)
+    monkeypatch.setattr(compile, "assemble", lambda ptx, target: (b"", ""))
+    with pytest.raises(CompileError, match="does not say how many registers"):
+        resources.__wrapped__(kernel, "sm_90")
 
 
 @pytest.mark.parametrize("name", ["torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math"])
