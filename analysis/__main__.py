@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from analysis.measure.refused import REFUSED
+
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
     "build": ("book.site.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
@@ -47,6 +49,11 @@ def main(arguments: list[str]) -> int:
     module, _, function = COMMANDS[command][0].partition(":")
     try:
         return getattr(importlib.import_module(f"analysis.{module}"), function or "main")(rest)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] in ("analysis", "kernels"):
+            raise
+        print(f"{command}: the package {error.name} is not installed; make environment installs it", file=sys.stderr)
+        return REFUSED
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
         return 130

@@ -45,7 +45,7 @@ class Outcome:
 
 
 def _arguments(part: str, slug: str, chosen: argparse.Namespace) -> list[str]:
-    study = ["--study", chosen.study] if part == "measure" else []
+    study = ["--checked", "--study", chosen.study] if part == "measure" else []
     return [part, "--gpu", slug, *study, *(["--wait"] if chosen.wait and part in TAKE_WAIT else [])]
 
 

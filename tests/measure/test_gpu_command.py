@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis import __main__ as command_line
 from analysis.measure import gpu, preflight, survey
 from analysis.measure.preflight import OK, STOPS, WARNING, Line, expected_seconds, judge
 from analysis.measure.refused import REFUSED
@@ -152,10 +153,13 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., list[str]]) -> None:
     calls = play("none", 0)
     assert [call.split()[2] for call in calls] == list(gpu.PARTS)
-    assert calls[0] == "-m analysis measure --gpu made-up-card --study all"
+    assert calls[0] == "-m analysis measure --gpu made-up-card --checked --study all"
     assert all("--gpu made-up-card" in call for call in calls)
     calls = play("none", 0, "--gpu", "lab", "--study", "log", "--wait")
-    assert calls[0] == "-m analysis measure --gpu lab --study log --wait" and calls[-1] == "-m analysis build --gpu lab"
+    assert (
+        calls[0] == "-m analysis measure --gpu lab --checked --study log --wait"
+        and calls[-1] == "-m analysis build --gpu lab"
+    )
     calls = play("none", 0, "--without", "claims,build")
     assert [call.split()[2] for call in calls] == ["measure", "tune", "sanitize", "op", "counters"]
 
@@ -185,3 +189,14 @@ def test_a_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyP
     assert gpu.main([]) == 1 == gpu.main(["--check"])
     monkeypatch.setattr(preflight, "gather", lambda: FINE)
     assert gpu.main(["--check"]) == 0
+
+
+def test_a_command_whose_package_is_not_installed_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a node whose own packages are used, which are not the book's."""
+    monkeypatch.setitem(sys.modules, "nbformat", None)
+    monkeypatch.delitem(sys.modules, "analysis.book.site.build", raising=False)
+    assert command_line.main(["build"]) == REFUSED
+    said = capsys.readouterr().err
+    assert said == "build: the package nbformat is not installed; make environment installs it\n"
