@@ -125,8 +125,10 @@ class Spoiled(Exception):
 # ---------------------------------------------------------------- what is to be done
 
 
-def tasks(study: str, versions: str = "") -> list[Task]:
-    """Everything own in some studies, each version and problem once; `versions` names some, separated by commas.
+def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
+    """Everything own in some studies on a card of so many SMs, each version and problem once.
+
+    `versions` names some, separated by commas.
 
     Raises: ValueError for a name that there is not.
     """
@@ -136,7 +138,7 @@ def tasks(study: str, versions: str = "") -> list[Task]:
         raise ValueError(f"no version is called {min(unknown)!r}")
     found: dict[tuple[str, Problem], Task] = {}
     for each in studies(study):
-        for version, problem in each.pairs():
+        for version, problem in each.on(sms).pairs():
             if not version.is_peer and version.id in keep and supports(version, problem):
                 found.setdefault((version.id, problem), Task(each.name, version.id, problem))
     return list(found.values())
@@ -351,9 +353,10 @@ def main(arguments: list[str] | None = None) -> int:
     fresh: list[dict[str, Any]] = []
     failed: dict[Task, str] = {}
     try:
-        with cards.opened({**identity(), **environment()}, options.gpu, options.wait) as folder:
+        gpu = {**identity(), **environment()}
+        with cards.opened(gpu, options.gpu, options.wait) as folder:
             path = folder / "counters.csv"
-            _profile_all(path, tasks(options.study, options.versions), options.all, fresh, failed)
+            _profile_all(path, tasks(options.study, gpu["sms"], options.versions), options.all, fresh, failed)
     except (DataError, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
         return exit_code(error)

@@ -79,24 +79,32 @@ class Crew:
 
     def time(self, run: Run, keep: Collection[str]) -> None:
         """Append the rows of every process that are not there yet."""
-        for process, timer in enumerate(self.timers, start=1):
-            trials, failed = self._trials(run, process, keep)
-            for trial in failed:
-                self._fail(run, process, trial)
-            if not trials:
-                continue
-            what = f"{run.study.name}: time, process {process} of {self.processes}"
-            with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
-                for kind, content in timer.do(trials, process, self.pids()):
-                    if kind == "timings":
-                        run.append("timings", content)
-                        bar.update()
-                    elif kind == "lost":
-                        trial, _, self.lost[trial.pair] = content
-                        self._fail(run, process, trial)
-                    elif kind == "seen":
-                        note_seen(run.row, content)
-            self.rest(timer)
+        for process in range(1, self.processes + 1):
+            while self._loses(run, process, keep):
+                pass  # what was timed together with it is timed again
+
+    def _loses(self, run: Run, process: int, keep: Collection[str]) -> bool:
+        """Append the rows of a process up to one that it is lost at, if any."""
+        timer = self.timers[process - 1]
+        trials, failed = self._trials(run, process, keep)
+        for trial in failed:
+            self._fail(run, process, trial)
+        if not trials:
+            return False
+        what = f"{run.study.name}: time, process {process} of {self.processes}"
+        with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
+            for kind, content in timer.do(trials, process, self.pids()):
+                if kind == "timings":
+                    run.append("timings", content)
+                    bar.update()
+                elif kind == "lost":
+                    trial, _, self.lost[trial.pair] = content
+                    self._fail(run, process, trial)
+                    return True
+                elif kind == "seen":
+                    note_seen(run.row, content)
+        self.rest(timer)
+        return False
 
     def _trials(self, run: Run, process: int, keep: Collection[str]) -> tuple[list[Trial], list[Trial]]:
         """What a process is still to time, in its order, and what was lost before."""
@@ -107,8 +115,10 @@ class Crew:
                 timers.setdefault(pair, []).append(by)
                 checks[pair] = checked
         trials = [Trial(run.study.name, pair, tuple(by), checks[pair]) for pair, by in timers.items()]
-        todo = in_order([trial for trial in trials if trial.pair not in self.lost], f"{run.study.name} {process}")
-        return todo, [trial for trial in trials if trial.pair in self.lost]
+        todo = [trial for trial in trials if trial.pair not in self.lost]
+        return in_order(todo, f"{run.id} {run.study.name} {process}"), [
+            trial for trial in trials if trial.pair in self.lost
+        ]
 
     def _fail(self, run: Run, process: int, trial: Trial) -> None:
         """Rows of what a process was lost at, for those of its timers that have none."""

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from .timing import Timing
-
 T = TypeVar("T")
 # Why clocks are below what was asked, by NVML's names.
 POWER_CAP = "power_cap"
@@ -139,7 +137,7 @@ class Watch:
         if found is not None:
             self.others = max(found, self.others or 0)
 
-    def steady(self, take: Callable[[], Timing]) -> tuple[Timing, int]:
+    def steady(self, take: Callable[[], list[float]]) -> tuple[list[float], int]:
         """What `take` gives without throttling before or after it, and how many samples were thrown away.
 
         Raises: Throttled after ATTEMPTS.
@@ -151,7 +149,7 @@ class Watch:
             after = self.look()
             if not before | after:
                 return taken, discarded
-            discarded += taken.n
+            discarded += len(taken)
             if attempt < ATTEMPTS - 1 and self._paused_s < MOST_PAUSES_S:
                 time.sleep(pause)
                 self._paused_s += pause

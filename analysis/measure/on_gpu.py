@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -24,7 +24,8 @@ from ..records.files import problem_columns
 from . import nvml
 from .failures import failure, out_of_memory
 from .machine import ceilings, environment, identity, now, tensor_dtype, warm_up
-from .timing import cold_copies, measure
+from .studies import SOURCE_TIMER
+from .timing import cold_copies, is_enough, measure, summarise
 
 TIMED_INPUTS = "uniform"
 WARM_UP_S, SHORT_WARM_UP_S = 0.5, 0.1  # the clocks are up where another process has just ended its timings
@@ -188,64 +189,104 @@ def _mixed(given: Sequence[Any], dice: random.Random) -> list[Any]:
     return dice.sample(given, len(given))
 
 
-def _program(plan: Plan, shape: Problem, cold: bool) -> tuple[Program, Exception | None]:
-    """The program of a trial, built once for its timers; and why it has no copies to be timed cold on, if so."""
-    given = _given(shape)
-    if not cold:
-        return Program(plan, given), None
-    try:
-        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-        return Program(plan, given, cold_copies(plan, given, l2_bytes)), None
-    except Exception as error:
-        lacking = error.with_traceback(None)  # which holds tensors
-    torch.cuda.empty_cache()
-    return Program(plan, given), lacking
+@dataclasses.dataclass
+class Timed:
+    """A trial by one of its timers: the samples so far, or the row that says why there are none."""
 
+    trial: Trial
+    timer: str
+    needed: int | None = None  # bytes of buffers, where they are known
+    samples_us: list[float] = dataclasses.field(default_factory=list)
+    discarded: int = 0
+    failed: Row | None = None
 
-def timed(trial: Trial, watch: nvml.Watch) -> Iterator[Row]:
-    """The columns of a row for each timer of a trial. Whatever fails is in them.
+    @property
+    def iterations(self) -> int:
+        return VERSIONS[self.trial.pair[0]].iterations
 
-    Raises: Poisoned where the card does not answer any more.
-    """
-    name, problem = trial.pair
-    version, needed = VERSIONS[name], None
-    try:
-        plan = version(problem, device_target())
-        needed = set_bytes(plan, {})
-        program, not_cold = _program(plan, shape_of(problem), "device_cold" in trial.timers)
-    except Exception as error:
-        failed = _failed(error, needed)
-        yield from ({"timer": timer, **failed} for timer in trial.timers)
-        return
-    for timer in trial.timers:
+    @property
+    def is_done(self) -> bool:
+        return self.failed is not None or is_enough(self.samples_us, self.iterations)
+
+    def take(self, program: Program, watch: nvml.Watch) -> None:
+        """Add samples, or note what failed. Raises: Poisoned where the card does not answer any more."""
         try:
-            if timer == "device_cold" and not_cold is not None:
-                raise not_cold
-            timing, discarded = watch.steady(functools.partial(measure, program, timer, version.iterations))
+            chosen = _cold(program.plan) if self.timer == "device_cold" else program
+            fresh, discarded = watch.steady(functools.partial(measure, chosen, self.timer, self.iterations))
         except nvml.Throttled as error:
-            yield {"timer": timer, "status": "error", "reason": str(error), "discarded": error.discarded}
+            self.failed = {"status": "error", "reason": str(error), "discarded": self.discarded + error.discarded}
         except Exception as error:
-            yield {"timer": timer, **_failed(error, needed)}
+            self.failed = _failed(error, self.needed)
         else:
-            seen = {"sm_mhz": nvml.sm_mhz(), "discarded": discarded}
-            yield {"timer": timer, **seen, **outcome(trial.checked), **vars(timing)}
-    watch.count()
+            self.samples_us += fresh
+            self.discarded += discarded
+
+    def row(self) -> Row:
+        """The columns of a row of timings."""
+        if self.failed is not None:
+            return {"timer": self.timer, **self.failed}
+        seen = {"timer": self.timer, "sm_mhz": nvml.sm_mhz(), "discarded": self.discarded}
+        return {**seen, **outcome(self.trial.checked), **vars(summarise(self.samples_us))}
 
 
 def _failed(error: Exception, needed: int | None) -> Row:
     """What was right in the check and fails now is an error; only a timer may still be refused."""
-    return failure(error, needed, is_peer=False)
+    return failure(error.with_traceback(None), needed, is_peer=False)  # a traceback holds tensors
+
+
+def _cold(plan: Plan) -> Program:
+    given = _given(shape_of(plan.problem))
+    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+    return Program(plan, given, cold_copies(plan, given, l2_bytes))
+
+
+def timed(shape: Sequence[Trial], watch: nvml.Watch, begin: Callable[[Trial], None]) -> Iterator[Timed]:
+    """The trials of one shape, each by each of its timers; `begin` is told what is at work.
+
+    What the source's harness takes drifts with the host. Its samples are taken in turns, there and back, so that a
+    drift lengthens all by the same.
+
+    Raises: Poisoned where the card does not answer any more.
+    """
+    harness: list[tuple[Timed, Program]] = []
+    for trial in shape:
+        begin(trial)
+        (name, problem), needed = trial.pair, None
+        try:
+            plan = VERSIONS[name](problem, device_target())
+            needed = set_bytes(plan, {})
+            program = Program(plan, _given(shape_of(problem)))
+        except Exception as error:
+            failed = _failed(error, needed)
+            yield from (Timed(trial, timer, failed=failed) for timer in trial.timers)
+            continue
+        for timer in trial.timers:
+            timing = Timed(trial, timer, needed)
+            if timing.timer == SOURCE_TIMER:
+                harness.append((timing, program))
+            else:
+                timing.take(program, watch)
+                yield timing
+        watch.count()
+    left = harness
+    while left:
+        for timing, program in left:
+            begin(timing.trial)
+            timing.take(program, watch)
+        left = [pair for pair in reversed(left) if not pair[0].is_done]
+    yield from (timing for timing, _ in harness)
 
 
 def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
-    """Rows of the trials in the order given; `ours` are the processes of this run, by id."""
+    """Rows of the trials, shape after shape in the order given; `ours` are the processes of this run, by id."""
     watch = nvml.Watch(ours)
     warm_up(WARM_UP_S if process == 1 else SHORT_WARM_UP_S)
-    for place, trial in enumerate(trials):
-        send.send(("begun", place))
-        for columns in timed(trial, watch):
-            send.send(("timings", row_of(trial.study, trial.pair, process=process, **columns)))
-        send.send(("seen", watch.seen))
+    place = {trial.pair: place for place, trial in enumerate(trials)}
+    for _, shape in itertools.groupby(trials, lambda trial: shape_of(trial.pair[1])):
+        for timing in timed(list(shape), watch, lambda trial: send.send(("begun", place[trial.pair]))):
+            trial = timing.trial
+            send.send(("timings", row_of(trial.study, trial.pair, process=process, **timing.row())))
+            send.send(("seen", watch.seen))
     _let_go()
 
 

@@ -101,7 +101,7 @@ def measure_studies(
         identifier.close()
         folder = stack.enter_context(cards.opened(gpu, named, wait))
         gpu["slug"] = folder.name
-        runs = [Run(study, gpu, new_run, folder, started) for study in first_things_first(chosen)]
+        runs = [Run(study.on(gpu["sms"]), gpu, new_run, folder, started) for study in first_things_first(chosen)]
         for run in runs:
             what = "everything is measured; --new-run measures it again" if run.row["complete"] else f"run {run.id}"
             print(f"[measure] study {run.study.name} on {gpu['name']}: {what}", flush=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import OWN, problems, supports
@@ -24,6 +25,11 @@ class Study:
         v for v in VERSIONS.values() if not v.ablation and not v.beyond
     )
     skips: Callable[[Version, Problem], bool] = lambda version, problem: False
+    scaled: Callable[[Problem, int], Problem] = lambda problem, sms: problem
+
+    def on(self, sms: int) -> Study:
+        """The study on a card of so many SMs; in `STUDIES` its problems are those of the authors' cards."""
+        return replace(self, problems=tuple(dict.fromkeys(self.scaled(problem, sms) for problem in self.problems)))
 
     def pairs(self) -> Iterator[tuple[Version, Problem]]:
         """Every version with every problem of its family that the study does not skip, in the order of the log."""
@@ -65,6 +71,17 @@ def _log() -> Iterator[Problem]:
     yield Problem("attention", 1, 1, seq_q=8, hdim=16384)
 
 
+AUTHORS_SMS = 48  # of the RTX 4000 Ada
+AUTHORS_FP16_SMS = 58  # of the L4
+
+
+def matched(problem: Problem, sms: int) -> Problem:
+    """A published problem with as many heads as give each of `sms` SMs the load that it had on the authors' card."""
+    authors = AUTHORS_FP16_SMS if problem.family == "fp16" else AUTHORS_SMS
+    heads = max(1, (2 * problem.heads * sms + authors) // (2 * authors))  # a half rounds up
+    return replace(problem, heads=heads, kv_heads=heads)
+
+
 def _at(hdims: Sequence[int], batch: int, heads: int, seq: int) -> Iterator[Problem]:
     for family in ("attention", "sinusoidal", "rope"):
         for hdim in hdims:
@@ -78,7 +95,8 @@ def _fp16() -> Iterator[Problem]:
             yield Problem("fp16", 2, 16, seq_q=seq, hdim=128, dtype="float16", causal=causal)
 
 
-def _ablation() -> Iterator[Problem]:
+def _published() -> Iterator[Problem]:
+    """The shapes that the documents give times of."""
     yield from (problem for problem in _log() if problem.hdim <= max(LOG_SHAPES))
     for causal in (False, True):
         yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
@@ -267,7 +285,15 @@ STUDIES = {
         Study("filled", "Enough heads to fill the card", tuple(_at([128, 512, 2048], 8, 16, 64)), WARM),
         Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
         Study("host", "What a synchronisation of the host costs", tuple(_host()), ("launched",), _named(HOST_VERSIONS)),
-        Study("ablation", "One thing changed", tuple(_ablation()), WARM, _ablations),
+        Study("ablation", "One thing changed", tuple(_published()), WARM, _ablations),
+        Study(
+            "matched",
+            "The load of each SM as on the authors' card",
+            tuple(_published()),
+            ("device_warm", SOURCE_TIMER),
+            lambda: (v for v in VERSIONS.values() if not (v.ablation or v.beyond or v.is_peer)),
+            scaled=matched,
+        ),
         Study("beyond", "V8 against the log and PyTorch", tuple(_beyond()), WARM, _named((*LOG_AND_V8, *COMPILED))),
         Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _compiles_long),
         Study(
@@ -283,6 +309,19 @@ STUDIES = {
 }
 
 
+class Condition(NamedTuple):
+    """How a published ratio is measured here: in the study of its shape or in another, and by which timer."""
+
+    timer: str
+    study: str = ""
+
+
+CONDITIONS = {
+    "as timed": Condition(SOURCE_TIMER),
+    "device": Condition("device_warm"),
+    "matched": Condition("device_warm", "matched"),
+    "matched launched": Condition(SOURCE_TIMER, "matched"),
+}
 PUBLISHED = "log,fp16,ablation"  # the studies that hold every shape of the documents
 
 

@@ -2,14 +2,15 @@
 
 device_warm: CUDA-graph replays over one set of buffers: the device's own time, caches warm.
 device_cold: the same over sets of buffers that together are twice the L2, so each call finds its inputs in DRAM.
-launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes.
+launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes. What the host takes
+drifts, so its samples are taken one by one, in turns with what is compared.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ CLEARLY_ENOUGH = 2  # times that, in the first replay, which the start of a grap
 SAMPLES = 15
 COLD_SAMPLES = 6  # each calls every set of buffers, 60 and more, once
 HARNESS_SAMPLES = 6
-ENOUGH_US = 60_000.0  # of samples: where one is long there are fewer, but
+ENOUGH_US = 60_000.0  # of samples: where one is long there are fewer, but of a graph
 LEAST_SAMPLES = 3
 COLD_L2_MULTIPLE = 2.0
 MAX_COPIES = 512
@@ -76,8 +77,8 @@ def _capture_stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()
 
 
-def _time_graph(program: Program, order: list[int], samples: int) -> Timing:
-    """Times a graph that calls the copies in `order`, as often as fills a sample."""
+def _time_graph(program: Program, order: list[int], samples: int) -> list[float]:
+    """Samples of a graph that calls the copies in `order`, as often as fills a sample."""
     for copy in order[:2]:
         program.launch(copy)
     torch.cuda.synchronize()
@@ -89,11 +90,11 @@ def _time_graph(program: Program, order: list[int], samples: int) -> Timing:
         graph = _capture(program, order * rounds) if rounds > 1 else graph
         graph.replay()
     samples = min(samples, max(LEAST_SAMPLES, math.ceil(ENOUGH_US / (rounds * once_us))))
-    return summarise([total / (rounds * len(order)) for total in _replay_us(graph, samples)])
+    return [total / (rounds * len(order)) for total in _replay_us(graph, samples)]
 
 
 def device_warm(program: Program) -> Timing:
-    return _time_graph(program, [0], SAMPLES)
+    return summarise(measure(program, "device_warm"))
 
 
 def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
@@ -109,34 +110,35 @@ def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
     return min(MAX_COPIES, math.ceil(COLD_L2_MULTIPLE * l2_bytes / touched) + 1)
 
 
-def device_cold(program: Program) -> Timing:
-    return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
-
-
-def launched(program: Program, iterations: int) -> Timing:
+def _time_harness(program: Program, iterations: int) -> list[float]:
+    """One sample, which is of many calls."""
     program.call()
     torch.cuda.synchronize()
-    samples: list[float] = []  # each of many calls: one that is long is enough
-    while len(samples) < HARNESS_SAMPLES and sum(samples) * iterations < ENOUGH_US:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(iterations):
-            program.call()
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end) * US_PER_MS / iterations)
-    return summarise(samples)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(iterations):
+        program.call()
+    end.record()
+    end.synchronize()
+    return [start.elapsed_time(end) * US_PER_MS / iterations]
 
 
-def measure(program: Program, timer: str, iterations: int) -> Timing:
-    """Time a program with the timer of that name, device_cold over all copies of its buffers.
+def is_enough(samples_us: Sequence[float], iterations: int) -> bool:
+    """Whether these are all the samples of launched that a program needs: where one is long it is enough."""
+    return len(samples_us) >= HARNESS_SAMPLES or sum(samples_us) * iterations >= ENOUGH_US
+
+
+def measure(program: Program, timer: str, iterations: int = 1) -> list[float]:
+    """Samples of the timer of that name, in microseconds a call: of launched one, of the others all.
+
+    device_cold is over all copies of the program's buffers; `iterations` are the calls of a sample of launched.
 
     Raises: ValueError for another name.
     """
     if timer == "device_cold":
-        return device_cold(program)
+        return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
     if timer == "device_warm":
-        return device_warm(program)
+        return _time_graph(program, [0], SAMPLES)
     if timer == "launched":
-        return launched(program, iterations)
+        return _time_harness(program, iterations)
     raise ValueError(f"timer is {timer!r}; allowed: device_warm, device_cold, launched")

@@ -16,7 +16,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS, Sync
 
 from ..measure.counters import STALL, STALLS
-from ..measure.studies import STUDIES
+from ..measure.studies import CONDITIONS, STUDIES
 from ..records import published
 from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
@@ -64,6 +64,13 @@ class Facts:
         """How many times as fast as `other` a version is on the same problem."""
         where = self._measured((version, other), hdim, chosen)
         return self._times(other, *where, timer) / self._times(version, *where, timer)
+
+    def speed_at(self, version: str, other: str, hdim: int, condition: str, **chosen: Any) -> pd.Series:
+        """`speed` under one of `CONDITIONS`: as timed, device, matched or matched launched."""
+        if condition not in CONDITIONS:
+            raise DataError(f"condition is {condition!r}; allowed: {', '.join(CONDITIONS)}")
+        timer, study = CONDITIONS[condition]
+        return self.speed(version, other, hdim, timer, **chosen, **({"study": study} if study else {}))
 
     def closed(self, version: str, without: str, reference: str, hdim: int, **chosen: Any) -> pd.Series:
         """The share of the gap from a version to a faster `reference` that goes in the version `without` something."""
@@ -277,9 +284,8 @@ class Facts:
         """The plan for a problem of a study, or why the version refuses it."""
         if version not in VERSIONS:
             raise NotMeasured(f"there is no {version}")
-        study = chosen.get("study", _home(version))
         plans: dict[Problem, Plan | Unsupported] = {}
-        for problem in STUDIES[study].problems if study in STUDIES else ():
+        for problem in self._problems(chosen.get("study", _home(version))):
             if problem.family == VERSIONS[version].family:
                 try:
                     plans[problem] = VERSIONS[version](problem)
@@ -291,10 +297,17 @@ class Facts:
         too_big = {problem for problem, plan in mine.items() if _too_big(plan)}
         return plans[_choose(taken or too_big or set(plans), (version,), hdim, chosen)]
 
+    def _problems(self, study: str) -> tuple[Problem, ...]:
+        """Those of a study on this GPU."""
+        return STUDIES[study].on(self.identity["sms"]).problems if study in STUDIES else ()
+
     def _rows(self, groups: Groups, table: str, version: str, hdim: int, chosen: Mapping[str, Any]) -> pd.DataFrame:
         if version not in groups:
             raise NotMeasured(f"{table} of {version} are not recorded")
-        rows = groups[version][_choose(set(groups[version]), (version,), hdim, chosen)]
+        problems = set(groups[version])
+        ours = problems.intersection(self._problems(chosen.get("study", _home(version))))
+        found = ours if "study" in chosen else ours or problems  # what no shape of the documents fits has its own
+        rows = groups[version][_choose(found, (version,), hdim, chosen)]
         self._note(table, version, bool(outdated(rows).any()))
         return rows
 

@@ -19,6 +19,7 @@ from scipy import stats
 from analysis.book import figures, findings, style
 from analysis.book.compare import carry, command, speedups, tables
 from analysis.book.compare.cards import PUBLISHED, Card, about, chosen, source_of
+from analysis.book.compare.distance import distances
 from analysis.records import files
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
@@ -35,7 +36,12 @@ WARM, LAUNCHED = speedups.TIMERS["device"], speedups.TIMERS["as-timed"]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five made-up cards: 8.0 with checks that ran out of memory, 8.9 with gaps, 10.0 without a study."""
     folder = tmp_path_factory.mktemp("measured")
-    for card, studies in (("12.0", ("log", "fp16")), ("8.9", ("log",)), ("7.5", ("log",)), ("8.0", ("log",))):
+    for card, studies in (
+        ("12.0", ("log", "fp16", "matched")),
+        ("8.9", ("log",)),
+        ("7.5", ("log",)),
+        ("8.0", ("log",)),
+    ):
         write(card, folder, studies, ALONE, errors=card == "8.0", gaps=card == "8.9")
     nothing = write("10.0", folder, (), ALONE)
     for table in ("runs", "checks", "timings"):
@@ -346,3 +352,36 @@ def test_a_figure_of_two_cards_without_a_number_is_drawn() -> None:
     plot = figures.speedups_by_card(speedups.frame(nothing, WARM), "a source")
     words = [text.get_text() for axis in plot.figure.axes for text in axis.texts]
     assert words.count("not measured") == len(plot.data)
+
+
+# ---------------------------------------------------------------- how far from what is published
+
+
+def test_a_distance_is_the_factor_between_published_and_measured_under_each_condition(five: Path) -> None:
+    studies = {name: Measured.load(FIRST, name) for name in ("log", "fp16", "matched")}
+    found = distances(studies, sms=158)
+    told = found.query("version == 'rope_v7' and baseline == 'rope_separate' and hdim == 2048")
+    told = told[told["rotary_dim"] == 128].set_index("condition")
+    asked = {
+        "as timed": ("log", "launched", "4"), "device": ("log", "device_warm", "4"),
+        "matched": ("matched", "device_warm", "13"), "matched launched": ("matched", "launched", "13"),
+    }  # fmt: skip
+    times: dict[tuple[str, ...], list[float]] = {}
+    for row in rows(five / FIRST, "timings"):
+        if (row["hdim"], row["rotary_dim"]) == ("2048", "128") and row["median_us"]:
+            key = (row["study"], row["timer"], row["heads"], row["version"])
+            times.setdefault(key, []).append(math.log(float(row["median_us"])))
+    for condition, key in asked.items():
+        ratio = math.exp(mean(times[*key, "rope_separate"]) - mean(times[*key, "rope_v7"]))
+        published = told.loc[condition, "published"]
+        assert told.loc[condition, "factor"] == pytest.approx(max(ratio / published, published / ratio))
+    assert (found["factor"].dropna() >= 1).all() and found["factor"].notna().groupby(found["condition"]).any().all()
+
+
+def test_without_a_matched_study_its_distances_are_not_measured(five: Path) -> None:
+    found = distances({"log": Measured.load(FIRST), "fp16": None, "matched": None}, sms=158)
+    by_condition = found.groupby("condition")
+    assert set(by_condition.get_group("matched")["status"]) == {"not measured"}
+    assert by_condition["factor"].count()[["matched", "matched launched"]].sum() == 0
+    assert (by_condition["factor"].count()[["as timed", "device"]] > 0).all()
+    assert by_condition.size().nunique() == 1, "a condition lacks rows"

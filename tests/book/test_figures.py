@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.book import figures, style
+from analysis.measure.studies import CONDITIONS
 from analysis.models import roofline
 
 
@@ -39,3 +40,46 @@ def test_published_times_are_not_called_measured(tmp_path: Path) -> None:
     cited = style.to_html(plot, tmp_path).partition("Cite this figure")[2]
     assert "published" in cited and roofline.RTX_4000_ADA.name in cited and "counted in the emulator" in cited
     assert not re.search("measured|H200", cited, re.IGNORECASE)
+
+
+def distances(**factors: list[float]) -> pd.DataFrame:
+    """Rows as those of `compare.distance.distances`, by condition; of others there is one without a number."""
+    given = {name: factors.get(name.replace(" ", "_"), [float("nan")]) for name in CONDITIONS}
+    return pd.DataFrame([{"condition": name, "factor": value} for name, values in given.items() for value in values])
+
+
+def texts(plot: style.Plot) -> list[str]:
+    (axis,) = plot.figure.axes
+    return [text.get_text() for text in axis.texts]
+
+
+def test_the_distance_of_published_speedups_names_what_is_not_measured() -> None:
+    plot = figures.published_distance(distances(as_timed=[1.0, 1.5, 4.0], device=[1.2]), "NVIDIA Card", "measured")
+    assert plot.alt.endswith(
+        "on the NVIDIA Card: as timed 1.50 (of 3), device 1.20 (of 1), matched not measured, matched launched not "
+        "measured."
+    )
+    assert plot.alt.count(". ") == 1 and texts(plot).count("not measured") == 2
+    assert {"1.50×\nof 3", "1.20×\nof 1"} <= set(texts(plot))
+    (axis,) = plot.figure.axes
+    assert "measured: Card; published: RTX 4000 Ada or L4" in axis.get_xlabel()
+    nothing = figures.published_distance(distances(), "NVIDIA Card", "measured")
+    assert texts(nothing).count("not measured") == len(CONDITIONS)
+
+
+@pytest.mark.parametrize("nearest", CONDITIONS)
+def test_its_title_says_under_which_condition_speedups_come_nearest(nearest: str) -> None:
+    factors = {name.replace(" ", "_"): [1.1 if name == nearest else 1.4] for name in CONDITIONS}
+    titles = {
+        key: figures.published_distance(distances(**given), "Card", "").figure.get_suptitle().replace("\n", " ")
+        for key, given in (("all", factors), ("part", {"device": [1.1], "as_timed": [1.4]}))
+    }
+    assert all(len(title.split()) <= 12 for title in titles.values())
+    words = {
+        "as timed": "Timed as",
+        "device": "Device",
+        "matched": "load, speed",
+        "matched launched": "load and timing",
+    }
+    assert [name for name, word in words.items() if word in titles["all"]] == [nearest]
+    assert "nearest" not in titles["part"]

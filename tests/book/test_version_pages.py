@@ -284,12 +284,14 @@ def test_counts_and_counters_are_summed_over_the_launches(copied: Path) -> None:
     read = [(0, moved, 1e6), (1, moved, 2.5e6), (0, active, 11.0), (1, active, 47.5)]
     columns = [column.name for column in files.SCHEMAS["counters"]]
     profiled = [{**row, "launch": launch, "metric": metric, "value": value} for launch, metric, value in read]
+    other = {**row, "study": "matched", "heads": 11, "kv_heads": 11}  # at the same head dim
+    profiled.append({**other, "launch": 0, "metric": moved, "value": 8e6})
     files.write_table(
         copied / GPU / "counters.csv", "counters", [{name: one.get(name) for name in columns} for one in profiled]
     )
     text = version_pages.page(version_pages.Records(GPU, LOG), VERSIONS["rope_v7"])
     assert "rotations of a pair</th><td class='number'>101,234</td>" in text
-    assert "MB read from DRAM, caches flushed</th><td class='number'>3.5</td>" in text
+    assert "MB read from DRAM, caches flushed</th><td class='number'>3.5</td></tr>" in text
     assert "% of an SM's warps resident, last launch</th><td class='number'>47.5</td>" in text
 
 

@@ -151,7 +151,7 @@ def measured(card: Card, folder: Path, names: Sequence[str], errors: bool, gaps:
     taken = Taken(card)
     tables: dict[str, list[Row]] = {"runs": [], "checks": [], "timings": []}
     known: dict[Pair, dict[str, Row]] = {}
-    for study in (STUDIES[name] for name in names):
+    for study in (STUDIES[name].on(card.sms) for name in names):
         tables["runs"].append(_run(study, card, folder))
         for version, problem in study.pairs():
             pair = (version.id, problem)
@@ -219,7 +219,7 @@ def _metric(card: Card, name: str, task: profiling.Task, launch: int) -> str:
 def counters(card: Card) -> list[Row]:
     """What the profiler reads of every launch at the published shapes that the card takes."""
     taken, found = Taken(card), []
-    for task in profiling.tasks(PUBLISHED):
+    for task in profiling.tasks(PUBLISHED, card.sms):
         try:
             plan = VERSIONS[task.version](task.problem, card.target)
             taken.require(task.version, plan.launches)

@@ -83,7 +83,7 @@ def page(metrics: list[str], kernels: list[str], value: str) -> str:
 def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
-    monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
+    monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu", "sms": 132})
     monkeypatch.setattr(counters, "environment", dict)
     monkeypatch.setattr(counters, "profiler", lambda: "ncu")
     monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
@@ -101,6 +101,14 @@ def recorded(folder: Path) -> set[tuple[str, int, float]]:
 
 def command(versions: str, *more: str) -> int:
     return counters.main(["--study", "log", "--versions", versions, *more])
+
+
+def test_counters_of_the_matched_study_are_of_the_card_at_hand(ncu: Ncu, tmp_path: Path) -> None:
+    assert counters.main(["--study", "log,matched", "--versions", "attention_online"]) == 0
+    frame = read_table(tmp_path / "test-gpu" / "counters.csv", "counters")
+    heads = frame.groupby("study")[["hdim", "heads"]].apply(lambda rows: dict(rows.drop_duplicates().to_numpy()))
+    assert heads["matched"] == {512: 11, 2048: 11, 4096: 6, 8192: 3}
+    assert heads["log"] == {512: 4, 2048: 4, 4096: 2, 8192: 1, 16384: 1}
 
 
 def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> None:
@@ -192,7 +200,7 @@ def test_what_cannot_be_asked_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu"})
+    monkeypatch.setattr(counters, "identity", lambda: {"slug": "test-gpu", "sms": 132})
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     assert command("attention_abacus") == 1

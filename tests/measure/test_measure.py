@@ -9,7 +9,7 @@ import torch
 
 from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
-from analysis.measure.studies import STUDIES, Study, study
+from analysis.measure.studies import STUDIES, Study, matched, study
 from analysis.records import current, files
 from analysis.records.current import today
 from kernels import VERSIONS, Plan, Problem
@@ -207,3 +207,28 @@ def test_the_log_study_holds_the_published_shapes() -> None:
         assert pair[0].family == pair[1].family
         assert dataclasses.asdict(pair[1])["batch"] == 1
     assert {version.id for chosen in STUDIES.values() for version, _ in chosen.pairs()} == set(VERSIONS)
+
+
+@pytest.mark.parametrize(
+    ("sms", "heads"),  # of problems with 4, 2 and 1 heads, and of 8 in half precision
+    [(48, (4, 2, 1, 7)), (58, (5, 2, 1, 8)), (132, (11, 6, 3, 18)), (16, (1, 1, 1, 2)), (2, (1, 1, 1, 1))],
+)
+def test_matched_heads_give_each_sm_the_load_that_it_had_on_the_authors_card(sms: int, heads: tuple) -> None:
+    single = [Problem("rope", 1, heads, seq_q=64, hdim=512, rotary_dim=128) for heads in (4, 2, 1)]
+    half = Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=True)
+    found = [matched(problem, sms) for problem in (*single, half)]
+    assert tuple(problem.heads for problem in found) == tuple(problem.kv_heads for problem in found) == heads
+    assert {(p.seq_k, p.hdim, p.rotary_dim, p.batch, p.causal) for p in found} == {
+        (64, 512, 128, 1, False), (512, 64, 0, 1, True),
+    }  # fmt: skip
+
+
+def test_the_matched_study_holds_every_version_of_the_log_on_every_published_shape() -> None:
+    here = study("matched").on(132)
+    pairs = {(version.id, problem) for version, problem in here.pairs()}
+    for chosen in ("log", "fp16"):
+        for version, problem in study(chosen).pairs():
+            if not version.is_peer and problem.hdim <= 8192 and (chosen == "log" or problem.hdim == 64):
+                pairs.remove((version.id, matched(problem, 132)))
+    assert not pairs and set(here.timers) == {"device_warm", "launched"}
+    assert study("log").on(132).problems == study("log").problems

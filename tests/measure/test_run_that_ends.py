@@ -17,8 +17,8 @@ import torch
 
 from analysis.measure import crew, failures, nvml, on_gpu, workers
 from analysis.measure import run as measure
-from analysis.measure.studies import Study
-from analysis.measure.timing import Timing
+from analysis.measure.studies import Study, matched
+from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.records import files
 from analysis.records.files import read_table
 from kernels import VERSIONS, Problem, Unsupported
@@ -57,6 +57,8 @@ class Card:
         self.dead = False
         self.processes = itertools.count(1)
         self.process = 0
+        self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
+        self.us: Callable[[str], float] = lambda name: 2.0
 
     def act(self, step: str, name: str) -> None:
         self.did.append((self.process, step, name))
@@ -101,16 +103,17 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
 
     class Program:
         def __init__(self, plan: Any, given: Any, copies: int = 1) -> None:
-            self.name = plan.name
+            self.name, self.plan = plan.name, plan
             if copies > 1:
                 card.act("copy", plan.name)
 
         def output(self) -> None:
             card.act("check", self.name)
 
-    def timed(program: Program, timer: str, iterations: int) -> Timing:
+    def timed(program: Program, timer: str, iterations: int) -> list[float]:
         card.act(timer, program.name)
-        return Timing(5, 1.0, 2.0, 3.0)
+        card.taken.append((timer, program.name, program.plan.problem))
+        return [card.us(program.name)] if timer == "launched" else [1.0, 2.0, 3.0]
 
     class Version(SimpleNamespace):
         def __call__(self, problem: Problem, target: str = "") -> Any:
@@ -210,6 +213,51 @@ def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card:
     assert len({tuple(half) for half in halves}) == 4, "an order recurs"
 
 
+def test_the_orders_of_another_run_are_others(card: Card) -> None:
+    orders = []
+    for _ in range(2):
+        before = len(card.taken)
+        measure.measure_studies([FILLED], processes=1, new_run=True)
+        orders.append(card.taken[before:])
+    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+
+
+def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_the_same_for_all(
+    card: Card, tmp_path: Path
+) -> None:
+    drift = itertools.count(100)
+    card.us = lambda name: float(next(drift))
+    measure.measure_studies([LOG], processes=1)
+    taken = [(problem, name) for timer, name, problem in card.taken if timer == "launched"]
+    for _, shape in itertools.groupby(taken, lambda each: each[0]):
+        names = [name for _, name in shape]
+        turns = [names[at : at + len(NAMES)] for at in range(0, len(names), len(NAMES))]
+        assert len(turns) == HARNESS_SAMPLES and sorted(turns[0]) == sorted(NAMES)
+        assert all(turn == (turns[0] if place % 2 == 0 else turns[0][::-1]) for place, turn in enumerate(turns))
+    rows = tables(tmp_path)["timings"].query("timer == 'launched'")
+    assert set(rows["n"]) == {HARNESS_SAMPLES}
+    assert list(rows.groupby("hdim")["median_us"].nunique()) == [1] * len(PROBLEMS)
+
+
+def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: Card, tmp_path: Path) -> None:
+    card.us = lambda name: ENOUGH_US / 20 if name == "attention_v8" else 2.0  # 20 calls are a sample
+    measure.measure_studies([LOG], processes=1)
+    rows = tables(tmp_path)["timings"].query("timer == 'launched'")
+    assert dict(rows.groupby("version")["n"].unique().map(list)) == {
+        name: [1 if name == "attention_v8" else HARNESS_SAMPLES] for name in NAMES
+    }
+
+
+def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp_path: Path) -> None:
+    theirs = tuple(Problem("attention", heads=96, seq_q=64, hdim=hdim) for hdim in (64, 128))
+    names = [VERSIONS["attention_online"]]
+    measure.measure_studies([Study("matched", "", theirs, TIMERS, lambda: names, scaled=matched)], processes=1)
+    found = tables(tmp_path)
+    for table in ("checks", "timings"):  # 2 of 48 SMs
+        assert set(zip(found[table]["heads"], found[table]["kv_heads"])) == {(4, 4)}
+    assert {problem.heads for _, _, problem in card.taken} == {4}
+
+
 def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GPU, "memory_bytes", 4 << 30)
     measure.measure_studies([LOG, FILLED], processes=2)
@@ -303,6 +351,8 @@ def test_a_timing_that_takes_its_process_along_is_a_row_of_every_process(card: C
     failed = timings[timings["status"] == "error"]
     assert set(failed["version"]) == {"attention_v8"} and set(failed["process"]) == {1, 2, 3}
     assert ("attention_v8", "launched") in set(zip(failed["version"], failed["timer"]))
+    rest = timings[(timings["timer"] == "launched") & (timings["version"] != "attention_v8")]
+    assert set(rest["n"]) == {HARNESS_SAMPLES}, "what was timed beside it lacks samples"
     assert failed["median_us"].isna().all() and set(failed["reason"]) == {str(LOST[how]).splitlines()[0]}
     tried = [name for _, step, name in card.did if (step, name) == ("launched", "attention_v8")]
     assert len(tried) == len(PROBLEMS)

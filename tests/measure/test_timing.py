@@ -39,7 +39,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, us: float, copies: int, samples: int)
     monkeypatch.setattr(timing, "_replay_us", device.replay_us)
     monkeypatch.setattr(timing.torch.cuda, "synchronize", lambda: None)
     program = SimpleNamespace(launch=lambda copy: None)
-    return device, timing._time_graph(program, list(range(copies)), samples)
+    return device, timing.summarise(timing._time_graph(program, list(range(copies)), samples))
 
 
 def test_a_short_kernel_fills_a_sample_by_many_calls_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from analysis.measure.studies import CONDITIONS, matched
 from analysis.records.current import today
 from analysis.records.files import (
     MEASURED,
@@ -15,6 +16,7 @@ from analysis.records.files import (
     append_rows,
     known_gpus,
     problem_columns,
+    read_json,
     read_table,
     write_table,
 )
@@ -321,6 +323,44 @@ def test_counts_and_counters_are_found_by_launch(folder: Path) -> None:
     assert known.counter("rope_separate", "lts__t_sector_hit_rate.pct", 512) == 40
     assert known.counter("rope_separate", "lts__t_sector_hit_rate.pct", 512, launch=0) == 10
     assert known.used == {"counts": None, "counters": None} and not known.stale
+
+
+def test_a_speedup_is_asked_for_under_a_condition(folder: Path) -> None:
+    sms = read_json(folder / "gpu.json")["sms"]
+    run = read_table(folder / "runs.csv", "runs").to_dict("records")[0]
+    append_rows(folder / "runs.csv", "runs", [{**run, "study": "matched"}])
+    times = {("log", "launched"): (40.0, 20.0), ("matched", "device_warm"): (9.0, 3.0), ("matched", "launched"): (8, 2)}
+    for (study, timer), pair in times.items():
+        problem = matched(PARTIAL, sms) if study == "matched" else PARTIAL
+        for version, us in zip(("rope_separate", "rope_v7"), pair):
+            row = {"run": "r", "study": study, "version": version, "source_hash": today(version), "status": "ok"}
+            row |= {**problem_columns(problem), "measured_at": "x"}
+            timing = {"process": 1, "timer": timer, "median_us": us}
+            check = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "inputs": "uniform"}
+            append_rows(folder / "timings.csv", "timings", [{**row, **timing}])
+            if timer == "device_warm":
+                append_rows(folder / "checks.csv", "checks", [{**row, **check}])
+    known = Facts(folder)
+    found = {c: known.speed_at("rope_v7", "rope_separate", 512, c).iloc[0] for c in CONDITIONS}
+    assert found == {"as timed": 2.0, "device": 2.0, "matched": 3.0, "matched launched": 4.0}
+    with pytest.raises(DataError, match="condition is 'full'; allowed: as timed, device, matched, matched launched"):
+        known.speed_at("rope_v7", "rope_separate", 512, "full")
+
+
+def test_counters_are_those_of_the_published_shape_unless_the_matched_one_is_asked_for(folder: Path) -> None:
+    other = matched(PARTIAL, read_json(folder / "gpu.json")["sms"])
+    assert other.heads != PARTIAL.heads
+    common = {"version": "rope_v7", "source_hash": today("rope_v7"), "run": "r", "study": "x", "kernel": "k"}
+    rows = [
+        {**common, **problem_columns(problem), "launch": 0, "metric": "smsp__inst_executed.sum", "value": value}
+        for problem, value in ((PARTIAL, 5.0), (other, 7.0))
+    ]
+    append_rows(folder / "counters.csv", "counters", rows)
+    known = Facts(folder)
+    assert known.counter("rope_v7", "smsp__inst_executed.sum", 512) == 5
+    assert known.counter("rope_v7", "smsp__inst_executed.sum", 512, study="matched") == 7
+    with pytest.raises(Undecided, match="nothing at hdim 512, study filled"):
+        known.counter("rope_v7", "smsp__inst_executed.sum", 512, study="filled")
 
 
 def test_shared_memory_is_that_of_the_plan_or_of_its_refusal(folder: Path) -> None:

@@ -72,17 +72,21 @@ def cell(card: Card, speedup: Stated, timer: str) -> Cell:
     """What a card says of a published speedup; `timer` is one of the studies' timers."""
     if card.is_published:
         return Cell(STATED, ratio=Ratio(speedup.published.value, math.nan, math.nan))
-    evidence = card.evidence(speedup.problem)
+    return measured_cell(card.evidence(speedup.problem), speedup, speedup.problem, timer)
+
+
+def measured_cell(evidence: Measured | None, speedup: Stated, problem: Problem, timer: str) -> Cell:
+    """What a study says of the two versions of a published speedup, on its own problem or on another."""
     if evidence is None:
         return Cell(NOT_MEASURED)
     pair = (speedup.version, speedup.baseline)
-    outcomes = {version: _timed(evidence, version, speedup.problem, timer) for version in pair}
+    outcomes = {version: _timed(evidence, version, problem, timer) for version in pair}
     version = min(pair, key=lambda version: ORDER.index(outcomes[version].word))
     status, reason = outcomes[version]
-    ratio = evidence.ratio(speedup.baseline, speedup.version, speedup.problem, timer)
+    ratio = evidence.ratio(speedup.baseline, speedup.version, problem, timer)
     if ratio is None and outcomes[version].ran:  # in no process both
         status, reason = NOT_MEASURED, ""
-    stale = any(evidence.stale(version, speedup.problem) for version in pair)
+    stale = any(evidence.stale(version, problem) for version in pair)
     return Cell(status, f"{version}: {reason}" if reason else "", ratio, stale)
 
 

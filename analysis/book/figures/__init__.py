@@ -5,6 +5,7 @@ Titles are computed from what is drawn.
 
 from .by_card import speedups_by_card
 from .counters import emulator_agreement, warp_waits
+from .distance import published_distance
 from .embedding_work import fusion
 from .front import rope_ladder_2048
 from .l2_cliff import cliff
@@ -27,6 +28,7 @@ __all__ = [
     "fusion_model",
     "ladder",
     "peers",
+    "published_distance",
     "roofline_plot",
     "roofline_published",
     "rope_fusion",

@@ -32,7 +32,9 @@ class Records:
         if not self.studies:
             raise DataError(f"{folder / 'runs.csv'}: no run of any study is complete")
         self.counts = _by_version(COUNTS, "counts")
-        self.counters = _by_version(folder / "counters.csv", "counters")
+        counters = _by_version(folder / "counters.csv", "counters")
+        published = {name: rows[rows["study"] != "matched"] for name, rows in counters.items()}
+        self.counters = {name: rows for name, rows in published.items() if len(rows)}
         self.resources = _by_version(RESOURCES, "resources")
         self.sanitizers = _by_version(folder / "sanitizers.csv", "sanitizers")
         self.verdicts = claims.recorded(slug)
