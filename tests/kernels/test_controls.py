@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
@@ -142,9 +143,30 @@ def test_cpp_is_compiled_as_nvcc_would_and_for_the_target() -> None:
     assert ".target sm_75" in compile_ptx(v7, "sm_75") and entry_name(compile_ptx(v7, "sm_75")) == "attention"
 
 
-def test_controls_are_in_no_study_but_their_own() -> None:
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [
+        ("control_rope_v7", 1),
+        ("control_rope_v7_no_break", 4),
+        ("control_sinusoidal_hybrid_v1_unroll_1", 1),
+        ("control_sinusoidal_hybrid_v1_unroll_2", 2),
+        ("control_sinusoidal_hybrid_v1", 4),
+    ],
+)
+def test_a_pass_of_the_dot_product_loads_as_many_vectors_of_k_as_it_is_unrolled_by(name: str, loads: int) -> None:
+    version = VERSIONS[name]
+    kernel = version(next(p for p in study("control").problems if supports(version, p))).launches[-1].kernel
+    blocks = re.split(r"^\$L\w+:|^\s*@?\S*\s*bra", compile_ptx(kernel), flags=re.MULTILINE)
+    dots = [block for block in blocks if "ld.shared.v4.f32" in block and "ld.global.v4.f32" in block]
+    assert max(block.count("ld.global.v4.f32") for block in dots) == loads
+
+
+def test_controls_are_in_no_study_but_their_own_and_beside_what_changes_them() -> None:
     named = {version.id for version in CONTROLS}
     assert len(named) == 10
-    assert {each.name for each in STUDIES.values() if named & {v.id for v, _ in each.pairs()}} == {"control"}
+    studies = {each.name for each in STUDIES.values() if named & {v.id for v, _ in each.pairs()}}
+    assert studies == {"control", "ablation"}
+    beside = {name for v in VERSIONS.values() if v.ablation for name in (v.parent, v.baseline)}
+    assert named & {v.id for v, _ in study("ablation").pairs()} == named & beside
     assert {v.id for v, _ in study("control").pairs()} == named | {port_of(each).id for each in CONTROLS}
-    assert not [v.id for v in VERSIONS.values() if v.parent in named or v.baseline in named]
+    assert not [v.id for v in VERSIONS.values() if not v.ablation and named & {v.parent, v.baseline}]
