@@ -151,15 +151,24 @@ PROBLEM_COLUMNS = tuple(f.name for f in fields(Problem))
 
 
 @dataclass(frozen=True)
+class CudaFunction:
+    """A `__global__` function of CUDA C++ with C linkage; `text` is all of the source that it is compiled from."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """A Python function for Numba CUDA with its signature.
+    """A Python function for Numba CUDA, or one of CUDA C++, with its signature.
 
     `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
-    `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler.
+    `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler; those of
+    CUDA C++ stand in its text.
     `architecture` is the one target, such as "sm_90a", whose own instructions it uses; None where any target will do.
     """
 
-    function: Callable[..., None]
+    function: Callable[..., None] | CudaFunction
     signature: tuple[Any, ...]
     max_threads: int | None = None
     fast_math: bool = False
@@ -168,7 +177,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        return self.function.__name__
+        return self.function.name if isinstance(self.function, CudaFunction) else self.function.__name__
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -337,6 +346,7 @@ class Version:
     ablation: bool = False
     beyond: bool = False
     variant_of: str | None = None
+    control_of: str | None = None
     fast_math: bool = False
     is_peer: bool = False
     compiled_embedding: bool = False
@@ -379,6 +389,7 @@ def register(
     ablation: bool = False,
     beyond: bool = False,
     variant_of: str | None = None,
+    control_of: str | None = None,
     fast_math: bool = False,
     peer: bool = False,
     compiled_embedding: bool = False,
@@ -393,7 +404,8 @@ def register(
     `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
     its parent with one thing changed. What goes `beyond` the documents is measured in studies of its own.
     `variant_of` is the version whose kernels it has, in another build, with more memory or for another embedding;
-    `fast_math` where that build is with fast-math.
+    `fast_math` where that build is with fast-math. A control is no version of the log either: `control_of` is the
+    version whose launches it makes, of the same kernels in CUDA C++.
 
     A `peer` is what a user would pick instead, another's library; of those `compiled_embedding` says that PyTorch
     compiles the embedding, apart from its attention.
@@ -417,7 +429,8 @@ def register(
                 )
         VERSIONS[name] = Version(
             name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond,
-            variant_of, fast_math, peer, compiled_embedding, whole_rows, scalar_loads, accurate_sines, wrong_output,
+            variant_of, control_of, fast_math, peer, compiled_embedding, whole_rows, scalar_loads, accurate_sines,
+            wrong_output,
         )  # fmt: skip
         return plan
 

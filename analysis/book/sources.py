@@ -16,7 +16,7 @@ import textwrap
 
 from kernels import VERSIONS
 from kernels.checking.check import problems, supports
-from kernels.version import Launch, Plan, Version
+from kernels.version import CudaFunction, Launch, Plan, Version
 
 from ..measure.studies import STUDIES
 from ..records.files import DataError
@@ -63,7 +63,10 @@ def kernel_text(name: str) -> str:
         return inspect.getsource(sys.modules[version.module])
     plan = example(version)
     functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
-    sources = (textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions)
+    sources = (
+        (each.text if isinstance(each, CudaFunction) else textwrap.dedent(inspect.getsource(each))).rstrip()
+        for each in functions
+    )
     return "\n\n".join([*sources, _call(plan)]) + "\n"
 
 

@@ -22,7 +22,7 @@ class Study:
     timers: tuple[str, ...]
 
     versions: Callable[[], Iterable[Version]] = lambda: (
-        v for v in VERSIONS.values() if not v.ablation and not v.beyond
+        v for v in VERSIONS.values() if not v.ablation and not v.beyond and not v.control_of
     )
     skips: Callable[[Version, Problem], bool] = lambda version, problem: False
     scaled: Callable[[Problem, int], Problem] = lambda problem, sms: problem
@@ -43,6 +43,12 @@ def _ablations() -> list[Version]:
     """Every ablation, and what it is compared with: its parent and that one's baseline, and a few neighbours."""
     chosen = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
     chosen |= {"rope_v4", "rope_v6a"}
+    return [v for v in VERSIONS.values() if v.id in chosen]
+
+
+def _controls() -> list[Version]:
+    """Every control, and the version that it is in CUDA C++."""
+    chosen = {name for v in VERSIONS.values() if v.control_of for name in (v.id, v.control_of)}
     return [v for v in VERSIONS.values() if v.id in chosen]
 
 
@@ -100,6 +106,10 @@ def _published() -> Iterator[Problem]:
     yield from (problem for problem in _log() if problem.hdim <= max(LOG_SHAPES))
     for causal in (False, True):
         yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
+
+
+def _control() -> Iterator[Problem]:
+    yield from (problem for problem in _published() if not problem.causal)
 
 
 def _host() -> Iterator[Problem]:
@@ -291,9 +301,10 @@ STUDIES = {
             "The load of each SM as on the authors' card",
             tuple(_published()),
             ("device_warm", SOURCE_TIMER),
-            lambda: (v for v in VERSIONS.values() if not (v.ablation or v.beyond or v.is_peer)),
+            lambda: (v for v in VERSIONS.values() if not (v.ablation or v.beyond or v.is_peer or v.control_of)),
             scaled=matched,
         ),
+        Study("control", "The same in CUDA C++", tuple(_control()), ("device_warm", SOURCE_TIMER), _controls),
         Study("beyond", "V8 against the log and PyTorch", tuple(_beyond()), WARM, _named((*LOG_AND_V8, *COMPILED))),
         Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _compiles_long),
         Study(
@@ -322,7 +333,7 @@ CONDITIONS = {
     "matched": Condition("device_warm", "matched"),
     "matched launched": Condition(SOURCE_TIMER, "matched"),
 }
-PUBLISHED = "log,fp16,ablation"  # the studies that hold every shape of the documents
+PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
 
 
 def study(name: str) -> Study:
@@ -356,6 +367,6 @@ def own_pairs(names: str) -> list[tuple[str, Problem]]:
     chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
     chosen += _counted()
     fitting = {version.id for version, problem in chosen if supports(version, problem)}
-    unfit = (version for version in OWN if version.id not in fitting and not version.ablation)
+    unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))
     small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
     return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))

@@ -15,14 +15,16 @@ import types as _types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numba_cuda
-from cuda.bindings import nvjitlink
+from cuda.bindings import nvjitlink, nvrtc
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 
+from ..device import mark
 from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, LIMITS, TARGETS, capability
-from ..version import Kernel, Launch, Unsupported
+from ..version import CudaFunction, Kernel, Launch, Unsupported
 from .identity import kernel_identity
 
 CACHE = Path(os.environ.get("FUSED_PE_CACHE", Path.home() / ".cache" / "fused-positional-embeddings"))
@@ -151,14 +153,17 @@ def _cached(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
 def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
     """PTX of `kernel` for `target`, from the cache when the same code was compiled before.
 
-    Raises: CompileError where the kernel is bound to another architecture.
+    Raises: CompileError where the kernel is bound to another architecture, or the compiler refuses its CUDA C++.
     """
     target = architecture_target(kernel.architecture, target, kernel.name)
     return _compile_once(kernel, target, _ptx_key(kernel, target))
 
 
 def _ptx_key(kernel: Kernel, target: str) -> str:
-    compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
+    if isinstance(kernel.function, CudaFunction):
+        compilers = f"NVRTC {_nvrtc(nvrtc.nvrtcVersion())}"
+    else:
+        compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
     return hashlib.sha256(f"{kernel_identity(kernel)} {target} {compilers}".encode()).hexdigest()
 
 
@@ -170,7 +175,8 @@ def is_cached(kernel: Kernel, target: str) -> bool:
 
 @functools.cache
 def _compile_once(kernel: Kernel, target: str, key: str) -> str:
-    return _cached(key, ".ptx", lambda: _numba_ptx(kernel, target).encode()).decode()
+    write_ptx = _nvrtc_ptx if isinstance(kernel.function, CudaFunction) else _numba_ptx
+    return _cached(key, ".ptx", lambda: write_ptx(kernel, target).encode()).decode()
 
 
 def _numba_ptx(kernel: Kernel, target: str) -> str:
@@ -187,6 +193,35 @@ def _numba_ptx(kernel: Kernel, target: str) -> str:
             launch_bounds=kernel.launch_bounds,
         )
     return code
+
+
+def _nvrtc(answer: tuple[Any, ...]) -> Any:
+    """What a call of NVRTC returns. Raises: CompileError."""
+    code, *values = answer
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC answered {code.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _nvrtc_ptx(kernel: Kernel, target: str) -> str:
+    """PTX of CUDA C++, with nvcc's defaults (-O3, contracted multiply-adds), and fast-math where the kernel has it."""
+    function = kernel.function
+    assert isinstance(function, CudaFunction)
+    options = [f"--gpu-architecture={target.replace('sm', 'compute')}"]
+    options += ["--use_fast_math"] * kernel.fast_math + ["--define-macro=MARKS"] * mark.enabled()
+    program = _nvrtc(nvrtc.nvrtcCreateProgram(function.text.encode(), f"{function.name}.cu".encode(), 0, [], []))
+    try:
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = bytearray(_nvrtc(nvrtc.nvrtcGetProgramLogSize(program)))
+            _nvrtc(nvrtc.nvrtcGetProgramLog(program, log))
+            text = log.rstrip(b"\0").decode(errors="replace")
+            raise CompileError(f"{function.name} for {target}: NVRTC answered {code.name}\n{text}")
+        ptx = bytearray(_nvrtc(nvrtc.nvrtcGetPTXSize(program)))
+        _nvrtc(nvrtc.nvrtcGetPTX(program, ptx))
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return ptx.rstrip(b"\0").decode()
 
 
 def entry_name(ptx: str) -> str:

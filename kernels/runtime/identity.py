@@ -16,7 +16,7 @@ import types
 from typing import Any
 
 from ..device import mark
-from ..version import Kernel, Version
+from ..version import CudaFunction, Kernel, Version
 from .definitions import Code
 
 PACKAGE = __name__.split(".")[0]
@@ -75,5 +75,7 @@ def source_hash(version: Version, code: Code = CODE) -> str:
 def kernel_identity(kernel: Kernel, code: Code = CODE) -> str:
     """A text that is equal for equal kernels: code, closure constants, signature and compile options."""
     function = kernel.function
+    if isinstance(function, CudaFunction):
+        return f"{function} {kernel.fast_math} {mark.enabled()}"
     options = f"{kernel.signature} {kernel.launch_bounds} {kernel.fast_math} {mark.enabled()}"
     return f"{_function_identity(function, code)} {function.__qualname__} {options}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.book import notebook, style, tables
+from analysis.book.chapters.language import language
 from analysis.book.figures.speedups import speedup_rows
 from analysis.records import files, measured, published, text
 from analysis.records.current import today
@@ -46,7 +47,12 @@ def add_run(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    gpu = {"name": "Test GPU", "slug": "test-gpu", "ceilings": dict.fromkeys(CEILINGS, 1.0)}
+    gpu = {
+        "name": "Test GPU",
+        "slug": "test-gpu",
+        "compute_capability": "9.0",
+        "ceilings": dict.fromkeys(CEILINGS, 1.0),
+    }
     (tmp_path / "gpu.json").write_text(json.dumps(gpu))
     return tmp_path
 
@@ -224,3 +230,23 @@ def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeyp
     table = tables.repeatability(Measured.read(folder))
     assert table.rows == [("the log's kernels", "device_warm", "1", "5.0 %", "5.0 %")]
     assert table.caption == "Against run 2."
+
+
+def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [40.0], "control_rope_v7": [10.0]}, study="control")
+    common = {"run": "1", "study": "control", "measured_at": "1", "status": "ok", "timer": "launched", "process": 1}
+    for version, us in (("rope_v7", 30.0), ("control_rope_v7", 20.0)):
+        mine = {"version": version, "source_hash": today(version), "median_us": us}
+        append_rows(folder / "timings.csv", "timings", [{**common, **problem_columns(PROBLEM), **mine}])
+    table = language(Measured.read(folder, "control"))
+    assert table.header == ("version", "64", "128", "512", "2048", "4096", "8192") and len(table.rows) == 10
+
+    def row(version: str) -> dict[str, str]:
+        (found,) = (row for row in table.rows if f"versions/{version}.html" in row[0])
+        return dict(zip(table.header, found))
+
+    hybrid, half = row("rope_v7"), row("fp16_phase4")
+    assert "versions/control_rope_v7.html" in hybrid["version"]
+    assert "0.25×" in hybrid["512"] and "launched 0.67×" in hybrid["512"]
+    assert "not measured" in hybrid["2048"] and "×" not in hybrid["2048"]
+    assert "not measured" in half["64"] and "measured" not in half["512"]

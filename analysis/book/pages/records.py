@@ -131,7 +131,9 @@ def families() -> list[str]:
 
 
 def in_order(family: str) -> list[Version]:
-    """The versions of a family as the pages follow: the log's, each before its fast-math build; ablations; peers."""
+    """The versions of a family as the pages follow: the log's, each before its fast-math build; ablations; controls;
+    peers.
+    """
     order = list(VERSIONS)
     mine = [version for version in VERSIONS.values() if version.family == family]
-    return sorted(mine, key=lambda v: (v.is_peer, v.ablation, order.index(v.built_from), v.id))
+    return sorted(mine, key=lambda v: (v.is_peer, bool(v.control_of), v.ablation, order.index(v.built_from), v.id))

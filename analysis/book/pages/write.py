@@ -64,6 +64,7 @@ def page(records: Records, version: Version) -> str:
         expected=measured.expected(version),
         cores=measured.cores(records, version),
         **measured.checks(records, version),
+        control=next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
         claims=tables.verdicts(records.verdicts, claims_by_version().get(version.id, ())),
         hazards=counted.hazards(records, version),
         launches=counted.launches(version),

@@ -1,0 +1,46 @@
+"""How much of a ratio is the language: every port beside its control, the same kernels in CUDA C++."""
+
+from __future__ import annotations
+
+from kernels import VERSIONS, Problem
+from kernels.checking.check import supports
+
+from ...measure.studies import study
+from ...records.measured import Measured
+from ...records.published import main_problems
+from ..table import NOTHING, Table, compared, lines, link, small
+
+
+def controls() -> dict[str, str]:
+    """The control of each port that has one, in log order."""
+    found = {version.control_of: version.id for version in VERSIONS.values() if version.control_of}
+    return {name: found[name] for name in VERSIONS if name in found}
+
+
+def shapes(port: str) -> dict[int, Problem]:
+    """The published problem a head dim that a port takes: with RoPE the published rotary dim where it takes that."""
+    version = VERSIONS[port]
+    problems = (problem for problem in study("control").problems if problem.family == version.family)
+    return {problem.hdim: problem for problem in main_problems(p for p in problems if supports(version, p))}
+
+
+def language(evidence: Measured) -> Table:
+    """The speed of each port over its control at each head dim, or that it is not measured."""
+    ports = {port: shapes(port) for port in controls()}
+    dims = sorted({hdim for problems in ports.values() for hdim in problems})
+
+    def cell(port: str, problem: Problem | None) -> str:
+        if problem is None:
+            return NOTHING
+        control = controls()[port]
+        timed = evidence.ratio(control, port, problem, "launched")
+        on_device = compared(evidence, control, port, problem)
+        return lines(on_device, small(f"launched {timed.value:.2f}×") if timed else "")
+
+    rows = [
+        (lines(link(port), small(f"over {link(controls()[port])}")), *(cell(port, problems.get(hdim)) for hdim in dims))
+        for port, problems in ports.items()
+    ]
+    header = ("version", *map(str, dims))
+    caption = "Speed of each version over the same kernels in CUDA C++ by head dim, on the device (above 1: faster)."
+    return Table(header, rows, numbers=header[1:], caption=caption)

@@ -1,0 +1,73 @@
+"""Controls with one thing changed: how many steps of the dot product, and so how many loads, are in flight at a time.
+
+What an unroll pragma asks for can be said in C++ alone, so these change controls, not ports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ablations.ablate import INHERITED, replaced
+from ..version import VERSIONS, CudaFunction, Launch, Plan, Problem, register
+
+
+def ablate_control(name: str, parent: str, *, baseline: str, title: str, change: str, old: str, new: str) -> None:
+    """Register `name`: the control `parent` with lines of its attention kernel, that are there once, replaced."""
+    control = VERSIONS[parent]
+    parent_plan = control.plan
+
+    def edited(launch: Launch) -> Launch:
+        function = launch.kernel.function
+        assert isinstance(function, CudaFunction)
+        if function.name != "attention":
+            return launch
+        text = replaced(function.text, old, new)
+        return replace(launch, kernel=replace(launch.kernel, function=replace(function, text=text)))
+
+    def plan(problem: Problem) -> Plan:
+        planned = parent_plan(problem)
+        steps = tuple(edited(step) if isinstance(step, Launch) else step for step in planned.steps)
+        return replace(planned, steps=steps)
+
+    plan.__name__ = plan.__qualname__ = name
+    plan.__doc__ = parent_plan.__doc__
+    register(
+        family=control.family,
+        title=title,
+        source=control.source,
+        change=change,
+        parent=parent,
+        baseline=baseline,
+        iterations=control.iterations,
+        ablation=True,
+        **{field: getattr(control, field) for field in INHERITED},
+    )(plan)
+
+
+ablate_control(
+    "control_rope_v7_no_break",
+    "control_rope_v7",
+    baseline="control_rope_separate",
+    title="V7 in CUDA C++ without its break",
+    change="no bounds test with a break in the dot product, so that the compiler may unroll it",
+    old="if (dim + 3 >= hdim)\n    break;\n",
+    new="",
+)
+ablate_control(
+    "control_sinusoidal_hybrid_v1_unroll_1",
+    "control_sinusoidal_hybrid_v1",
+    baseline="control_sinusoidal_separate_float4",
+    title="Hybrid V1 in CUDA C++, not unrolled",
+    change="the dot product is not unrolled, where it is unrolled by 4",
+    old="#pragma unroll 4\n",
+    new="#pragma unroll 1\n",
+)
+ablate_control(
+    "control_sinusoidal_hybrid_v1_unroll_2",
+    "control_sinusoidal_hybrid_v1",
+    baseline="control_sinusoidal_separate_float4",
+    title="Hybrid V1 in CUDA C++, unrolled by 2",
+    change="the dot product is unrolled by 2, where it is unrolled by 4",
+    old="#pragma unroll 4\n",
+    new="#pragma unroll 2\n",
+)

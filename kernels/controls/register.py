@@ -1,0 +1,91 @@
+"""Controls: versions of the log in CUDA C++, as its authors wrote them, launched as their Numba ports are.
+
+What a control and its port differ in is the language: the compiler in front of PTX. The C++ is a transcription of the
+same description as the port, with what the originals are known to have and Numba has no words for: unroll pragmas,
+signed 32-bit indices, shared arrays that are objects of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from ..ablations.ablate import INHERITED
+from ..version import VERSIONS, CudaFunction, Kernel, Launch, Plan, Problem, SharedLayout, register
+
+HERE = Path(__file__).parent
+
+
+def text_of(file: str) -> str:
+    """A file of this folder, with the files that it includes in place of their first mention."""
+    seen = set()
+
+    def included(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return expanded(name)
+
+    def expanded(name: str) -> str:
+        text = (HERE / name).read_text(encoding="utf-8")
+        return re.sub(r'^#include "(.+)"\n', included, text, flags=re.MULTILINE)
+
+    return expanded(file)
+
+
+def control(name: str, port: str, *, static_shared: bool = False, **files: str) -> None:
+    """Register `name`: the launches of the version `port`, each kernel from the file that is given under its name.
+
+    With `static_shared`, the kernels declare their shared memory themselves and launches ask for none.
+    """
+    original = VERSIONS[port]
+    port_plan = original.plan
+    functions = {kernel: CudaFunction(kernel, text_of(f"{file}.cu")) for kernel, file in files.items()}
+
+    def plan(problem: Problem) -> Plan:
+        def in_cpp(launch: Launch) -> Launch:
+            kernel = launch.kernel
+            shared = SharedLayout() if static_shared else launch.shared
+            function = functions[kernel.name]
+            return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math), shared=shared)
+
+        planned = port_plan(problem)
+        steps = tuple(in_cpp(step) if isinstance(step, Launch) else step for step in planned.steps)
+        return replace(planned, steps=steps)
+
+    plan.__name__ = plan.__qualname__ = name
+    plan.__doc__ = original.plan.__doc__
+    register(
+        family=original.family,
+        title=f"{original.title}; CUDA C++",
+        source=original.source,
+        change="in CUDA C++",
+        baseline=port,
+        iterations=original.iterations,
+        control_of=port,
+        **{field: getattr(original, field) for field in INHERITED},
+    )(plan)
+
+
+control("control_attention_baseline", "attention_baseline", attention="attention_baseline")
+control("control_attention_online", "attention_online", attention="attention_online")
+control(
+    "control_sinusoidal_separate_float4",
+    "sinusoidal_separate_float4",
+    embed_tokens="embed_tokens",
+    attention="sinusoidal_separate_float4",
+)
+control(
+    "control_sinusoidal_hybrid_v1",
+    "sinusoidal_hybrid_v1",
+    embed_tokens="embed_tokens",
+    attention="sinusoidal_hybrid_v1",
+)
+control("control_sinusoidal_v5", "sinusoidal_v5", attention="sinusoidal_v5")
+control("control_rope_separate", "rope_separate", rotate_tokens="rotate_tokens", attention="attention_online_fixed")
+control("control_rope_v1c", "rope_v1c", attention="rope_v1c")
+control("control_rope_v3", "rope_v3", attention="rope_v3")
+control("control_rope_v7", "rope_v7", rotate_tokens="rotate_tokens", attention="rope_v7")
+control("control_fp16_phase4", "fp16_phase4", static_shared=True, attention="fp16_phase4")

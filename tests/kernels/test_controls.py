@@ -1,0 +1,174 @@
+"""Controls in CUDA C++ launch what their ports launch, and compute what these compute."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+from analysis.measure.static import counts
+from analysis.measure.studies import STUDIES, study
+from kernels import VERSIONS, Problem, Version
+from kernels.checking.check import differences, problems, supports
+from kernels.checking.reference import reference_of
+from kernels.controls import register
+from kernels.device import mark
+from kernels.runtime.compile import CompileError, compile_ptx, entry_name, resources
+from kernels.runtime.emulator import run
+from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source
+from kernels.runtime.identity import kernel_identity, source_hash
+from kernels.version import CudaFunction, Kernel, Launch, Plan
+
+CONTROLS = [version for version in VERSIONS.values() if version.control_of]
+each_control = pytest.mark.parametrize("control", CONTROLS, ids=lambda version: version.id)
+
+
+def port_of(control: Version) -> Version:
+    return VERSIONS[control.control_of or ""]
+
+
+def shared_bytes(launch: Launch) -> int:
+    return launch.shared_bytes + resources(launch.kernel, "sm_90").static_shared_bytes
+
+
+def bare(plan: Plan) -> list[object]:
+    """What a plan launches, but for the kernels' code."""
+    return [
+        (step.kernel.name, step.kernel.signature, step.kernel.fast_math, step.grid, step.block, step.args, step.cluster)
+        if isinstance(step, Launch)
+        else step
+        for step in plan.steps
+    ]
+
+
+@each_control
+def test_a_control_has_the_plan_of_its_port(control: Version) -> None:
+    port = port_of(control)
+    published = [p for p in study("control").problems if supports(port, p)]
+    assert {"fp16": 1, "attention": 4, "sinusoidal": 4, "rope": 2}[control.family] <= len(published)
+    for problem in published:
+        ours, theirs = control(problem), port(problem)
+        assert bare(ours) == bare(theirs)
+        assert [*map(shared_bytes, ours.launches)] == [*map(shared_bytes, theirs.launches)]
+        assert ours.buffers.keys() == theirs.buffers.keys()
+        assert (ours.hazards, ours.defect) == (theirs.hazards, theirs.defect)
+        assert all(isinstance(launch.kernel.function, CudaFunction) for launch in ours.launches)
+    assert control.iterations == port.iterations and control.wrong_output is port.wrong_output
+
+
+@each_control
+def test_the_parameters_in_cpp_are_those_of_the_launch(control: Version) -> None:
+    """A pointer for every buffer; a number as wide as in the port, float where it is one."""
+    for launch in control(problems(control)[0]).launches:
+        params = list(parse_source(compile_ptx(launch.kernel)).params.values())
+        assert len(params) == len(launch.args)
+        for kind, numba_type, value in zip(params, launch.kernel.parameters, launch.args, strict=True):
+            if isinstance(value, str):
+                assert kind == "u64"
+            else:
+                assert WIDTHS[kind] == numba_type.bitwidth // 8
+                assert (kind == "f32") == (str(numba_type) == "float32")
+
+
+@each_control
+@pytest.mark.parametrize("kind", ["uniform", "sharp"])
+def test_a_control_computes_what_its_port_declares(control: Version, kind: str) -> None:
+    """Two tiles of keys; where the port is wrong, the control is wrong in the same values."""
+    problem = next(each for each in problems(control) if each.seq_k > 64)
+    case = reference_of(problem, kind)
+    report = run(control(problem), case.inputs, schedule="in step")
+    assert report.out is not None
+    if control(problem).expected == "ok":
+        assert case.compare(torch.from_numpy(report.out)).status == "ok"
+    else:
+        assert not differences(control, problem, case, report.out)
+
+
+@pytest.fixture(scope="module")
+def with_marks():
+    """Calls a function in a process whose kernels are compiled with marks."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+def events(name: str, problem: Problem) -> list[dict[str, int]]:
+    return [
+        {counter: count for counter, count in launch.items() if counter.startswith("event.")}
+        for launch in counts.work(VERSIONS[name](problem))
+    ]
+
+
+@pytest.mark.parametrize("name", ["rope_separate", "rope_v1c", "rope_v3", "rope_v7", "sinusoidal_v5"])
+def test_a_control_rotates_as_often_as_its_port(with_marks, name: str) -> None:
+    rotary = {"rope_v1c": 32, "rope_v3": 32, "sinusoidal_v5": 0}.get(name, 16)
+    problem = Problem(VERSIONS[name].family, 1, 2, seq_q=64, hdim=32, rotary_dim=rotary)
+    counted = with_marks(events, f"control_{name}", problem)
+    assert any(counted) and counted == with_marks(events, name, problem)
+
+
+def test_cpp_that_is_wrong_is_refused_with_the_compilers_log() -> None:
+    text = 'extern "C" __global__ void attention(float *out)\n{\n    out[0] = missing;\n}\n'
+    with pytest.raises(CompileError, match=r'(?s)attention for sm_90.*attention\.cu\(3\).*"missing" is undefined'):
+        compile_ptx(Kernel(CudaFunction("attention", text), ()))
+
+
+def test_other_cpp_is_another_kernel_and_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = source_hash(VERSIONS["control_rope_v7"])
+    (*_, launch) = VERSIONS["control_rope_v7"](Problem("rope", seq_q=64, hdim=64, rotary_dim=64)).launches
+    function = launch.kernel.function
+    assert isinstance(function, CudaFunction)
+    other = replace(launch.kernel, function=replace(function, text=function.text + "\n"))
+    assert kernel_identity(other) != kernel_identity(launch.kernel)
+
+    def hashed() -> str:
+        register.control("control_again", "rope_v7", rotate_tokens="rotate_tokens", attention="rope_v7")
+        return source_hash(VERSIONS.pop("control_again"))
+
+    assert hashed() == before
+    read = register.text_of
+    monkeypatch.setattr(register, "text_of", lambda file: read(file).replace("powf", "__powf"))
+    assert hashed() != before
+
+
+def test_cpp_is_compiled_as_nvcc_would_and_for_the_target() -> None:
+    """Products and sums are contracted; division and exp are approximate where the build is with fast-math, alone."""
+    v7, phase4 = (
+        VERSIONS[name](next(p for p in study("control").problems if supports(VERSIONS[name], p))).launches[-1].kernel
+        for name in ("control_rope_v7", "control_fp16_phase4")
+    )
+    assert "fma.rn.f32" in compile_ptx(v7) and "div.rn.f32" in compile_ptx(v7)
+    assert "div.approx.ftz.f32" in compile_ptx(phase4) and "div.rn.f32" not in compile_ptx(phase4)
+    assert ".target sm_75" in compile_ptx(v7, "sm_75") and entry_name(compile_ptx(v7, "sm_75")) == "attention"
+
+
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [
+        ("control_rope_v7", 1),
+        ("control_rope_v7_no_break", 4),
+        ("control_sinusoidal_hybrid_v1_unroll_1", 1),
+        ("control_sinusoidal_hybrid_v1_unroll_2", 2),
+        ("control_sinusoidal_hybrid_v1", 4),
+    ],
+)
+def test_a_pass_of_the_dot_product_loads_as_many_vectors_of_k_as_it_is_unrolled_by(name: str, loads: int) -> None:
+    version = VERSIONS[name]
+    kernel = version(next(p for p in study("control").problems if supports(version, p))).launches[-1].kernel
+    blocks = re.split(r"^\$L\w+:|^\s*@?\S*\s*bra", compile_ptx(kernel), flags=re.MULTILINE)
+    dots = [block for block in blocks if "ld.shared.v4.f32" in block and "ld.global.v4.f32" in block]
+    assert max(block.count("ld.global.v4.f32") for block in dots) == loads
+
+
+def test_controls_are_in_no_study_but_their_own_and_beside_what_changes_them() -> None:
+    named = {version.id for version in CONTROLS}
+    assert len(named) == 10
+    studies = {each.name for each in STUDIES.values() if named & {v.id for v, _ in each.pairs()}}
+    assert studies == {"control", "ablation"}
+    beside = {name for v in VERSIONS.values() if v.ablation for name in (v.parent, v.baseline)}
+    assert named & {v.id for v, _ in study("ablation").pairs()} == named & beside
+    assert {v.id for v, _ in study("control").pairs()} == named | {port_of(each).id for each in CONTROLS}
+    assert not [v.id for v in VERSIONS.values() if not v.ablation and named & {v.parent, v.baseline}]
