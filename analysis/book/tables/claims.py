@@ -61,7 +61,7 @@ def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
     if places[0]["kind"] in ("universal", "count"):
         first = next((row for row in places if row["outcome"] == given), places[0])
         value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip() if given in FALLS else ""
-        return [f"{_at(first)}{value}, claimed {first['rule']}"] if value else []
+        return [f"{_at(first)}{value}, claimed: {first['rule']}"] if value else []
     return [f"except {_at(row)}{row['outcome']}" for row in places if row["outcome"] != given]
 
 
