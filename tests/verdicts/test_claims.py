@@ -21,7 +21,7 @@ from analysis.records.files import (
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS
 from analysis.verdicts import claims, facts, rule
-from analysis.verdicts.claims import Test, judge, load, verdicts
+from analysis.verdicts.claims import Test, judge, judge_claim, load, verdicts
 from analysis.verdicts.facts import Facts
 from analysis.verdicts.rule import (
     HOLDS,
@@ -322,6 +322,24 @@ def test_one_process_decides_nothing(folder: Path) -> None:
     found = outcome(folder, 'speed("rope_v7", "rope_separate", 512)')
     assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
     assert found["measured"] == 2
+
+
+def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: Path) -> None:
+    head = Test("n", 'speed("rope_v7", "rope_separate", 512)', "published", ("2",), role="headline", kind="number")
+    support = Test("n", 'us("rope_v7", 512)', "most", ("0",))
+    claim = claims.Claim("A-01", "number", "it is faster", (), (), (head, support))
+    assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {REPRODUCED}, "support decides nothing"
+    copied = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+    for name, table in copied.items():
+        rows = [{**row, "study": "matched", "run": "s"} for row in table.to_dict("records")]
+        for row in rows:
+            if name == "timings" and row["version"] == "rope_v7":
+                row["median_us"] = 4 * float(row["median_us"])
+        append_rows(folder / f"{name}.csv", name, rows)
+    judged = judge_claim(claim, Facts(folder))
+    assert {row["verdict"] for row in judged} == {"depends on the load"}
+    given = {row["condition"]: row["given"] for row in judged if row["role"] == "headline"}
+    assert given == {"device": REPRODUCED, "matched": "opposite"}, "as timed it is not measured"
 
 
 def test_stale_evidence_is_shown_so(folder: Path) -> None:
