@@ -18,11 +18,11 @@ from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, REFUSED, UNSUPPORT
 from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
-from ..verdicts import claims
+from ..verdicts import claims, rule
 from . import style
 from .sources import kernel_text
 from .style import Plot
-from .table import VERDICT_STYLE, Missing, Table
+from .table import Missing, Table
 from .tables import fastest
 
 SOURCES = ("recorded", "live")
@@ -207,11 +207,18 @@ def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
 
 
 def verdict_counts(evidence: Measured) -> dict[str, str]:
-    """How many claims there are, and how many of each verdict: `"4 hold, ..."`."""
+    """How many claims there are, and how many stand, have the right direction alone, ... for a sentence."""
     given = [tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values()]
-    words = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
-    parts = [f"{given.count(name)} {words.get(name, 'cannot be decided')}" for name in VERDICT_STYLE]
-    return {"total": str(len(given)), "counts": ", ".join(parts[:-1]) + f" and {parts[-1]}"}
+    words = {
+        "total": rule.VERDICTS,
+        "stand": rule.STANDS,
+        "direction": (rule.SAME_DIRECTION,),
+        "part": (rule.IN_PART,),
+        "depend": (rule.ON_LOAD, rule.ON_TIMER),
+        "fall": rule.FALLS,
+        "open": rule.OPEN,
+    }
+    return {name: str(sum(word in chosen for word in given)) for name, chosen in words.items()}
 
 
 def stale_words(*measured: Measured | None) -> str:

@@ -18,13 +18,14 @@ from ..records.known import NOT_MEASURED, RAN, Known, known, word
 from ..records.measured import Check, Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
+from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 VERDICT_STYLE = {
-    "holds": "ok",
-    "holds in part": "stale",
-    "does not hold": "wrong",
-    "cannot be decided": "unsupported",
+    **dict.fromkeys(STANDS, "ok"),
+    **dict.fromkeys(BETWEEN, "stale"),
+    **dict.fromkeys(FALLS, "wrong"),
+    **dict.fromkeys(OPEN, "unsupported"),
 }
 
 

@@ -75,7 +75,7 @@ class Measured:
     checks: pd.DataFrame
     timings: pd.DataFrame
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
-    _found: dict[tuple[str, Problem], Check | None] = field(default_factory=dict)
+    _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
 
     @classmethod
     def load(cls, slug: str, study: str = "log") -> Measured:
@@ -207,11 +207,14 @@ class Measured:
     def _checked(self) -> dict[tuple[str, Problem], pd.DataFrame]:
         return dict(list(self.checks.groupby(["version", "problem"], sort=False)))
 
-    def check(self, version: str, problem: Problem) -> Check | None:
-        if (version, problem) not in self._found:
+    def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
+        """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
+        if (version, problem, inputs) not in self._found:
             rows = self._checked.get((version, problem))
-            self._found[version, problem] = None if rows is None else self._judged(rows)
-        return self._found[version, problem]
+            if rows is not None and inputs:
+                rows = rows[rows["inputs"] == inputs]
+            self._found[version, problem, inputs] = None if rows is None or rows.empty else self._judged(rows)
+        return self._found[version, problem, inputs]
 
     def core(self, version: str, problem: Problem) -> str:
         """The V8 core that ran, empty where none did; of checks that do not say so, that of the emulated target."""

@@ -225,10 +225,17 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     ),
     "verdicts": (
         Column("claim_id", "text", "the claim, as in claims.yml"),
-        Column("verdict", "text", "of the claim: holds, holds in part, does not hold, cannot be decided"),
-        Column("test", "integer", "which test of the claim, from 1; a row a test"),
-        Column("role", "text", "test; premise or figure: what the claim takes for granted or states along with it"),
-        Column("outcome", "text", "of the test, in the words of a verdict"),
+        Column("kind", "text", "of the claim: number, universal, cause, count, undecided"),
+        Column("verdict", "text", "of the claim, in the words of analysis/verdicts/rule.py"),
+        Column("test", "integer", "which row of the claim, from 1; a row a test, place and condition"),
+        Column(
+            "role", "text", "headline, which decides; effect, what a cause explains; support, which decides nothing"
+        ),
+        Column("part", "text", "the part of the claim, where it has several", optional=True),
+        Column("condition", "text", "as timed by the documents' harness, device, matched in load", optional=True),
+        Column("given", "text", "the verdict of the headline, or the part, under that condition", optional=True),
+        Column("place", "text", "where: a head dim, a version", optional=True),
+        Column("outcome", "text", "at that place, in the words of a verdict"),
         Column("says", "text", "what the test compares"),
         Column("rule", "text", "what the measured value must be: published, at least, at most, between, equals", True),
         Column("published", "number", "the number of the rule, where it is one", optional=True),

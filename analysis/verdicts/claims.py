@@ -1,8 +1,9 @@
 """A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv.
 
-data/claims.yml says of each claim which tests decide it; the words of a test are described at its head. A test is an
-expression over `facts.Facts` and what its value must be. Timings give a value a process and so an interval over the
-processes; counts, bytes and what the documents print are exact.
+data/claims.yml says of each claim what kind it is of, which headline decides it and what supports it; its head
+describes the words. A test is an expression over `facts.Facts` and what its value must be. Timings give a value a
+process and so an interval; counts, bytes and what the documents print are exact. A headline is judged under every
+condition that its expression leaves open, what supports it on the device alone.
 
 What follows from the tests is said in analysis/verdicts/rule.py.
 """
@@ -42,11 +43,29 @@ from ..records.lock import locked
 from . import expressions
 from .expressions import check_expression, rows_in, versions_in
 from .facts import Facts
-from .rule import UNDECIDED, VERDICTS, Undecided, combine, decide, interval
+from .rule import (
+    CONDITIONS,
+    DEVICE,
+    KINDS,
+    MATCHED,
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    UNDECIDED,
+    VERDICTS,
+    NotMeasured,
+    Undecided,
+    across,
+    decide,
+    explain,
+    interval,
+    together,
+    verdict,
+)
 
 CLAIMS = DATA / "claims.yml"
-ROLES = ("test", "premise", "figure")
-RULES = ("published", "least", "most", "between", "equals")
+HEADLINE, EFFECT, SUPPORT = ROLES = ("headline", "effect", "support")
+RULES = ("published", "direction", "least", "most", "between", "equals")
+DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 PAIRS = ("published", "between")  # rules that may take two bounds
 
 
@@ -63,14 +82,22 @@ class Test:
     bounds: tuple[str, ...] = ()
     unit: str = ""
     digits: int | None = None
-    role: str = "test"
+    role: str = SUPPORT
+    part: str = ""
+    kind: str = "universal"
     undecided: str = ""
     names: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+    def shares_place(self, other: Test) -> bool:
+        """Whether both are at one place: the names that they share have the same values."""
+        return all(self.names[name] == other.names[name] for name in self.names if name in other.names)
 
 
 @dataclass(frozen=True)
 class Claim:
     id: str
+    kind: str
     claim: str
     sources: tuple[Mapping[str, str], ...]
     contradicts: tuple[str, ...]
@@ -90,12 +117,12 @@ def check_fields(entry: Any, what: str, required: Sequence[str], optional: Seque
     return entry
 
 
-def _tests(entry: Any, what: str) -> Iterator[Test]:
+def _tests(entry: Any, kind: str, what: str) -> Iterator[Test]:
     if isinstance(entry, dict) and "undecided" in entry:
-        check_fields(entry, what, ("note", "undecided"), ())
-        yield Test(note=entry["note"], undecided=entry["undecided"])
+        check_fields(entry, what, ("note", "undecided"), ("role",))
+        yield Test(note=entry["note"], kind=kind, role=entry.get("role", SUPPORT), undecided=entry["undecided"])
         return
-    check_fields(entry, what, ("note", "measure"), (*RULES, "unit", "digits", "role", "each"))
+    check_fields(entry, what, ("note", "measure"), (*RULES, "unit", "digits", "role", "part", "kind", "each"))
     rules = [name for name in RULES if name in entry]
     if len(rules) != 1:
         raise DataError(f"{what}: exactly one of {', '.join(RULES)} is due, there is {', '.join(rules) or 'none'}")
@@ -103,11 +130,19 @@ def _tests(entry: Any, what: str) -> Iterator[Test]:
     bounds = entry[rule] if isinstance(entry[rule], list) else [entry[rule]]
     if len(bounds) > (2 if rule in PAIRS else 1) or (rule == "between" and len(bounds) < 2):
         raise DataError(f"{what}: {rule} has {len(bounds)} bounds")
+    if rule == "direction" and bounds[0] not in DIRECTIONS:
+        raise DataError(f"{what}: direction is {bounds[0]!r}; allowed: {', '.join(DIRECTIONS)}")
     if "digits" in entry and rule != "equals":
         raise DataError(f"{what}: digits belong to equals, not to {rule}")
-    role = entry.get("role", "test")
+    role = entry.get("role", SUPPORT)
     if role not in ROLES:
         raise DataError(f"{what}: role is {role!r}; allowed: {', '.join(ROLES)}")
+    if role == HEADLINE:
+        kind = _kind(entry.get("kind", kind), what)
+        if (kind == "number") != (rule in ("published", "direction")):
+            raise DataError(f"{what}: a headline of kind {kind} cannot have the rule {rule}")
+    else:
+        kind = "count" if rule == "equals" else "universal"
     each = entry.get("each", {})
     lengths = {len(values) if isinstance(values, list) else -1 for values in each.values()}
     if each and (len(lengths) != 1 or -1 in lengths):
@@ -118,19 +153,40 @@ def _tests(entry: Any, what: str) -> Iterator[Test]:
             note = entry["note"].format(**names)
         except KeyError as error:
             raise DataError(f"{what}: the note has {error}, which is not in each") from None
+        shown = [(name, value) for name, value in names.items() if f"{{{name}}}" in entry["note"]]
         test = Test(
             note,
             str(entry["measure"]),
             rule,
             tuple(str(bound) for bound in bounds),
-            entry.get("unit", "x" if rule == "published" else ""),
+            entry.get("unit", "x" if rule in ("published", "direction") else ""),
             entry.get("digits"),
             role,
+            entry.get("part", ""),
+            kind,
             names=names,
+            place=", ".join(f"{name} {value}" if isinstance(value, int) else str(value) for name, value in shown),
         )
-        for text in (test.measure, *test.bounds):
+        for text in expressions_of(test):
             check_expression(text, names, what)
         yield test
+
+
+def _kind(kind: Any, what: str) -> str:
+    if kind not in KINDS:
+        raise DataError(f"{what}: kind is {kind!r}; allowed: {', '.join(KINDS)}")
+    return str(kind)
+
+
+def _check_roles(entries: Sequence[Any], what: str) -> None:
+    """Raises: DataError unless there is one headline, or one for each part, and every effect has its headline."""
+    given = [(entry.get("role", SUPPORT), entry.get("part", "")) for entry in entries if isinstance(entry, dict)]
+    parts = [part for role, part in given if role == HEADLINE]
+    if len(set(parts)) != len(parts) or not parts or ("" in parts and len(parts) > 1):
+        raise DataError(f"{what}: exactly one headline is due, or one for each part, there are {len(parts)}")
+    stray = [part for role, part in given if part and part not in parts]
+    if stray or any(role == EFFECT and part not in parts for role, part in given):
+        raise DataError(f"{what}: an effect belongs to a headline; parts are: {', '.join(parts)}")
 
 
 def read_yaml(path: Path) -> Any:
@@ -162,7 +218,7 @@ def _load(path: Path, changed: int) -> tuple[Claim, ...]:
     for place, entry in enumerate(content["claims"], start=1):
         name = entry.get("id", f"claim {place}") if isinstance(entry, dict) else f"claim {place}"
         what = f"{path}, {name}"
-        check_fields(entry, what, ("id", "claim", "sources", "decides"), ("quote", "contradicts"))
+        check_fields(entry, what, ("id", "kind", "claim", "sources", "decides"), ("quote", "contradicts"))
         if not re.fullmatch(r"[A-E]-\d\d", str(name)):
             raise DataError(f"{what}: an id is a letter from A to E and two digits, such as A-01")
         if name in claims:
@@ -172,13 +228,13 @@ def _load(path: Path, changed: int) -> tuple[Claim, ...]:
             if source["document"] not in published.DOCUMENTS:
                 allowed = "; ".join(published.DOCUMENTS)
                 raise DataError(f"{what}: document is {source['document']!r}; allowed: {allowed}")
+        kind = _kind(entry["kind"], what)
         tests = [
             test
             for number, one in enumerate(entry["decides"], start=1)
-            for test in _tests(one, f"{what}, entry {number} of decides")
+            for test in _tests(one, kind, f"{what}, entry {number} of decides")
         ]
-        if not tests:
-            raise DataError(f"{what}: nothing decides it")
+        _check_roles(entry["decides"], what)
         for test in tests:
             for version in versions_of(test):
                 if version not in VERSIONS and version not in content["wanted"]:
@@ -188,6 +244,7 @@ def _load(path: Path, changed: int) -> tuple[Claim, ...]:
                 raise DataError(f"{what}: published.csv has no row {unknown.pop()}")
         claims[name] = Claim(
             name,
+            kind,
             " ".join(entry["claim"].split()),
             tuple(entry["sources"]),
             tuple(entry.get("contradicts", ())),
@@ -204,14 +261,18 @@ def _load(path: Path, changed: int) -> tuple[Claim, ...]:
 # ---------------------------------------------------------------- expressions
 
 
+def expressions_of(test: Test) -> tuple[str, ...]:
+    return (test.measure,) if test.rule == "direction" else (test.measure, *test.bounds)
+
+
 def versions_of(test: Test) -> set[str]:
     """The versions that a test names."""
-    return {version for text in (test.measure, *test.bounds) for version in versions_in(text, test.names)}
+    return {version for text in expressions_of(test) for version in versions_in(text, test.names)}
 
 
 def rows_of(test: Test) -> set[str]:
     """The rows of published.csv that a test names."""
-    return {row for text in (test.measure, *test.bounds) for row in rows_in(text, test.names)}
+    return {row for text in expressions_of(test) for row in rows_in(text, test.names)}
 
 
 def measure(test: Test, facts: Facts) -> float | pd.Series:
@@ -230,29 +291,34 @@ def _plain(value: float) -> float | int | None:
 
 
 def _rule(rule: str, bounds: Sequence[float], digits: int | None) -> str:
+    if rule == "direction":
+        return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0])
     words = {"least": "at least", "most": "at most"}.get(rule, rule)
     joint = " and " if rule == "between" else " to "
     exact = f" to {digits} digits" if digits else ""
     return f"{words} {joint.join(f'{_plain(bound):.6g}' for bound in bounds)}{exact}"
 
 
-def judge(test: Test, facts: Facts) -> dict[str, Any]:
-    """The columns of one test in verdicts.csv."""
-    row: dict[str, Any] = {"says": test.note, "role": test.role, "unit": test.unit}
+def judge(test: Test, facts: Facts, condition: str = DEVICE) -> dict[str, Any]:
+    """The columns of one test in verdicts.csv, under one condition."""
+    row: dict[str, Any] = {"says": test.note, "role": test.role, "part": test.part, "place": test.place}
+    row |= {"unit": test.unit, "condition": condition}
     if test.undecided:
-        return {**row, "outcome": UNDECIDED, "reason": test.undecided}
-    facts.used, facts.stale = {}, {}
+        return {**row, "condition": "", "outcome": UNDECIDED, "reason": test.undecided}
+    facts.condition, facts.used, facts.stale, facts.varies = condition, {}, {}, set()
     try:
-        bounds = [float(expressions.measure(text, facts, test.names)) for text in test.bounds]
-        bounds.sort()
+        if test.rule == "direction":
+            bounds = [DIRECTIONS[test.bounds[0]]]
+        else:
+            bounds = sorted(float(expressions.measure(text, facts, test.names)) for text in test.bounds)
         row |= {"rule": _rule(test.rule, bounds, test.digits)}
-        if len(bounds) == 1:
+        if len(bounds) == 1 and test.rule != "direction":
             row["published"] = _plain(bounds[0])
         value = measure(test, facts)
         measured = interval(value)
         if math.isnan(measured.value):
             raise Undecided("it has no value")
-        outcome = decide(test.rule, bounds, measured, test.digits)
+        outcome = decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
         row |= {"outcome": outcome, "measured": _plain(measured.value)}
         if isinstance(value, pd.Series):
             row |= {"low": _plain(measured.low), "high": _plain(measured.high)}
@@ -260,25 +326,68 @@ def judge(test: Test, facts: Facts) -> dict[str, Any]:
             alone = math.isnan(measured.low)
             row["reason"] = "a single process has no interval" if alone else "the interval straddles the bounds"
     except Undecided as why:
-        row |= {"outcome": UNDECIDED, "reason": str(why)}
+        untested = test.kind == "cause" and isinstance(why, NotMeasured)
+        row |= {"outcome": NOT_TESTED if untested else UNDECIDED, "reason": str(why)}
     except ZeroDivisionError:
         row |= {"outcome": UNDECIDED, "reason": "it divides by a count of zero"}
+    if not any(source.startswith(("timings", "counters")) for source in facts.used):
+        row["condition"] = ""
     stale = [f"stale: {', '.join(facts.stale)}"] if facts.stale else []
     return {**row, "evidence": "; ".join([*facts.used, *stale])}
 
 
+def _conditions(facts: Facts) -> Iterator[str]:
+    """What else than the device a test could be judged under, by what it left open when it was judged last."""
+    for condition in CONDITIONS:
+        needs = "study" if condition == MATCHED else "timer"
+        if condition != DEVICE and needs in facts.varies:
+            yield condition
+
+
+def _under(condition: str, tests: Sequence[Test], facts: Facts) -> tuple[list[dict[str, Any]], set[str]]:
+    """The rows of a headline at its places and of its effects, each with the verdict; and the other conditions."""
+    headline = [test for test in tests if test.role == HEADLINE]
+    effects = [(test, judge(test, facts, condition)) for test in tests if test.role == EFFECT]
+    rows, others = [], set()
+    for test in headline:
+        row = judge(test, facts, condition)
+        others |= set(_conditions(facts))
+        there = [effect["outcome"] for other, effect in effects if test.shares_place(other)]
+        explained = explain(row["outcome"], there, exact="low" not in row)
+        if explained != row["outcome"]:
+            absent = explained == NOT_SUPPORTED
+            why = "there is no effect to explain" if absent else "whether there is an effect is open"
+            row |= {"outcome": explained, "reason": why}
+        rows.append(row)
+    given = verdict(headline[0].kind, [row["outcome"] for row in rows])
+    head = {"kind": headline[0].kind, "given": given}
+    return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))], others
+
+
+def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
+    """The rows of a claim in verdicts.csv: headlines and effects under each condition, then what supports them."""
+    rows, given = [], []
+    for part in dict.fromkeys(test.part for test in claim.tests if test.role == HEADLINE):
+        own = [test for test in claim.tests if test.part == part and test.role != SUPPORT]
+        here, others = _under(DEVICE, own, facts)
+        under = {DEVICE: here}
+        for condition in CONDITIONS:
+            if condition in others:
+                there, _ = _under(condition, own, facts)
+                if any("measured" in row for row in there if row["role"] == HEADLINE):
+                    under[condition] = there
+        rows += [row for condition in CONDITIONS for row in under.get(condition, ())]
+        given.append(across({condition: found[0]["given"] for condition, found in under.items()}))
+    word = together(given)
+    rows += [judge(test, facts) for test in claim.tests if test.role == SUPPORT]
+    head = {"claim_id": claim.id, "kind": claim.kind, "verdict": word}
+    return [{**head, "test": number, **row} for number, row in enumerate(rows, start=1)]
+
+
 def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[str, Any]]:
-    """The rows of verdicts.csv for the GPU measured in `folder`: one a test. Raises: DataError."""
+    """The rows of verdicts.csv for the GPU measured in `folder`. Raises: DataError."""
     facts = Facts(folder)
-    rows = []
-    for claim in load() if claims is None else claims:
-        judged = [judge(test, facts) for test in claim.tests]
-        verdict = combine((row["outcome"], row["role"]) for row in judged)
-        rows += [
-            {"claim_id": claim.id, "verdict": verdict, "test": number, **row}
-            for number, row in enumerate(judged, start=1)
-        ]
-    return rows
+    return [row for claim in (load() if claims is None else claims) for row in judge_claim(claim, facts)]
 
 
 def verdicts_of(slug: str) -> list[dict[str, Any]]:

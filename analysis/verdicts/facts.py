@@ -22,7 +22,7 @@ from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured
-from .rule import NotMeasured, Undecided
+from .rule import CONDITIONS, DEVICE, MATCHED, NotMeasured, Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -40,7 +40,8 @@ class Facts:
     A version is named by its id. `hdim` and what else is `chosen` pick one problem of a study: `study` (by default
     log, or fp16 for that family), any column of a problem, and for RoPE `rotary`, "full" or "partial" (by default the
     partial one where a version takes both, as published). Times are a Series with a value a process, so that what is
-    computed from them has an interval over the processes. `used` and `stale` note where answers are from.
+    computed from them has an interval over the processes. What names no timer or study is measured by those of the
+    `condition`, and `varies` notes which was left to it; `used` and `stale` note where answers are from.
 
     Raises: Undecided where there is no answer; DataError where the question is wrong or a file is damaged.
     """
@@ -51,16 +52,18 @@ class Facts:
         self.target = "sm_" + self.identity["compute_capability"].replace(".", "")
         self.used: dict[str, None] = {}
         self.stale: dict[str, None] = {}
+        self.varies: set[str] = set()
+        self.condition = DEVICE
         self._loaded: dict[str, Measured] = {}
         self._takes: dict[tuple[str, str], set[Problem]] = {}
 
     # ------------------------------------------------------------ times and checks
 
-    def us(self, version: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+    def us(self, version: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """Microseconds of one call."""
         return self._times(version, *self._measured((version,), hdim, chosen), timer)
 
-    def speed(self, version: str, other: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+    def speed(self, version: str, other: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """How many times as fast as `other` a version is on the same problem."""
         where = self._measured((version, other), hdim, chosen)
         return self._times(other, *where, timer) / self._times(version, *where, timer)
@@ -76,16 +79,19 @@ class Facts:
         """The share of the gap from a version to a faster `reference` that goes in the version `without` something."""
         measured, problem = self._measured((version, without, reference), hdim, chosen)
         names = (version, without, reference)
-        slow, middle, fast = (self._times(name, measured, problem, "device_warm") for name in names)
+        slow, middle, fast = (self._times(name, measured, problem) for name in names)
         return (slow - middle) / (slow - fast)
 
-    def tflops(self, version: str, hdim: int, timer: str = "device_warm", **chosen: Any) -> pd.Series:
+    def tflops(self, version: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """Multiply-adds of both products in a second, counted as two."""
         measured, problem = self._measured((version,), hdim, chosen)
         return problem.flops / self._times(version, measured, problem, timer) / 1e6
 
     def status(self, version: str, hdim: int, status: str, **chosen: Any) -> float:
-        """1 if the check of a version says `status` (ok, wrong, infeasible), else 0."""
+        """1 if the check of a version says `status` (ok, wrong, infeasible), else 0.
+
+        Like what follows it takes `inputs`, "uniform" or "sharp", of which the worse counts by default.
+        """
         return float(self._check(version, hdim, chosen).status == status)
 
     def ran(self, version: str, hdim: int, **chosen: Any) -> float:
@@ -124,7 +130,14 @@ class Facts:
 
     def counter(self, version: str, metric: str, hdim: int, launch: int | None = None, **chosen: Any) -> float:
         """A hardware counter: a sum over all launches; anything else of one launch, by default the last."""
-        rows = self._rows(self._profiled, "counters", version, hdim, chosen)
+        self.varies.add("study")
+        matched = self.condition == MATCHED
+        groups = {
+            name: {problem: rows for problem, rows in found.items() if matched == (MATCHED in set(rows["study"]))}
+            for name, found in self._profiled.items()
+            if name == version
+        }
+        rows = self._rows(groups, "counters", version, hdim, chosen)
         rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
         rows = rows[rows["metric"] == metric]
         if rows.empty:
@@ -230,6 +243,11 @@ class Facts:
     def _complete(self) -> set[str]:
         return set(complete_runs(self._runs))
 
+    def _default(self, version: str) -> str:
+        """The study of the condition, by default the one that holds the documents' shapes of a version."""
+        self.varies.add("study")
+        return CONDITIONS[self.condition][1] or _home(version)
+
     def _study(self, name: str) -> Measured:
         """Raises: Undecided where no run of the study is complete."""
         if name not in self._complete:
@@ -240,7 +258,7 @@ class Facts:
 
     def _measured(self, versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> tuple[Measured, Problem]:
         """The study, and the problem in it that all of `versions` were measured on."""
-        measured = self._study(chosen.get("study", _home(versions[0])))
+        measured = self._study(chosen.get("study") or self._default(versions[0]))
         common: set[Problem] = set()
         try:
             for place, version in enumerate(versions):
@@ -262,7 +280,10 @@ class Facts:
             self._takes[key] = set(checks.loc[checks["status"] != "unsupported", "problem"])
         return self._takes[key]
 
-    def _times(self, version: str, measured: Measured, problem: Problem, timer: str) -> pd.Series:
+    def _times(self, version: str, measured: Measured, problem: Problem, timer: str = "") -> pd.Series:
+        if not timer:
+            self.varies.add("timer")
+        timer = timer or CONDITIONS[self.condition][0]
         run = measured.run["run"]
         self._note(f"timings of {measured.run['study']}, run {run}", version, measured.stale(version, problem))
         times = measured.medians(version, problem, timer)
@@ -273,10 +294,12 @@ class Facts:
         return times.set_axis([f"{run} {process}" for process in times.index])
 
     def _check(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Check:
+        inputs = chosen.get("inputs", "")
+        chosen = {"study": _home(version), **{name: chosen[name] for name in chosen if name != "inputs"}}
         measured, problem = self._measured((version,), hdim, chosen)
         where = f"checks of {measured.run['study']}, run {measured.run['run']}"
         self._note(where, version, measured.stale(version, problem))
-        check = measured.check(version, problem)
+        check = measured.check(version, problem, inputs)
         assert check is not None
         return check
 

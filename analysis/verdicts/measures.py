@@ -18,6 +18,7 @@ from ..measure.studies import partial_rope
 from .facts import Facts
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
+L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"
 PARTIAL = ("rope_v6b", "rope_v7")  # published with partial rotation; the others rotate every dim
@@ -56,6 +57,11 @@ def memory_percent(facts: Facts, version: str, hdim: int, **chosen: Any) -> floa
     return max(facts.counter(version, counter, hdim, **chosen) for counter in (DRAM, L2))
 
 
+def busiest_memory_percent(facts: Facts, version: str, hdim: int, **chosen: Any) -> float:
+    """The same, with the data pipe of L1 and shared memory as well."""
+    return max(memory_percent(facts, version, hdim, **chosen), facts.counter(version, L1, hdim, **chosen))
+
+
 def fp32_percent(facts: Facts, version: str, hdim: int, **chosen: Any) -> Any:
     """The FLOP of a version's instructions a second, of what the FP32 units reach at most, in per cent."""
     done = 2 * facts.count(version, "inst.fma", hdim, **chosen) + facts.count(version, "inst.fp32", hdim, **chosen)
@@ -76,5 +82,6 @@ def _forgotten_rope(hdim: int, inputs: str) -> float:
 
 
 MEASURES: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (embedded, memory_percent, fp32_percent, forgotten_rope)
+    function.__name__: function
+    for function in (embedded, memory_percent, busiest_memory_percent, fp32_percent, forgotten_rope)
 }

@@ -234,9 +234,9 @@ def test_a_measured_time_changes_the_pages_that_show_it_and_no_others(
             f"{GPU}/verdicts.csv",
             "rope_v4",
             lambda row: row["claim_id"] == "C-10",
-            lambda row: row.update(verdict="does not hold"),
+            lambda row: row.update(verdict="refuted"),
             "below, shared memory and barriers cost more than powf did.</td>"
-            "<td class='verdict'><span class='status wrong'>does not hold",
+            "<td class='verdict'><span class='status wrong'>refuted",
         ),
         (
             f"{GPU}/checks.csv",

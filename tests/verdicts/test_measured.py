@@ -152,9 +152,11 @@ def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> 
         (1.40, Ratio(1.10, 0.70, 1.80), "undecided"),
         (1.00, Ratio(1.20, 1.19, 1.21), "a difference"),
         (1.00, Ratio(1.01, 1.00, 1.02), "reproduced"),
+        (1.05, Ratio(1.01, 1.00, 1.02), "no difference"),  # within 10 %, but a tie
+        (1.05, Ratio(1.02, 1.00, 1.05), "undecided"),
         (1.05, Ratio(0.96, 0.96, 0.965), "opposite"),  # within 10 %, but slower where faster is published
-        (1.40, Ratio(0.98, 0.90, 1.02), "not faster"),
-        (0.60, Ratio(1.05, 0.99, 1.20), "not slower"),
+        (1.40, Ratio(0.98, 0.90, 1.02), "no difference"),
+        (0.60, Ratio(1.05, 0.99, 1.20), "no difference"),
         (1.40, Ratio(1.40, math.nan, math.nan), "undecided"),  # a single process
         (1.40, None, ""),
     ],

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...records import files
 from ...records.files import DataError
-from ...verdicts import claims
+from ...verdicts import claims, rule
 from ...verdicts.rule import UNDECIDED
 from .. import findings
 from ..findings import Finding
@@ -23,7 +23,7 @@ OUTCOMES = {True: "holds", False: "differs", None: "not measured"}  # of a findi
 
 def carries(verdicts: Sequence[str]) -> str:
     """Whether cards agree on a claim: those that decide it may differ; else some may not decide it."""
-    decided = {verdict for verdict in verdicts if verdict != UNDECIDED}
+    decided = {verdict for verdict in verdicts if verdict not in rule.OPEN}
     if len(decided) > 1:
         return DIFFERS
     return SAME if len({*verdicts}) == 1 else OPEN

@@ -57,10 +57,15 @@ def _speedup(cell: Mapping[str, Any], compact: bool) -> str:
 
 
 def verdict_counts(frame: pd.DataFrame) -> Table:
-    """How many claims have which verdict on each measured card."""
+    """How many claims have which verdict on each measured card, of the verdicts that occur."""
     labels = dict(zip(frame["card"], frame["label"]))
     given = frame.groupby(["card", "verdict"]).size()
-    rows = [(verdict_mark(verdict), *(str(given.get((card, verdict), 0)) for card in labels)) for verdict in VERDICTS]
+    occur = set(frame["verdict"])
+    rows = [
+        (verdict_mark(verdict), *(str(given.get((card, verdict), 0)) for card in labels))
+        for verdict in VERDICTS
+        if verdict in occur
+    ]
     header = [escape(label) for label in labels.values()]
     return Table(("verdict", *header), rows, header)
 

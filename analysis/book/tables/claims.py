@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from ...records.measured import Measured
 from ...records.text import NOTHING
 from ...verdicts import claims
+from ...verdicts.claims import HEADLINE
+from ...verdicts.rule import FALLS, UNDECIDED
 from ..table import Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -23,7 +25,7 @@ def ledger(evidence: Measured, letter: str) -> Table:
             {
                 "place": _place(claim),
                 "claim": lines(escape(claim.claim), *map(small, _about(claim))),
-                "verdict": _verdict(recorded, claim),
+                "verdict": verdict(recorded.get(claim.id, [])),
                 "tests": _folded(recorded.get(claim.id, [])),
             }
             for claim in chosen
@@ -31,14 +33,44 @@ def ledger(evidence: Measured, letter: str) -> Table:
         {
             "place": ("claim", str),
             "claim": ("what is claimed", str),
-            "verdict": ("verdict", verdict_mark),
+            "verdict": ("verdict", str),
             "tests": ("tests", str),
         },
     )
 
 
-def _verdict(recorded: Mapping[str, list[dict[str, Any]]], claim: claims.Claim) -> str:
-    return next((row["verdict"] for row in recorded.get(claim.id, ())), claims.UNDECIDED)
+def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The verdict of a claim; under it that of each part and condition, and the places that decide it or differ."""
+    if not rows:
+        return verdict_mark(UNDECIDED)
+    under: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["role"] == HEADLINE:
+            under.setdefault((row["part"] or "", row["condition"] or ""), []).append(row)
+    cell = [verdict_mark(rows[0]["verdict"])]
+    for (part, condition), places in under.items():
+        where = ", ".join(filter(None, (part, condition)))
+        cell.append(small(f"{escape(where)}: {places[0]['given']}") if len(under) > 1 else "")
+        cell += [small(escape(text)) for text in _named(places)]
+    return lines(*cell)
+
+
+def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first place that refutes what is said of all of them; else the places that are not what most are."""
+    given = places[0]["given"]
+    if places[0]["kind"] in ("universal", "count"):
+        first = next((row for row in places if row["outcome"] == given), places[0])
+        value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip() if given in FALLS else ""
+        return [f"{_at(first)}{value}, claimed: {first['rule']}"] if value else []
+    return [f"except {_at(row)}{row['outcome']}" for row in places if row["outcome"] != given]
+
+
+def _at(row: Mapping[str, Any]) -> str:
+    return f"{row['place']}: " if row["place"] else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _place(claim: claims.Claim) -> str:
@@ -65,7 +97,8 @@ def _folded(tests: Iterable[Mapping[str, Any]]) -> str:
             span = f" ({row['low']:.4g}–{row['high']:.4g})" if row["low"] is not None else ""
             value = f": {row['measured']:.4g}{span} {row['unit'] or ''}".rstrip()
         why = escape(row["reason"] or row["rule"] or "")
-        listed.append(f"<li>{escape(row['says'])}{value}. {small(why)} <b>{row['outcome']}</b></li>")
+        role = escape(", ".join(filter(None, (row["role"], row["part"], row["condition"]))))
+        listed.append(f"<li>{small(role)} {escape(row['says'])}{value}. {small(why)} <b>{row['outcome']}</b></li>")
     title = f"{len(listed)} test{'s' * (len(listed) != 1)}"
     return f"<details><summary>{title}</summary><ul>{''.join(listed)}</ul></details>"
 
@@ -73,8 +106,8 @@ def _folded(tests: Iterable[Mapping[str, Any]]) -> str:
 def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[claims.Claim]) -> Table:
     """Some claims with their verdicts (`claims.recorded`), each with a link to its place in the ledger."""
     return Table.from_frame(
-        [{"id": claim.id, "claim": claim.claim, "verdict": _verdict(recorded, claim)} for claim in chosen],
-        {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", verdict_mark)},
+        [{"id": claim.id, "claim": claim.claim, "verdict": verdict(recorded.get(claim.id, []))} for claim in chosen],
+        {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", str)},
     )
 
 
@@ -91,6 +124,7 @@ def tested(evidence: Measured, chosen: Iterable[claims.Claim], role: str = "") -
         [
             {
                 **row,
+                "role": lines(row["role"], small(row["condition"]) if row["condition"] else ""),
                 "rule": row["rule"] or "",
                 "value": _value(row),
                 "outcome": lines(verdict_mark(row["outcome"]), small(escape(row["reason"])) if row["reason"] else ""),
@@ -99,12 +133,13 @@ def tested(evidence: Measured, chosen: Iterable[claims.Claim], role: str = "") -
         ],
         {
             "claim_id": ("claim", in_ledger),
+            "role": ("role", str),
             "says": ("what is tested", escape),
             "rule": ("claimed", escape),
             "value": ("found", str),
             "outcome": ("outcome", str),
         },
-        slice(3, 4),
+        slice(4, 5),
         lines(*(f"{claim.id}: {escape(claim.claim)}" for claim in chosen)),
     )
 
@@ -115,5 +150,4 @@ def _value(row: Mapping[str, Any]) -> str:
     if measured is None:
         return NOTHING
     unit = {"x": "×"}.get(row["unit"] or "", f" {row['unit'] or ''}").rstrip()
-    text = f"{measured:,.0f}" if float(measured).is_integer() else f"{measured:.4g}"
-    return lines(f"{text}{unit}", small(f"{low:.4g}–{high:.4g}") if low is not None else "")
+    return lines(f"{_number(measured)}{unit}", small(f"{low:.4g}–{high:.4g}") if low is not None else "")
