@@ -44,8 +44,8 @@ from . import expressions
 from .expressions import check_expression, rows_in, versions_in
 from .facts import Facts
 from .rule import (
-    CONDITIONS,
     DEVICE,
+    JUDGED,
     KINDS,
     MATCHED,
     NOT_SUPPORTED,
@@ -338,7 +338,7 @@ def judge(test: Test, facts: Facts, condition: str = DEVICE) -> dict[str, Any]:
 
 def _conditions(facts: Facts) -> Iterator[str]:
     """What else than the device a test could be judged under, by what it left open when it was judged last."""
-    for condition in CONDITIONS:
+    for condition in JUDGED:
         needs = "study" if condition == MATCHED else "timer"
         if condition != DEVICE and needs in facts.varies:
             yield condition
@@ -371,12 +371,12 @@ def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
         own = [test for test in claim.tests if test.part == part and test.role != SUPPORT]
         here, others = _under(DEVICE, own, facts)
         under = {DEVICE: here}
-        for condition in CONDITIONS:
+        for condition in JUDGED:
             if condition in others:
                 there, _ = _under(condition, own, facts)
                 if any("measured" in row for row in there if row["role"] == HEADLINE):
                     under[condition] = there
-        rows += [row for condition in CONDITIONS for row in under.get(condition, ())]
+        rows += [row for condition in JUDGED for row in under.get(condition, ())]
         given.append(across({condition: found[0]["given"] for condition, found in under.items()}))
     word = together(given)
     rows += [judge(test, facts) for test in claim.tests if test.role == SUPPORT]

@@ -19,7 +19,7 @@ from .measures import MEASURES
 FUNCTIONS = (*(name for name in vars(Facts) if not name.startswith("_")), *MEASURES)
 # How many of a function's first arguments are versions, where that is not 1.
 VERSION_ARGUMENTS = {
-    **dict.fromkeys(("speed", "speed_at"), 2),
+    "speed": 2,
     "closed": 3,
     **dict.fromkeys(("ceiling", "gpu", "said", "hdims", "max", "min", "forgotten_rope"), 0),
 }

@@ -22,7 +22,7 @@ from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured
-from .rule import CONDITIONS, DEVICE, MATCHED, NotMeasured, Undecided
+from .rule import DEVICE, MATCHED, NotMeasured, Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -67,13 +67,6 @@ class Facts:
         """How many times as fast as `other` a version is on the same problem."""
         where = self._measured((version, other), hdim, chosen)
         return self._times(other, *where, timer) / self._times(version, *where, timer)
-
-    def speed_at(self, version: str, other: str, hdim: int, condition: str, **chosen: Any) -> pd.Series:
-        """`speed` under one of `CONDITIONS`: as timed, device, matched or matched launched."""
-        if condition not in CONDITIONS:
-            raise DataError(f"condition is {condition!r}; allowed: {', '.join(CONDITIONS)}")
-        timer, study = CONDITIONS[condition]
-        return self.speed(version, other, hdim, timer, **chosen, **({"study": study} if study else {}))
 
     def closed(self, version: str, without: str, reference: str, hdim: int, **chosen: Any) -> pd.Series:
         """The share of the gap from a version to a faster `reference` that goes in the version `without` something."""

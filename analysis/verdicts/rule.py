@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from ..measure.studies import SOURCE_TIMER
+from ..measure.studies import CONDITIONS
 from ..records.interval import TIE, Ratio, geometric_mean, mean
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
@@ -56,11 +56,7 @@ KINDS = {  # of a claim: what a place is called where the test's bounds are met,
     "undecided": (HOLDS, REFUTED),
 }
 DEVICE, MATCHED = "device", "matched"
-CONDITIONS = {  # timer and study (the one of the documents' shapes by default) of what names none
-    "as timed": (SOURCE_TIMER, ""),
-    DEVICE: ("device_warm", ""),
-    MATCHED: ("device_warm", "matched"),
-}
+JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # the conditions that give a verdict
 # Verdicts of one side, from the stronger to the weaker.
 SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
 
