@@ -59,9 +59,12 @@ def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
     """The first place that refutes what is said of all of them; else the places that are not what most are."""
     given = places[0]["given"]
     if places[0]["kind"] in ("universal", "count"):
-        first = next((row for row in places if row["outcome"] == given), places[0])
-        value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip() if given in FALLS else ""
-        return [f"{_at(first)}{value}, claimed: {first['rule']}"] if value else []
+        with_value = (row for row in places if row["outcome"] == given and row["measured"] is not None)
+        first = next(with_value, None) if given in FALLS else None
+        if first is None:
+            return []
+        value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip()
+        return [f"{_at(first)}{value}, claimed: {first['rule']}"]
     return [f"except {_at(row)}{row['outcome']}" for row in places if row["outcome"] != given]
 
 
