@@ -360,6 +360,11 @@ class Version:
         return self.plan.__module__
 
     @property
+    def of_log(self) -> bool:
+        """Whether the documents' logs have it as a kernel of their own: no peer, ablation, control, nor V8."""
+        return not (self.is_peer or self.ablation or self.control_of or self.beyond)
+
+    @property
     def built_from(self) -> str:
         """The version that this is the fast-math build of, or itself."""
         return self.variant_of if self.fast_math and self.variant_of else self.id

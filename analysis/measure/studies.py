@@ -301,7 +301,7 @@ STUDIES = {
             "The load of each SM as on the authors' card",
             tuple(_published()),
             ("device_warm", SOURCE_TIMER),
-            lambda: (v for v in VERSIONS.values() if not (v.ablation or v.beyond or v.is_peer or v.control_of)),
+            lambda: (v for v in VERSIONS.values() if v.of_log),
             scaled=matched,
         ),
         Study("control", "The same in CUDA C++", tuple(_control()), ("device_warm", SOURCE_TIMER), _controls),

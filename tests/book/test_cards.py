@@ -158,11 +158,7 @@ def tells_apart(found: Read) -> None:
             continue
         said = words(found.chapters[chapter].shown, code=False)
         for name, version in ALL.items():
-            if (
-                version.family == family
-                and name in absent
-                and not (version.is_peer or version.ablation or version.beyond)
-            ):
+            if version.of_log and version.family == family and name in absent:
                 met = {each for one in by_version[name].values() for each in one} or {"not measured"}
                 assert {WORDS.get(each, each) for each in met} & set(WORDS_OF.findall(said)), (chapter, name, met)
 

@@ -493,7 +493,7 @@ def drawn(seed: int = SEED) -> Iterator[Mutant]:
     by `make test-deep`.
     """
     rng, drawn_before = random.Random(seed), set()
-    written = (v.id for v in OWN if not (v.ablation or v.beyond or v.control_of) and v.module != fast_math.__name__)
+    written = (v.id for v in OWN if v.of_log and v.module != fast_math.__name__)
     left = {name: list(mutants(name)) for name in written}
     while left:
         for name in rng.sample(sorted(left), len(left)):
