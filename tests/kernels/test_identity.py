@@ -57,7 +57,7 @@ def test_what_only_refuses_a_problem_does_not_change_a_hash() -> None:
 
 
 def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
-    assert changed("kernels.rope.v7_hybrid", "uint32(2) * tid", "uint32(4) * tid") == {"rope_v7"}
+    assert changed("kernels.rope.v7_hybrid", "uint32(2) * pair", "uint32(4) * pair") == {"rope_v7"}
     through_separate = changed("kernels.rope.separate", "POSITIONS = 64", "POSITIONS = 32")
     assert {name for name in through_separate if not VERSIONS[name].ablation} == {"rope_separate", "rope_v7"}
     assert "rope_v7_fused_k" in through_separate and "rope_separate_one_sync" not in through_separate
