@@ -69,16 +69,14 @@ ablate(
     edits=[
         (
             """
-            exponent = float32(uint32(dim)) / float32(hdim)
-            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            exponent = float32(dim) / float32(hdim)
+            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
             x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-            score += shared[EXTRA + dim] * x
-            score += shared[EXTRA + dim + uint32(1)] * y
+            score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
             """,
             """
-            score += shared[EXTRA + dim] * k_row[dim]
-            score += shared[EXTRA + dim + uint32(1)] * k_row[dim + uint32(1)]
+            score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + uint32(1)] * k_row[dim + uint32(1)]
             """,
         ),
         ("position = float32(tile_start + key)\n", ""),
@@ -99,58 +97,55 @@ ablate(
         ),
         (
             """
-            dim = uint32(2) * tid
+            dim = uint32(2 * tid)
             while dim < hdim:
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
                 shared[EXTRA + dim] = x
                 shared[EXTRA + dim + uint32(1)] = y
-                dim += uint32(2) * THREADS
+                dim = step(dim, 2 * THREADS)
             """,
             """
-            dim = uint32(4) * tid
+            dim = uint32(4 * tid)
             while dim < hdim:
                 x = ld4(q_row, dim)
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 q0, q1 = rotate(x.x, x.y, cos, sin)
                 exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 q2, q3 = rotate(x.z, x.w, cos, sin)
                 st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-                dim += uint32(4) * THREADS
+                dim = step(dim, 4 * THREADS)
             """,
         ),
         (
             """
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                score += shared[EXTRA + dim] * x
-                score += shared[EXTRA + dim + uint32(1)] * y
-                dim += uint32(2)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+                dim = step(dim, 2)
             """,
             """
                 a = ld4(shared, EXTRA + dim)
                 b = ld4(k_row, dim)
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 k0, k1 = rotate(b.x, b.y, cos, sin)
                 exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 k2, k3 = rotate(b.z, b.w, cos, sin)
-                score += a.x * k0
-                score += a.y * k1
-                score += a.z * k2
-                score += a.w * k3
-                dim += uint32(4)
+                score += a.x * k0 + a.y * k1
+                score += a.z * k2 + a.w * k3
+                dim = step(dim, 4)
             """,
         ),
         ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope")\n'),
@@ -166,8 +161,8 @@ ablate(
     edits=[
         (
             """
-            exponent = float32(uint32(dim)) / float32(hdim)
-            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            exponent = float32(dim) / float32(hdim)
+            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
             x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
             """,
@@ -188,30 +183,31 @@ ablate(
     change="the inverse frequencies are computed once a block, into shared memory; threads and barriers as before",
     edits=[
         (
-            "row = uint32(0)\nwhile row < uint32(QUERIES):\n",
+            "row = uint32(0)\nwhile row < queries:\n    dim = uint32(2 * tid)\n",
             """
             inv_freq = EXTRA + uint32(QUERIES) * hdim
             pair = tid  # whose frequency the same thread needs for Q: no barrier before
             while pair < hdim // uint32(2):
                 exponent = float32(uint32(2) * pair) / float32(hdim)
-                shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
-                pair += THREADS
+                shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+                pair = step(pair, THREADS)
             row = uint32(0)
-            while row < uint32(QUERIES):
+            while row < queries:
+                dim = uint32(2 * tid)
             """,
         ),
         (
             """
-            exponent = float32(uint32(dim)) / float32(hdim)
-            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            exponent = float32(dim) / float32(hdim)
+            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(float32(first + row) * inv_freq)
             """,
             "sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // uint32(2)])\n",
         ),
         (
             """
-            exponent = float32(uint32(dim)) / float32(hdim)
-            inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+            exponent = float32(dim) / float32(hdim)
+            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
             """,
             "sin, cos = fast_sincos(position * shared[inv_freq + dim // uint32(2)])\n",
@@ -250,9 +246,8 @@ ablate(
                     dim = uint32(2) * pair
                     s, c = fast_sincos(position * shared[inv_freq + pair])
                     x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                    score += shared[EXTRA + dim] * x
-                    score += shared[EXTRA + dim + uint32(1)] * y
-                    pair += uint32(1)
+                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+                    pair = step(pair, 1)
                 shared[scores + key] = score * softmax_scale
                 key += THREADS
             """,
@@ -262,14 +257,13 @@ ablate(
             if key < tile:
                 k_row = keys + key * hdim
                 position = float32(tile_start + key)
-                pair = tid // block_k
+                pair = uint32(tid // block_k)
                 while pair < hdim // uint32(2):
                     dim = uint32(2) * pair
                     s, c = fast_sincos(position * shared[inv_freq + pair])
                     x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                    score += shared[EXTRA + dim] * x
-                    score += shared[EXTRA + dim + uint32(1)] * y
-                    pair += THREADS // block_k
+                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+                    pair = step(pair, THREADS // block_k)
             lanes = uint32(16)
             while lanes >= block_k:
                 score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
@@ -353,9 +347,8 @@ ablate(
                 if slice_start + dim < rotary_dim:
                     s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                     x, y = rotate(x, y, c, s)
-                score += shared[EXTRA + slice_start + dim] * x
-                score += shared[EXTRA + slice_start + dim + uint32(1)] * y
-                pair += uint32(1)
+                score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
+                pair = step(pair, 1)
             """,
             """
             first = uint32(4) * (tid // BLOCK_K)
@@ -368,8 +361,7 @@ ablate(
                     if slice_start + dim < rotary_dim:
                         s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                         x, y = rotate(x, y, c, s)
-                    score += shared[EXTRA + slice_start + dim] * x
-                    score += shared[EXTRA + slice_start + dim + uint32(1)] * y
+                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
                 first += uint32(4) * (THREADS // BLOCK_K)
             """,
         ),
@@ -443,6 +435,7 @@ ablate(
             "shared[EXTRA + dim] = x\nshared[EXTRA + dim + uint32(1)] = y\n",
             "rotated_row[dim] = x\nrotated_row[dim + uint32(1)] = y\n",
         ),
+        ("shared[EXTRA + dim] = q_row[dim]\n", "rotated_row[dim] = q_row[dim]\n"),
         ("a = ld4(shared, EXTRA + dim)\n", "a = ld4(rotated_row, dim)\n"),
         (
             "layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)\n",
@@ -476,18 +469,17 @@ ablate(
     edits=[
         (
             """
-            x = q_row[dim]
-            y = q_row[dim + uint32(1)]
-            if dim < rotary_dim:
-                sin, cos = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
-                x, y = rotate(x, y, cos, sin)
-            shared[EXTRA + dim] = x
-            shared[EXTRA + dim + uint32(1)] = y
+            pair = tid
+            while pair < rotary_dim // uint32(2):
+                dim = uint32(2) * pair
+                s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
+                x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+                shared[EXTRA + dim] = x
+                shared[EXTRA + dim + uint32(1)] = y
+                pair = step(pair, THREADS)
+            dim = uint32(rotary_dim + tid)
             """,
-            """
-            shared[EXTRA + dim] = q_row[dim]
-            shared[EXTRA + dim + uint32(1)] = q_row[dim + uint32(1)]
-            """,
+            "dim = tid\n",
         ),
         ("score = float32(0.0)\n", "score = float32(0.0)\nposition = float32(tile_start + key)\n"),
         (

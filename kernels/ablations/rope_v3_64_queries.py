@@ -27,6 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
@@ -66,8 +67,10 @@ def rotate_slice(shared, place, x, first, rows, slice_start, hdim):
     """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros beyond."""
     tid = uint32(cuda.threadIdx.x)
     dim = uint32(4) * (tid % (SLICE // uint32(4)))
-    freq0 = powf(float32(FREQUENCY_BASE), -(float32(uint32(slice_start + dim)) / float32(hdim)))
-    freq1 = powf(float32(FREQUENCY_BASE), -(float32(uint32(slice_start + dim + uint32(2))) / float32(hdim)))
+    exponent = float32(uint32(slice_start + dim)) / float32(hdim)
+    freq0 = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    exponent = float32(uint32(slice_start + dim + uint32(2))) / float32(hdim)
+    freq1 = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
     row = tid // (SLICE // uint32(4))
     while row < BLOCK_K:
         turned = zeros()
@@ -127,7 +130,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                         score[4 * i + j] += a.y * b.y
                         score[4 * i + j] += a.z * b.z
                         score[4 * i + j] += a.w * b.w
-                dim += uint32(4)
+                dim = step(dim, 4)
             cuda.syncthreads()
             slice_start += SLICE
         for i in range(4):

@@ -11,9 +11,11 @@ from ..version import Buffer, Problem
 
 
 def _table(function: np.ufunc, seq: int, rotary_dim: int) -> np.ndarray:
-    pair = np.arange(rotary_dim) // 2
-    angle = np.arange(seq)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / rotary_dim)
-    return function(angle).astype(np.float32)
+    """In float32 at every step; each function is rounded from float64, so that every machine gets the same table."""
+    exponent = np.float32(2) * (np.arange(rotary_dim) // 2).astype(np.float32) / np.float32(rotary_dim)
+    power = np.power(FREQUENCY_BASE, exponent.astype(np.float64)).astype(np.float32)
+    angle = np.arange(seq, dtype=np.float32)[:, None] * (np.float32(1) / power)
+    return function(angle.astype(np.float64)).astype(np.float32)
 
 
 def rope_tables(problem: Problem, padding: int = 0) -> dict[str, Buffer]:

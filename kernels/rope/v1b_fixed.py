@@ -27,6 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import rotate
 from ..device.vector import advance
@@ -52,7 +53,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
         else:
             shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim += THREADS
+        dim = step(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -70,7 +71,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos[table_row + dim], sin[table_row + dim])
                 score += shared[EXTRA + dim] * x
                 score += shared[EXTRA + dim + uint32(1)] * y
-                dim = uint32(dim + uint32(2))
+                dim = step(dim, 2)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -101,7 +102,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -109,7 +110,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

@@ -27,6 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import rotate
 from ..device.vector import advance, ld4, make_float4, st4
@@ -44,7 +45,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(4) * tid
+    dim = uint32(4 * tid)
     while dim < hdim:
         x = ld4(q_row, dim)
         c = ld4(cos, query * hdim + dim)
@@ -52,7 +53,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         q0, q1 = rotate(x.x, x.y, c.x, s.x)
         q2, q3 = rotate(x.z, x.w, c.z, s.z)
         st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-        dim += uint32(4) * THREADS
+        dim = step(dim, 4 * THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -74,7 +75,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 k0, k1 = rotate(b.x, b.y, c.x, s.x)
                 k2, k3 = rotate(b.z, b.w, c.z, s.z)
                 score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
-                dim += uint32(4)
+                dim = step(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -105,7 +106,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +114,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

@@ -1,6 +1,6 @@
 """RoPE V2: full fusion, cos and sin computed instead of looked up, scalar.
 
-Change from rope_v1c: no tables; powf and `__sincosf` give every pair's rotation, of the query row a pair
+Change from rope_v1c: no tables; powf, a division and `__sincosf` give every pair's rotation, of the query row a pair
 a thread, and of every key again for every query. Scalar loads, as in rope_v1b.
 
 Source: RoPE Fusion Implementation Log, V2, items 9-11.
@@ -29,6 +29,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -45,15 +46,15 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(2) * tid
+    dim = uint32(2 * tid)
     while dim < hdim:
-        exponent = float32(uint32(dim)) / float32(hdim)
-        inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+        exponent = float32(dim) / float32(hdim)
+        inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
         sin, cos = fast_sincos(float32(query) * inv_freq)
         x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        dim += uint32(2) * THREADS
+        dim = step(dim, 2 * THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -68,13 +69,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             position = float32(tile_start + key)
             dim = uint32(0)
             while dim < hdim:
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                score += shared[EXTRA + dim] * x
-                score += shared[EXTRA + dim + uint32(1)] * y
-                dim += uint32(2)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+                dim = step(dim, 2)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -105,7 +105,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +113,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(
@@ -122,7 +122,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     parent="rope_v1c",
     baseline="rope_separate",
     source="RoPE Fusion Implementation Log, V2, items 9-11",
-    change="powf and fast sine and cosine for every pair of every dot product; no tables, scalar loads",
+    change="powf, a division and fast sine and cosine for every pair of every dot product; no tables, scalar loads",
     scalar_loads=True,
 )
 def rope_v2(problem: Problem) -> Plan:

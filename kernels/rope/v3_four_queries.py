@@ -28,6 +28,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -50,19 +51,16 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     v_head = advance(v, head * seq_k * hdim)
 
     row = uint32(0)
-    while row < uint32(QUERIES):
-        dim = uint32(2) * tid
+    while row < queries:
+        dim = uint32(2 * tid)
         while dim < hdim:
-            x = float32(0.0)  # what a row behind the last query holds
-            y = float32(0.0)
-            if row < queries:
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
-                sin, cos = fast_sincos(float32(first + row) * inv_freq)
-                x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + uint32(1)], cos, sin)
+            exponent = float32(dim) / float32(hdim)
+            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+            sin, cos = fast_sincos(float32(first + row) * inv_freq)
+            x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + uint32(1)], cos, sin)
             shared[EXTRA + row * hdim + dim] = x
             shared[EXTRA + row * hdim + dim + uint32(1)] = y
-            dim += uint32(2) * THREADS
+            dim = step(dim, 2 * THREADS)
         row += uint32(1)
     cuda.syncthreads()
 
@@ -80,21 +78,27 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = cuda.local.array(QUERIES, float32)
-            for i in range(QUERIES):
-                score[i] = float32(0.0)
+            row = uint32(0)
+            while row < queries:
+                score[row] = float32(0.0)
+                row += uint32(1)
             position = float32(tile_start + key)
             dim = uint32(0)
             while dim < hdim:
-                exponent = float32(uint32(dim)) / float32(hdim)
-                inv_freq = powf(float32(FREQUENCY_BASE), -exponent)
+                exponent = float32(dim) / float32(hdim)
+                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                for i in range(QUERIES):
-                    score[i] += shared[EXTRA + uint32(i) * hdim + dim] * x
-                    score[i] += shared[EXTRA + uint32(i) * hdim + dim + uint32(1)] * y
-                dim += uint32(2)
-            for i in range(QUERIES):
-                shared[SCORES + uint32(i) * BLOCK_K + key] = score[i] * softmax_scale
+                row = uint32(0)
+                while row < queries:
+                    query = EXTRA + row * hdim + dim
+                    score[row] += shared[query] * x + shared[query + uint32(1)] * y
+                    row += uint32(1)
+                dim = step(dim, 2)
+            row = uint32(0)
+            while row < queries:
+                shared[SCORES + row * BLOCK_K + key] = score[row] * softmax_scale
+                row += uint32(1)
             key += THREADS
         cuda.syncthreads()
 
@@ -127,7 +131,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
                     key += uint32(1)
                 out_rows[row * hdim + dim] = acc
-                dim += THREADS
+                dim = step(dim, THREADS)
             row_max[row] = new_max
             cuda.syncthreads()
             row += uint32(1)
@@ -138,7 +142,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim = tid
         while dim < hdim:
             out_rows[row * hdim + dim] = out_rows[row * hdim + dim] / row_sum[row]
-            dim += THREADS
+            dim = step(dim, THREADS)
         row += uint32(1)
 
 

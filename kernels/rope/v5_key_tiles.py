@@ -1,9 +1,9 @@
 """RoPE V5: full fusion, key tiles in shared memory.
 
 Change from rope_v4: a tile of keys is copied to shared memory as it is, and one thread per key rotates
-and multiplies it again; no cos and sin in shared memory. What fits decides the tile, 16, 8 or 4 keys, so
-that many of the 256 threads work on a dot product, in rows that lie a multiple of the banks apart where
-hdim is one.
+and multiplies it again; no cos and sin in shared memory. The query is rotated a pair a thread. What fits
+decides the tile, 16, 8 or 4 keys, so that many of the 256 threads work on a dot product, in rows that lie
+a multiple of the banks apart where hdim is one.
 
 Source: RoPE Fusion Implementation Log, V5, items 18-20.
 """
@@ -27,6 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -61,17 +62,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     pair = tid
     while pair < hdim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(hdim)
-        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
-        pair += THREADS
+        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        pair = step(pair, THREADS)
     cuda.syncthreads()
-    dim = tid
-    while dim < hdim:
-        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
-        if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
-        else:
-            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim += THREADS
+    pair = tid
+    while pair < hdim // uint32(2):
+        dim = uint32(2) * pair
+        s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
+        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+        shared[EXTRA + dim] = x
+        shared[EXTRA + dim + uint32(1)] = y
+        pair = step(pair, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -96,9 +97,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 dim = uint32(2) * pair
                 s, c = fast_sincos(position * shared[inv_freq + pair])
                 x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                score += shared[EXTRA + dim] * x
-                score += shared[EXTRA + dim + uint32(1)] * y
-                pair += uint32(1)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+                pair = step(pair, 1)
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -129,7 +129,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += block_k
@@ -137,7 +137,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

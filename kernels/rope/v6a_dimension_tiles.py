@@ -27,6 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -53,17 +54,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     pair = tid
     while pair < hdim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(hdim)
-        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
-        pair += THREADS
+        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        pair = step(pair, THREADS)
     cuda.syncthreads()
-    dim = tid
-    while dim < hdim:
-        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
-        if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
-        else:
-            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim += THREADS
+    pair = tid
+    while pair < hdim // uint32(2):
+        dim = uint32(2) * pair
+        s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
+        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+        shared[EXTRA + dim] = x
+        shared[EXTRA + dim + uint32(1)] = y
+        pair = step(pair, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -97,9 +98,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     dim = uint32(2) * pair
                     s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                     x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                    score += shared[EXTRA + slice_start + dim] * x
-                    score += shared[EXTRA + slice_start + dim + uint32(1)] * y
-                    pair += uint32(1)
+                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
+                    pair = step(pair, 1)
                 shared[SCORES + key] += score
                 key += THREADS
             cuda.syncthreads()
@@ -136,7 +136,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -144,7 +144,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

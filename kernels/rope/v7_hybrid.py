@@ -1,8 +1,8 @@
 """RoPE V7, hybrid: K rotated once by its own kernel, Q rotated inside the attention kernel.
 
 Change from rope_separate: no kernel for Q and no sync between the launches; the attention kernel
-computes the inverse frequencies once a block, rotates its query row into shared memory and reads it
-from there.
+computes the inverse frequencies once a block, rotates its query row into shared memory, a pair a thread,
+and reads it from there.
 
 Source: RoPE Fusion Implementation Log, V7, items 29-33.
 """
@@ -31,6 +31,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4
@@ -52,19 +53,21 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     pair = tid
     while pair < rotary_dim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(rotary_dim)
-        shared[inv_freq + pair] = powf(float32(FREQUENCY_BASE), -exponent)
-        pair += THREADS
+        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        pair = step(pair, THREADS)
     cuda.syncthreads()
-    dim = uint32(2) * tid
-    while dim < hdim:
-        x = q_row[dim]
-        y = q_row[dim + uint32(1)]
-        if dim < rotary_dim:
-            sin, cos = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
-            x, y = rotate(x, y, cos, sin)
+    pair = tid
+    while pair < rotary_dim // uint32(2):
+        dim = uint32(2) * pair
+        s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
+        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        dim += uint32(2) * THREADS
+        pair = step(pair, THREADS)
+    dim = uint32(rotary_dim + tid)
+    while dim < hdim:
+        shared[EXTRA + dim] = q_row[dim]
+        dim = step(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -83,7 +86,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 a = ld4(shared, EXTRA + dim)
                 b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim += uint32(4)
+                dim = step(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -114,7 +117,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -122,7 +125,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

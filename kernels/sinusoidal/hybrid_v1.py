@@ -27,11 +27,21 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from .dot import HINT, unrolled_dot
 from .separate_float4 import launch_embed
 from .tables import sinusoidal_tables
+
+
+@cuda.jit(device=True)
+def cached_query(shared, dim):
+    return ld4(shared, EXTRA + dim)
+
+
+dot = unrolled_dot(cached_query, HINT)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
@@ -44,13 +54,13 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(4) * tid
+    dim = uint32(4 * tid)
     while dim < hdim:
         a = ld4(q_row, dim)
         s = ld4(sin, query * hdim + dim)
         c = ld4(cos, query * hdim + dim)
         st4(shared, EXTRA + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-        dim += uint32(4) * THREADS
+        dim = step(dim, 4 * THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -61,14 +71,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            dim = uint32(0)
-            while dim < hdim:
-                a = ld4(shared, EXTRA + dim)
-                b = ld4(k_row, dim)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim += uint32(4)
-            shared[SCORES + key] = score * softmax_scale
+            shared[SCORES + key] = dot(shared, k_row, hdim) * softmax_scale
             key += THREADS
         cuda.syncthreads()
 
@@ -98,7 +101,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -106,7 +109,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

@@ -25,11 +25,25 @@ from ..constants import (
     reduction_race,
     require_log_problem,
 )
+from ..device.loop import step
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.vector import advance, ld4
+from ..device.vector import advance, ld4, make_float4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from .dot import HINT, unrolled_dot
 from .separate_float4 import launch_embed
 from .tables import sinusoidal_tables
+
+
+@cuda.jit(device=True)
+def embedded_query(rows, dim):
+    q_row, sin_q, cos_q = rows
+    a = ld4(q_row, dim)
+    s = ld4(sin_q, dim)
+    c = ld4(cos_q, dim)
+    return make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w)
+
+
+dot = unrolled_dot(embedded_query, HINT)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
@@ -51,16 +65,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            dim = uint32(0)
-            while dim < hdim:
-                a = ld4(q_row, dim)
-                s = ld4(sin_q, dim)
-                c = ld4(cos_q, dim)
-                b = ld4(k_row, dim)
-                score += (a.x + s.x) * b.x + (a.y + c.y) * b.y + (a.z + s.z) * b.z + (a.w + c.w) * b.w
-                dim += uint32(4)
-            shared[SCORES + key] = score * softmax_scale
+            shared[SCORES + key] = dot((q_row, sin_q, cos_q), k_row, hdim) * softmax_scale
             key += THREADS
         cuda.syncthreads()
 
@@ -90,7 +95,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = step(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -98,7 +103,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = step(dim, THREADS)
 
 
 @register(

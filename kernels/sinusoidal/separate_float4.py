@@ -1,32 +1,110 @@
 """Sinusoidal, separate, 128-bit loads: embed Q, embed K, then attention; three launches, one sync.
 
 Change from sinusoidal_separate_scalar: float4 loads and stores in the embed kernel, float4 loads of Q
-and K in the attention kernel; one sync at the end of each call. The baseline of the hybrid analysis.
+and K in the attention kernel, its dot product unrolled by four; one sync at the end of each call. The baseline of the
+hybrid analysis.
 
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
 
 from __future__ import annotations
 
-from numba import cuda, uint32
+import math
 
-from ..attention.online_fixed import launch_attention
-from ..constants import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
-from ..device.vector import ld4, make_float4, st4
+from numba import cuda, float32, uint32
+
+from ..constants import (
+    BLOCK_K,
+    FLOAT,
+    FLOATS,
+    REDUCTION,
+    SCORES,
+    THREADS,
+    UINT,
+    attention_buffers,
+    online_layout,
+    reduction_race,
+    require_log_problem,
+)
+from ..device.loop import step
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from .dot import HINT, unrolled_dot
 from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
     token = uint32(cuda.blockIdx.x)
     position = token % seq
-    dim = uint32(4) * uint32(cuda.threadIdx.x)
+    dim = uint32(4 * cuda.threadIdx.x)
     while dim < hdim:
         a = ld4(x, token * hdim + dim)
         s = ld4(sin, position * hdim + dim)
         c = ld4(cos, position * hdim + dim)
         st4(embedded, token * hdim + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-        dim += uint32(4) * THREADS
+        dim = step(dim, 4 * THREADS)
+
+
+dot = unrolled_dot(ld4, HINT)
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = uint32(cuda.threadIdx.x)
+    query = uint32(cuda.blockIdx.x)
+    head = uint32(cuda.blockIdx.y)
+    q_row = advance(q, (head * seq_q + query) * hdim)
+    out_row = advance(out, (head * seq_q + query) * hdim)
+    k_head = advance(k, head * seq_k * hdim)
+    v_head = advance(v, head * seq_k * hdim)
+    row_max = NEGATIVE_INFINITY
+    row_sum = float32(0.0)
+    tile_start = uint32(0)
+    while tile_start < seq_k:
+        tile = min(BLOCK_K, seq_k - tile_start)
+        key = tid
+        while key < tile:
+            k_row = advance(k_head, (tile_start + key) * hdim)
+            shared[SCORES + key] = dot(q_row, k_row, hdim) * softmax_scale
+            key += THREADS
+        cuda.syncthreads()
+
+        tile_max = NEGATIVE_INFINITY
+        key = tid
+        while key < tile:
+            tile_max = max(tile_max, shared[SCORES + key])
+            key += THREADS
+        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+        correction = math.exp(row_max - new_max)
+        tile_sum = float32(0.0)
+        key = tid
+        while key < tile:
+            p = math.exp(shared[SCORES + key] - new_max)
+            shared[SCORES + key] = p
+            tile_sum += p
+            key += THREADS
+        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+
+        dim = tid
+        while dim < hdim:
+            acc = float32(0.0)
+            if tile_start > 0:
+                acc = out_row[dim] * correction
+            key = uint32(0)
+            while key < tile:
+                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                key += uint32(1)
+            out_row[dim] = acc
+            dim = step(dim, THREADS)
+        row_max = new_max
+        cuda.syncthreads()
+        tile_start += BLOCK_K
+
+    dim = tid
+    while dim < hdim:
+        out_row[dim] = out_row[dim] / row_sum
+        dim = step(dim, THREADS)
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
@@ -44,12 +122,28 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
     title="Separate, float4",
     parent="sinusoidal_separate_scalar",
     source='Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)"',
-    change="float4 loads and stores; a sync a call",
+    change="float4 loads and stores, the dot product unrolled by four; a sync a call",
     iterations=100,
 )
 def sinusoidal_separate_float4(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
+    attend = Launch(
+        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        grid=(problem.seq_q, problem.batch * problem.heads),
+        block=(THREADS,),
+        args=(
+            "q_embedded",
+            "k_embedded",
+            "v",
+            "out",
+            problem.seq_q,
+            problem.seq_k,
+            problem.hdim,
+            problem.softmax_scale,
+        ),
+        shared=online_layout(),
+    )
     return Plan(
         problem,
         attention_buffers(
@@ -61,7 +155,7 @@ def sinusoidal_separate_float4(problem: Problem) -> Plan:
         (
             launch_embed(problem, "q", "q_embedded"),
             launch_embed(problem, "k", "k_embedded"),
-            launch_attention(problem, "q_embedded", "k_embedded"),
+            attend,
             SYNC,
         ),
         hazards=(reduction_race("attention"),),

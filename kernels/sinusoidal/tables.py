@@ -11,9 +11,11 @@ from ..version import Buffer, Problem
 
 
 def _table(function: np.ufunc, seq: int, hdim: int) -> np.ndarray:
-    pair = np.arange(hdim) // 2
-    angle = np.arange(seq)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / hdim)
-    return function(angle).astype(np.float32)
+    """In float32 at every step; each function is rounded from float64, so that every machine gets the same table."""
+    exponent = np.float32(2) * (np.arange(hdim) // 2).astype(np.float32) / np.float32(hdim)
+    power = np.power(FREQUENCY_BASE, exponent.astype(np.float64)).astype(np.float32)
+    angle = np.arange(seq, dtype=np.float32)[:, None] * (np.float32(1) / power)
+    return function(angle.astype(np.float64)).astype(np.float32)
 
 
 def sinusoidal_tables(problem: Problem) -> dict[str, Buffer]:

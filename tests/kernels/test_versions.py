@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ import kernels
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
 from kernels.checking.check import OWN, Case, faults, problems, quick_cases, rows_of
 from kernels.checking.reference import reference_of
+from kernels.rope.tables import rope_tables
 from kernels.runtime import compile
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
+from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
-from kernels.version import SharedLayout, register
+from kernels.version import Buffer, SharedLayout, register
 
 CASES = [(chosen, case) for chosen in OWN for case in quick_cases(chosen)]
 
@@ -108,6 +111,29 @@ def test_kernels_have_no_double_precision_and_move_16_bytes_at_a_time_where_they
         double = [line for line in double if not SLOW_PATH.search(line)]
     assert not double
     assert bool(WIDE.search(text)) != chosen.scalar_loads
+
+
+@pytest.mark.parametrize(
+    "name, loads", [("sinusoidal_separate_float4", 8), ("sinusoidal_hybrid_v1", 4), ("sinusoidal_hybrid_v2", 16)]
+)
+def test_an_unroll_hint_puts_four_steps_in_a_round(name: str, loads: int) -> None:
+    """Four loads of K, of Q where it is not in shared memory, and of each table that is added in the loop."""
+    text = compile_ptx(version(name)(Problem("sinusoidal")).launches[-1].kernel)
+    (round_,) = re.findall(r"begin inline asm\s+\.pragma \"nounroll\";(.*?)\bbra\b", text, re.DOTALL)
+    assert len(re.findall(r"ld\.global\.v4", round_)) == loads
+
+
+@pytest.mark.parametrize("family, tables", [("rope", rope_tables), ("sinusoidal", sinusoidal_tables)])
+def test_tables_of_the_log_are_computed_in_float32(family: str, tables: Callable[[Problem], dict[str, Buffer]]) -> None:
+    """An angle is off by the roundings of exponent (times ln 10000), power, quotient and product, and by no less."""
+    hdim, seq = 512, 64
+    made = tables(Problem(family, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0))
+    angle = np.arange(seq)[:, None] * 10_000.0 ** (-2 * (np.arange(hdim) // 2) / hdim)
+    bound = (math.log(10_000) + 3) * 2.0**-24 * (1 + 2.0**-20) * angle + 2.0**-25
+    for name, exact in (("sin", np.sin(angle)), ("cos", np.cos(angle))):
+        table = made[name].init()
+        assert table.dtype == np.float32 and (np.abs(table - exact) <= bound).all()
+        assert (table != exact.astype(np.float32)).any()
 
 
 def test_unsupported_problems_are_refused_with_both_numbers() -> None:

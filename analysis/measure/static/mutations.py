@@ -149,15 +149,17 @@ def expressions(statement: ast.stmt) -> Iterator[tuple[ast.AST, str, int | None,
                     pending.append(child)
 
 
-def addition(loop: ast.While, variable: str) -> tuple[ast.AST, str, ast.expr] | None:
-    """What a loop's body adds to `variable`: the node and the field that hold it, and itself."""
+def addition(loop: ast.While, variable: str) -> tuple[ast.AST, str, int | None, ast.expr] | None:
+    """What a loop's body adds to `variable`: the node, the field and the place in it that hold it, and itself."""
     for statement in loop.body:
         if isinstance(statement, ast.AugAssign) and name_of(statement.target) == variable:
-            return statement, "value", statement.value
+            return statement, "value", None, statement.value
         if isinstance(statement, ast.Assign) and name_of(statement.targets[0]) == variable:
             value = converted(statement.value)
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and name_of(value.left) == variable:
-                return value, "right", value.right
+                return value, "right", None, value.right
+            if isinstance(value, ast.Call) and name_of(value) == "step" and name_of(value.args[0]) == variable:
+                return value, "args", 1, value.args[1]
     return None
 
 
@@ -213,7 +215,7 @@ def bounds(function: ast.FunctionDef) -> Iterator[Site]:
         if isinstance(node, ast.While) and loop_variable(node):
             found = addition(node, loop_variable(node))
             assert found
-            inside = grains[node] = {**inside, loop_variable(node): grain(found[2])}
+            inside = grains[node] = {**inside, loop_variable(node): grain(found[-1])}
         for field in ("body", "orelse"):
             block = getattr(node, field, None)
             grains.update(dict.fromkeys(block, inside) if isinstance(block, list) else {})
@@ -308,10 +310,10 @@ def loops(function: ast.FunctionDef) -> Iterator[Site]:
             variable = loop_variable(statement)
             found = addition(statement, variable)
             assert found
-            parent, field, step = found
+            parent, field, index, step = found
             if not (name_of(step) == "THREADS" and names_in(statement.test) & TILES):
                 holder = next(s for s in statement.body if s is parent or parent in ast.walk(s))
-                yield "loop", holder, put(parent, field, None, parse(f"uint32(2) * ({ast.unparse(step)})"))
+                yield "loop", holder, put(parent, field, index, parse(f"uint32(2) * ({ast.unparse(step)})"))
             for start in reversed(block[:position]):
                 if isinstance(start, ast.Assign) and name_of(start.targets[0]) == variable:
                     later = parse(f"{ast.unparse(start.value)} + {ast.unparse(step)}")

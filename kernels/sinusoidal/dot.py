@@ -1,0 +1,39 @@
+"""The dot product of a query and a key, four dims at a time, with the unroll hint of the log written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda, float32, uint32
+
+from ..device.loop import no_unroll, step
+from ..device.vector import ld4
+
+HINT = 4  # `#pragma unroll` of the log's float4 paths
+
+
+def unrolled_dot(load_query: Any, steps: int) -> Any:
+    """A function (query, k_row, hdim) -> float32, whose loop takes `steps` times four dims in a round.
+
+    `load_query(query, dim)` gives four elements of the query as a float32x4; hdim is a multiple of 4.
+    """
+
+    @cuda.jit(device=True)
+    def dot(query, k_row, hdim):
+        score = float32(0.0)
+        dim = uint32(0)
+        while dim + uint32(4 * (steps - 1)) < hdim:
+            no_unroll()
+            for i in range(steps):
+                a = load_query(query, dim + uint32(4 * i))
+                b = ld4(k_row, dim + uint32(4 * i))
+                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = step(dim, 4 * steps)
+        while dim < hdim:
+            a = load_query(query, dim)
+            b = ld4(k_row, dim)
+            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim = step(dim, 4)
+        return score
+
+    return dot
