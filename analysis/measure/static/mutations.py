@@ -93,7 +93,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
     **{
         (version, "attention", "barrier", f"cuda.syncthreads()  # before {line}"): "another follows before any is read"
         for version, line in (
-            *((f"fp16_{name}", "tile_start = uint32(0)") for name in ("phase4", "phase6_iter1", "phase6_iter2")),
+            *((f"fp16_{name}", "tile_start = uint32(0)") for name in ("phase4", "phase6_iter2")),
             *((f"fp16_{name}", "if row < BLOCK_M:") for name in ("phase6_iter1", "phase6_iter2")),
             *(
                 (f"attention_tensor_core_v1{room}", "acc = cuda.local.array(OUTPUTS, float32)")
