@@ -89,7 +89,7 @@ IDLE = {
     "rope_v6a": 2 * FOLLOWED + OWN_VALUES,
     "rope_v6b": 2 * FOLLOWED + OWN_VALUES,
     "rope_v7": 2 * OWN_VALUES,
-    "fp16_minimal": FOLLOWED + OWN_VALUES,
+    "fp16_minimal": FOLLOWED + 2 * OWN_VALUES,
     "fp16_phase4": FOLLOWED,
     "fp16_phase6_iter1": FOLLOWED + 2 * OWN_VALUES,
     "fp16_phase6_iter2": 2 * FOLLOWED + 2 * OWN_VALUES,
