@@ -193,7 +193,7 @@ class Kernel:
 
 
 class SharedLayout(Mapping[str, int]):
-    """Named float32 arrays in dynamic shared memory, one after the other.
+    """Named arrays in shared memory, one after the other, with their sizes in float32.
 
     `SharedLayout(scores=64, reduction=32)["reduction"]` is the offset (64) in elements.
     """
@@ -228,6 +228,7 @@ class SharedLayout(Mapping[str, int]):
 class Launch:
     """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks.
 
+    `shared` lies in dynamic shared memory; `static` are the arrays that the kernel declares itself, an object each.
     `shape` and `embedding` are what a V8 core made its kernel of, None for other kernels.
 
     Raises: Unsupported for more blocks along a dimension than any GPU takes.
@@ -238,6 +239,7 @@ class Launch:
     block: tuple[int | np.integer, ...]
     args: tuple[str | int | float, ...]
     shared: SharedLayout = field(default_factory=SharedLayout)
+    static: SharedLayout = field(default_factory=SharedLayout)
     cluster: int = 1
     shape: Any = None
     embedding: Any = None
@@ -251,8 +253,13 @@ class Launch:
                 raise Unsupported("grid", blocks, most, template)
 
     @property
-    def shared_bytes(self) -> int:
+    def dynamic_bytes(self) -> int:
         return self.shared.nbytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """All that a block takes."""
+        return self.static.nbytes + self.shared.nbytes
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,8 @@ class Facts:
         plan = self._plan(version, hdim, chosen)
         if _too_big(plan) and not array:
             return float(plan.needed)
-        layout = _planned(plan, version, hdim).launches[-1].shared
-        return float(4 * layout.sizes[array] if array else layout.nbytes)
+        launch = _planned(plan, version, hdim).launches[-1]
+        return float(4 * {**launch.static.sizes, **launch.shared.sizes}[array] if array else launch.shared_bytes)
 
     def launches(self, version: str, hdim: int, **chosen: Any) -> float:
         """Launches of a call."""

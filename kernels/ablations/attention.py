@@ -45,7 +45,7 @@ ablate(
             dim = uint32(4) * tid
             while dim < hdim:
                 st4(shared, EXTRA + dim, ld4(q_row, dim))
-                dim = uint32(dim + uint32(4) * THREADS)
+                dim = plus(dim, uint32(4) * THREADS)
             cuda.syncthreads()
 
             row_max = NEGATIVE_INFINITY
@@ -170,19 +170,17 @@ ablate(
             """,
         ),
         (
-            """
-            store_half(shared, i, q_tile[i // uint32(SLICE) * hdim + slice_start + dim])
-            """,
-            """
-            shared[i] = q_tile[i // uint32(SLICE) * hdim + slice_start + dim]
-            """,
+            "store_half(shared, row * uint32(SLICE) + dim, q_tile[row * hdim + slice_start + dim])",
+            "shared[row * uint32(SLICE) + dim] = q_tile[row * hdim + slice_start + dim]",
         ),
         (
             """
-            store_half(shared, uint32(KEY_HALVES) + i, k_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+            place = uint32(KEY_HALVES) + key * uint32(SLICE) + dim
+            store_half(shared, place, k_tile[key * hdim + slice_start + dim])
             """,
             """
-            shared[uint32(KEYS) + i] = k_tile[i // uint32(SLICE) * hdim + slice_start + dim]
+            place = uint32(KEYS) + key * uint32(SLICE) + dim
+            shared[place] = k_tile[key * hdim + slice_start + dim]
             """,
         ),
         ("k_row = uint32(KEY_HALVES) + tid * uint32(SLICE)\n", "k_row = uint32(KEYS) + tid * uint32(SLICE)\n"),

@@ -15,6 +15,7 @@ import math
 
 from numba import cuda, float32, uint32
 
+from ..attention.loops import no_unroll, plus
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import (
     BLOCK_K,
@@ -102,10 +103,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     key_slices = uint32((hdim + uint32(KEY_DIMS - 1)) // uint32(KEY_DIMS))
     panels = uint32((hdim + uint32(VALUE_DIMS - 1)) // uint32(VALUE_DIMS))
 
-    dim = tid
+    dim = uint32(4) * tid
     while dim < hdim:
-        shared[dim] = q_row[dim]
-        dim += THREADS
+        cp_async4(shared, dim, q_row, dim)
+        dim = plus(dim, uint32(4) * THREADS)
+    cp_async_commit()
+    cp_async_wait_all()
+    cuda.syncthreads()
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
@@ -128,16 +132,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 width = uint32(min(uint32(KEY_DIMS), hdim - q_slice))
                 dim = uint32(0)
                 while dim + uint32(4 * DOT_UNROLL) <= width:
+                    no_unroll()
                     for step in range(DOT_UNROLL):
                         a = ld4(shared, q_slice + dim + uint32(4 * step))
                         b = ld4(shared, k_row + dim + uint32(4 * step))
                         score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+                    dim = uint32(dim + uint32(4 * DOT_UNROLL))
                 while dim < width:
                     a = ld4(shared, q_slice + dim)
                     b = ld4(shared, k_row + dim)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = uint32(dim + uint32(4))
+                    dim = plus(dim, uint32(4))
             at, other = other, at
             index = uint32(index + uint32(1))
         if tid < tile:

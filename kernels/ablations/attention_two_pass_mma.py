@@ -19,6 +19,7 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
+from ..attention.loops import plus
 from ..constants import (
     FLOAT,
     FLOATS,
@@ -116,7 +117,7 @@ def make_kernel(tiles: int) -> Any:
             while step < quarter:
                 dim = uint32(member * quarter + step)
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, True)
-                step = uint32(step + uint32(4))
+                step = plus(step, uint32(4))
             if hdim % uint32(16) != 0:
                 dim = uint32(uint32(4) * (quarter + member))
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, dim < hdim)
@@ -176,7 +177,7 @@ def make_kernel(tiles: int) -> Any:
             dim = first_dim + group + uint32(8) * member
             if dim < hdim:
                 out_row[dim] = own(acc, member)
-            first_dim += THREADS
+            first_dim = plus(first_dim, THREADS)
 
     return attention
 

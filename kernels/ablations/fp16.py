@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from ..checking.models import Array, scaled_scores, softmax
+from ..checking.models import Array, scaled_scores
 from ..fp16 import phase4
 from ..version import Problem
 from .ablate import ablate
 
 # Lines of Phase 4 that several replace.
-SHAPES = "from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem"
+SHAPES = "from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem"
 PLAN = '"""Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.'
 DEFECT = """
 defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
@@ -26,8 +26,8 @@ NOT_WRITTEN = """
 
 
 def mean_of_values(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Of a version whose scores are all the same."""
-    return softmax(0.0 * scaled_scores(problem, q, k)) @ v
+    """Phase 4's for scores that are all the same."""
+    return phase4.wrong_output(problem, 0.0 * q, k, v)
 
 
 def scores_as_weights(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -55,12 +55,12 @@ ablate(
             """,
         ),
         (
-            "shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale",
+            "scores[tid * BLOCK_K + key] = score * softmax_scale",
             """
             score *= softmax_scale
             if tile_start + key > block_start + tid:
                 score = MASKED
-            shared[SCORES + tid * BLOCK_K + key] = score
+            scores[tid * BLOCK_K + key] = score
             """,
         ),
         (PLAN, PLAN.replace("float16 attention without a mask", "causal float16 attention")),
@@ -77,19 +77,12 @@ ablate(
     edits=[
         (
             """
-            score = float32(0.0)
-            dim = uint32(0)
-            while dim < HDIM:
-                for step in range(UNROLL):
-                    a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
-                    score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
-                dim += uint32(UNROLL)
-            shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+            score = dot(query, tid * HDIM, keys, key * HDIM)
+            scores[tid * BLOCK_K + key] = score * softmax_scale
             """,
-            "shared[SCORES + tid * BLOCK_K + key] = float32(0.0)",
+            "scores[tid * BLOCK_K + key] = float32(0.0)",
         ),
-        (NOT_WRITTEN, ""),
-        (DEFECT, 'defect="the mean of all values",'),
+        (DEFECT, 'defect="the mean of all values; rows 1 to 3 of every 32 as in fp16_phase4",'),
     ],
 )
 
@@ -119,32 +112,32 @@ ablate(
             tile_max = NEGATIVE_INFINITY
             key = lane_id
             while key < BLOCK_K:
-                tile_max = max(tile_max, shared[scores + key])
+                tile_max = max(tile_max, scores[first_score + key])
                 key += WARP
             for offset in (16, 8, 4, 2, 1):
                 tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
             if lane_id == 0:
-                shared[WARP_MAX + warp_id] = tile_max
+                warp_max[warp_id] = tile_max
             cuda.syncthreads()
 
-            new_max = max(row_max[i], shared[WARP_MAX + warp_id])
+            new_max = max(row_max[i], warp_max[warp_id])
             correction = math.exp(row_max[i] - new_max)
             dim = lane_id
             while dim < HDIM:
-                shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim += WARP
+                accumulator[row * HDIM + dim] *= correction
+                dim = plus(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
-                tile_sum += math.exp(shared[scores + key] - new_max)
+                tile_sum += math.exp(scores[first_score + key] - new_max)
                 key += WARP
             for offset in (16, 8, 4, 2, 1):
                 tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
             if lane_id == 0:
-                shared[WARP_SUM + warp_id] = tile_sum
+                warp_sum[warp_id] = tile_sum
             cuda.syncthreads()
 
-            row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
+            row_sum[i] = correction * row_sum[i] + warp_sum[warp_id]
             row_max[i] = new_max
             """,
             """
@@ -152,10 +145,13 @@ ablate(
             cuda.syncthreads()
             """,
         ),
-        ("p = math.exp(shared[scores + key + uint32(step)] - new_max)", "p = shared[scores + key + uint32(step)]"),
         (
-            "out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])",
-            "out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / float32(seq))",
+            "p = math.exp(scores[first_score + key + uint32(step)] - new_max)",
+            "p = scores[first_score + key + uint32(step)]",
+        ),
+        (
+            "out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])",
+            "out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / float32(seq))",
         ),
         (f"HAZARDS = ({RACE.rstrip()}{NOT_WRITTEN})\n\n\n@register(", "@register("),
         (PLAN, PLAN.partition(";")[0].replace("a mask", "a mask or a softmax") + "."),
@@ -171,7 +167,7 @@ ablate(
     change="adds up the exponentials alone, again for every dim; V still comes to shared memory",
     wrong_output=sums_of_weights,
     edits=[
-        ("acc += p * half2float(halves[VALUE + (key + uint32(step)) * HDIM + dim])", "acc += p"),
+        ("acc += p * half2float(values[(key + uint32(step)) * HDIM + dim])", "acc += p"),
         (DEFECT, 'defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",'),
     ],
 )
@@ -187,15 +183,15 @@ ablate(
             """
             dim = lane_id * VECTOR
             if dim < HDIM:
-                st4(halves, KEY + key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
-                st4(halves, VALUE + key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+                st4(keys, key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+                st4(values, key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
             """,
             """
             dim = lane_id
             while dim < HDIM:
-                halves[KEY + key * HDIM + dim] = k_tile[key * HDIM + dim]
-                halves[VALUE + key * HDIM + dim] = v_tile[key * HDIM + dim]
-                dim += WARP
+                keys[key * HDIM + dim] = k_tile[key * HDIM + dim]
+                values[key * HDIM + dim] = v_tile[key * HDIM + dim]
+                dim = plus(dim, WARP)
             """,
         ),
     ],
@@ -218,20 +214,20 @@ ablate(
         ("query=BLOCK_M * HDIM // 2,", "query=BLOCK_M * QUERY_ROW // 2,"),
         ("scores=BLOCK_M * BLOCK_K,", "scores=BLOCK_M * (BLOCK_K + SCORE_PADDING),"),
         (
-            "halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]",
-            "halves[QUERY + row * QUERY_ROW + dim] = q_block[row * HDIM + dim]",
+            "query[row * HDIM + dim] = q_block[row * HDIM + dim]",
+            "query[row * QUERY_ROW + dim] = q_block[row * HDIM + dim]",
         ),
         (
-            "a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])",
-            "a = half2float(halves[QUERY + tid * QUERY_ROW + dim + uint32(step)])",
+            "score = dot(query, tid * HDIM, keys, key * HDIM)",
+            "score = dot(query, tid * QUERY_ROW, keys, key * HDIM)",
         ),
         (
-            "shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale",
-            "shared[SCORES + tid * (BLOCK_K + SCORE_PADDING) + key] = score * softmax_scale",
+            "scores[tid * BLOCK_K + key] = score * softmax_scale",
+            "scores[tid * (BLOCK_K + SCORE_PADDING) + key] = score * softmax_scale",
         ),
         (
-            "scores = SCORES + row * BLOCK_K",
-            "scores = SCORES + row * BLOCK_K + row * SCORE_PADDING  # one product would keep P times V a loop",
+            "first_score = row * BLOCK_K",
+            "first_score = row * BLOCK_K + row * SCORE_PADDING  # one product would keep P times V a loop",
         ),
     ],
 )
@@ -248,27 +244,15 @@ ablate(
             if tid < BLOCK_M:
                 key = uint32(0)
                 while key < BLOCK_K:
-                    score = float32(0.0)
-                    dim = uint32(0)
-                    while dim < HDIM:
-                        for step in range(UNROLL):
-                            a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
-                            score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
-                        dim += uint32(UNROLL)
-                    shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+                    score = dot(query, tid * HDIM, keys, key * HDIM)
+                    scores[tid * BLOCK_K + key] = score * softmax_scale
                     key += uint32(1)
             """,
             """
             key = warp_id
             while key < BLOCK_K:
-                score = float32(0.0)
-                dim = uint32(0)
-                while dim < HDIM:
-                    for step in range(UNROLL):
-                        a = half2float(halves[QUERY + lane_id * HDIM + dim + uint32(step)])
-                        score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
-                    dim += uint32(UNROLL)
-                shared[SCORES + lane_id * BLOCK_K + key] = score * softmax_scale
+                score = dot(query, lane_id * HDIM, keys, key * HDIM)
+                scores[lane_id * BLOCK_K + key] = score * softmax_scale
                 key += WARPS
             """,
         ),
@@ -299,7 +283,17 @@ ablate(
     title="Phase 4 with 64 query rows a block",
     change="two warps at the scores, 16 rows a warp; more shared memory than a launch of the log could get",
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
-    edits=FULL_BLOCK,
+    edits=[
+        *FULL_BLOCK,
+        # The output is dynamic: the arrays that a kernel declares itself may take 48 KB.
+        ("    accumulator=BLOCK_M * HDIM,\n", ""),
+        (
+            'shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)',
+            "OUTPUT = SharedLayout(accumulator=BLOCK_M * HDIM)",
+        ),
+        ("accumulator = shared_accumulator()", "accumulator = cuda.shared.array(0, float32)"),
+        ("static=LAYOUT,", "shared=OUTPUT,\nstatic=LAYOUT,"),
+    ],
 )
 
 ablate(
@@ -360,7 +354,7 @@ ablate(
             row_max = new_max
             """,
         ),
-        ("accumulator[row * HDIM + dim] += acc", "accumulator[dim] += acc"),
+        ("accumulator[row * HDIM + dim + uint32(step)] += total", "accumulator[dim + uint32(step)] += total"),
         (
             """
             i = row * HDIM + dim
@@ -389,8 +383,8 @@ def load_by_32_threads(tile: str) -> tuple[str, str]:
         {tile}_row = advance({tile}_head, (tile_start + row) * HDIM)
         dim = uint32(0)
         while dim < HDIM:
-            st4(halves, KEY_VALUE + row * HDIM + dim, ld4({tile}_row, dim))
-            dim += VECTOR
+            st4(key_value, row * HDIM + dim, ld4({tile}_row, dim))
+            dim = plus(dim, VECTOR)
     """
     by_32 = f"""
     key = row
@@ -398,8 +392,8 @@ def load_by_32_threads(tile: str) -> tuple[str, str]:
         {tile}_row = advance({tile}_head, (tile_start + key) * HDIM)
         dim = uint32(0)
         while dim < HDIM:
-            st4(halves, KEY_VALUE + key * HDIM + dim, ld4({tile}_row, dim))
-            dim += VECTOR
+            st4(key_value, key * HDIM + dim, ld4({tile}_row, dim))
+            dim = plus(dim, VECTOR)
         key += BLOCK_M
     """
     return by_64, by_32
@@ -419,6 +413,10 @@ ablate(
     title="Phase 6, iteration 2, with padded rows",
     change="longer rows in shared memory, by the least that leaves every load as wide as it was",
     edits=[
+        (
+            "from numba import cuda, float32, types, uint32",
+            "import numpy as np\nfrom numba import cuda, float32, types, uint32",
+        ),
         (
             "LAYOUT = SharedLayout(",
             """
@@ -444,48 +442,51 @@ ablate(
             accumulator=BLOCK_M * ACCUMULATOR_ROW,
             """,
         ),
+        ("first_score = row * BLOCK_K", "first_score = row * SCORE_ROW"),
         (
-            """
-            scores = SCORES + row * BLOCK_K
-            accumulator = ACCUMULATOR + row * HDIM
-            """,
-            """
-            scores = SCORES + row * SCORE_ROW
-            accumulator = ACCUMULATOR + row * ACCUMULATOR_ROW
-            """,
+            "accumulator[row * HDIM + dim] = float32(0.0)",
+            "accumulator[row * ACCUMULATOR_ROW + dim] = float32(0.0)",
         ),
+        ("accumulator[row * HDIM + dim] *= correction", "accumulator[row * ACCUMULATOR_ROW + dim] *= correction"),
         (
-            "st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))",
+            "st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))",
             """
             loaded = ld4(q_block, row * HDIM + dim)
-            word = (QUERY + row * QUERY_ROW + dim) // uint32(2)  # on 8 bytes, not on 16
-            shared[word] = loaded.x
-            shared[word + 1] = loaded.y
-            shared[word + 2] = loaded.z
-            shared[word + 3] = loaded.w
+            first = row * QUERY_ROW + dim  # on 8 bytes, not on 16
+            st2(query, first, loaded.x, loaded.y)
+            st2(query, first + uint32(4), loaded.z, loaded.w)
             """,
         ),
         (
-            "st4(halves, KEY_VALUE + row * HDIM + dim, ld4(k_row, dim))",
-            "st4(halves, KEY_VALUE + row * KEY_VALUE_ROW + dim, ld4(k_row, dim))",
+            "from ..device.vector import advance, ld4, make_float4, st4",
+            "from ..device.vector import advance, ld4, make_float4, st2, st4",
+        ),
+        (
+            "st4(key_value, row * HDIM + dim, ld4(k_row, dim))",
+            "st4(key_value, row * KEY_VALUE_ROW + dim, ld4(k_row, dim))",
+        ),
+        *(
+            (
+                f"score{n} = dot(query, row * HDIM, key_value, {key} * HDIM) * softmax_scale",
+                f"score{n} = dot(query, row * QUERY_ROW, key_value, {key} * KEY_VALUE_ROW) * softmax_scale",
+            )
+            for n, key in enumerate(("key", "(key + uint32(1))", "(key + uint32(2))", "(key + uint32(3))"))
+        ),
+        (
+            "st4(key_value, row * HDIM + dim, ld4(v_row, dim))",
+            "st4(key_value, row * KEY_VALUE_ROW + dim, ld4(v_row, dim))",
         ),
         (
             """
-            a = half2float(halves[QUERY + row * HDIM + dim + uint32(step)])
-            score += a * half2float(halves[KEY_VALUE + key * HDIM + dim + uint32(step)])
+            total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
+            accumulator[row * HDIM + dim + uint32(step)] += total
             """,
             """
-            a = half2float(halves[QUERY + row * QUERY_ROW + dim + uint32(step)])
-            score += a * half2float(halves[KEY_VALUE + key * KEY_VALUE_ROW + dim + uint32(step)])
+            total = weighted_value(scores, first_score, key_value, dim + uint32(step), KEY_VALUE_ROW)
+            accumulator[row * ACCUMULATOR_ROW + dim + uint32(step)] += total
             """,
         ),
-        (
-            "st4(halves, KEY_VALUE + row * HDIM + dim, ld4(v_row, dim))",
-            "st4(halves, KEY_VALUE + row * KEY_VALUE_ROW + dim, ld4(v_row, dim))",
-        ),
-        (
-            "acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])",
-            "acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * KEY_VALUE_ROW + dim])",
-        ),
+        ("i = row * HDIM + dim", "i = row * ACCUMULATOR_ROW + dim"),
+        ("st4(out_block, i, make_float4(a, b, c, d))", "st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))"),
     ],
 )

@@ -20,13 +20,15 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
+from ..attention.loops import plus
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.asm import mma_m16n8k16_f16
 from ..device.half import HALVES, float2half
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
+from ..fp16.phase4 import HAZARDS, wrong_output
 from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 WARPS = np.uint32(4)
 ROWS_PER_WARP = 8
@@ -111,9 +113,10 @@ def attention(q, k, v, out, seq, softmax_scale):
         while dim < HDIM:
             halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
             shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
-            dim += WARP
+            dim = plus(dim, WARP)
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
+    cuda.syncthreads()
 
     tile_start = uint32(0)
     while tile_start < seq:
@@ -169,7 +172,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim += WARP
+                dim = plus(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -204,7 +207,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             shared[upper + uint32(1)] += acc[1]
             shared[lower] += acc[2]
             shared[lower + uint32(1)] += acc[3]
-            dim += N
+            dim = plus(dim, N)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -213,10 +216,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = lane_id
         while dim < HDIM:
             out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
-            dim += WARP
-
-
-RACE = Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row")
+            dim = plus(dim, WARP)
 
 
 @register(
@@ -228,9 +228,13 @@ RACE = Hazard("race", "attention", "scores", "no barrier separates the scores fr
     change="scores by mma of warp 0; weights rounded to halves, their product with V by mma of all warps",
     iterations=100,
     ablation=True,
+    wrong_output=wrong_output,
 )
 def fp16_phase4_mma(problem: Problem) -> Plan:
-    """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""
+    """Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.
+
+    Raises: Unsupported.
+    """
     require_fp16_problem(problem, causal=False)
     launch = Launch(
         Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), fast_math=True),
@@ -239,4 +243,11 @@ def fp16_phase4_mma(problem: Problem) -> Plan:
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
         shared=LAYOUT,
     )
-    return Plan(problem, fp16_buffers(problem), (launch, SYNC), hazards=(RACE,))
+    return Plan(
+        problem,
+        fp16_buffers(problem),
+        (launch, SYNC),
+        expected="wrong",
+        defect="rows 1 to 3 of every 32 as in fp16_phase4",
+        hazards=HAZARDS,
+    )

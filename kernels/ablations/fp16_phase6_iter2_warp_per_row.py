@@ -9,38 +9,36 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint16, uint32
+from numba import cuda, float32, uint32
 
+from ..attention.loops import plus
 from ..constants import BLOCK_K, FLOAT, THREADS, UINT
-from ..device.half import HALVES, floats2half2, half2float
+from ..device.half import HALVES, floats2half2
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st4
-from ..fp16.shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..fp16.phase6_iter2 import (
+    LAYOUT,
+    shared_accumulator,
+    shared_key_value,
+    shared_max,
+    shared_query,
+    shared_scores,
+    shared_sum,
+)
+from ..fp16.products import dot, weighted_value
+from ..fp16.shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, require_fp16_problem
+from ..version import Kernel, Launch, Plan, Problem, register
 
 WARPS = THREADS // WARP
 
-LAYOUT = SharedLayout(
-    query=BLOCK_M * HDIM // 2,
-    key_value=BLOCK_K * HDIM // 2,
-    scores=BLOCK_M * BLOCK_K,
-    accumulator=BLOCK_M * HDIM,
-    row_max=BLOCK_M,
-    row_sum=BLOCK_M,
-)
-# Offsets in halves, then in floats.
-QUERY = np.uint32(2 * LAYOUT["query"])
-KEY_VALUE = np.uint32(2 * LAYOUT["key_value"])
-SCORES = np.uint32(LAYOUT["scores"])
-ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
-ROW_MAX = np.uint32(LAYOUT["row_max"])
-ROW_SUM = np.uint32(LAYOUT["row_sum"])
-
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
-    halves = cuda.shared.array(0, uint16, 16)
+    query = shared_query()
+    key_value = shared_key_value()
+    scores = shared_scores()
+    accumulator = shared_accumulator()
+    row_max = shared_max()
+    row_sum = shared_sum()
     tid = uint32(cuda.threadIdx.x)
     warp_id = tid // WARP
     lane_id = tid % WARP
@@ -55,14 +53,18 @@ def attention(q, k, v, out, seq, softmax_scale):
     while row < BLOCK_M:
         dim = lane_id * VECTOR
         if dim < HDIM:
-            st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+            st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+        row += WARPS
+    cuda.syncthreads()
+    row = warp_id
+    while row < BLOCK_M:
         if lane_id == 0:
-            shared[ROW_MAX + row] = NEGATIVE_INFINITY
-            shared[ROW_SUM + row] = float32(0.0)
+            row_max[row] = NEGATIVE_INFINITY
+            row_sum[row] = float32(0.0)
         dim = lane_id
         while dim < HDIM:
-            shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
-            dim += WARP
+            accumulator[row * HDIM + dim] = float32(0.0)
+            dim = plus(dim, WARP)
         row += WARPS
     cuda.syncthreads()
 
@@ -72,24 +74,18 @@ def attention(q, k, v, out, seq, softmax_scale):
             k_row = advance(k_head, (tile_start + tid) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + tid * HDIM + dim, ld4(k_row, dim))
-                dim += VECTOR
+                st4(key_value, tid * HDIM + dim, ld4(k_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         row = warp_id
         while row < BLOCK_M:
             key = lane_id
             while key < BLOCK_K:
-                score = float32(0.0)
-                for part in range(2):  # a while loop would stay one here, and load K one half at a time
-                    for step in range(UNROLL):
-                        dim = uint32(part * UNROLL + step)
-                        a = half2float(halves[QUERY + row * HDIM + dim])
-                        score += a * half2float(halves[KEY_VALUE + key * HDIM + dim])
-                score *= softmax_scale
+                score = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
                 if tile_start + key > block_start + row:
                     score = MASKED
-                shared[SCORES + row * BLOCK_K + key] = score
+                scores[row * BLOCK_K + key] = score
                 key += WARP
             row += WARPS
         cuda.syncthreads()
@@ -99,27 +95,27 @@ def attention(q, k, v, out, seq, softmax_scale):
             tile_max = NEGATIVE_INFINITY
             key = lane_id
             while key < BLOCK_K:
-                tile_max = max(tile_max, shared[SCORES + row * BLOCK_K + key])
+                tile_max = max(tile_max, scores[row * BLOCK_K + key])
                 key += WARP
-            old_max = shared[ROW_MAX + row]
+            old_max = row_max[row]
             new_max = max(old_max, warp_max(tile_max))
             correction = math.exp(old_max - new_max)
             dim = lane_id
             while dim < HDIM:
-                shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim += WARP
+                accumulator[row * HDIM + dim] *= correction
+                dim = plus(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
-                p = math.exp(shared[SCORES + row * BLOCK_K + key] - new_max)
-                shared[SCORES + row * BLOCK_K + key] = p
+                p = math.exp(scores[row * BLOCK_K + key] - new_max)
+                scores[row * BLOCK_K + key] = p
                 tile_sum += p
                 key += WARP
             tile_sum = warp_sum(tile_sum)
             cuda.syncwarp()  # every lane has read the old maximum
             if lane_id == 0:
-                shared[ROW_SUM + row] = correction * shared[ROW_SUM + row] + tile_sum
-                shared[ROW_MAX + row] = new_max
+                row_sum[row] = correction * row_sum[row] + tile_sum
+                row_max[row] = new_max
             row += WARPS
         cuda.syncthreads()
 
@@ -127,23 +123,16 @@ def attention(q, k, v, out, seq, softmax_scale):
             v_row = advance(v_head, (tile_start + tid) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + tid * HDIM + dim, ld4(v_row, dim))
-                dim += VECTOR
+                st4(key_value, tid * HDIM + dim, ld4(v_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         row = warp_id
         while row < BLOCK_M:
             dim = lane_id
             while dim < HDIM:
-                acc = float32(0.0)
-                key = uint32(0)
-                while key < BLOCK_K:
-                    for step in range(UNROLL):
-                        p = shared[SCORES + row * BLOCK_K + key + uint32(step)]
-                        acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])
-                    key += uint32(UNROLL)
-                shared[ACCUMULATOR + row * HDIM + dim] += acc
-                dim += WARP
+                accumulator[row * HDIM + dim] += weighted_value(scores, row * BLOCK_K, key_value, dim, HDIM)
+                dim = plus(dim, WARP)
             row += WARPS
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -152,13 +141,12 @@ def attention(q, k, v, out, seq, softmax_scale):
     while row < BLOCK_M:
         dim = lane_id * VECTOR
         if dim < HDIM:
-            row_sum = shared[ROW_SUM + row]
-            i = ACCUMULATOR + row * HDIM + dim
-            a = floats2half2(shared[i] / row_sum, shared[i + 1] / row_sum)
-            b = floats2half2(shared[i + 2] / row_sum, shared[i + 3] / row_sum)
-            c = floats2half2(shared[i + 4] / row_sum, shared[i + 5] / row_sum)
-            d = floats2half2(shared[i + 6] / row_sum, shared[i + 7] / row_sum)
-            st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+            i = row * HDIM + dim
+            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
+            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
+            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
+            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
+            st4(out_block, i, make_float4(a, b, c, d))
         row += WARPS
 
 
@@ -180,6 +168,6 @@ def fp16_phase6_iter2_warp_per_row(problem: Problem) -> Plan:
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
+        static=LAYOUT,
     )
     return Plan(problem, fp16_buffers(problem), (launch,))

@@ -1,10 +1,10 @@
 """Asynchronous copies with double buffering: too large to launch.
 
 Change from attention_online: the query row and two buffers of a key and a value tile each lie in shared
-memory, in rows padded by 8 floats; while one tile is worked on, cp.async fills the other buffer. Of four
-neighbouring threads the first copies all four floats asynchronously, and the other three copy their own
-again, one by one: both write the same values, and nothing orders them. Output dims stay in registers. In
-48 KB it fits up to 36 dims. The reductions still share nothing.
+memory, in rows padded by 8 floats. cp.async copies the query, with a wait and a barrier of its own; then, while
+one tile is worked on, it fills the other buffer. Of four neighbouring threads the first copies all four floats
+asynchronously, and the other three copy their own again, one by one: both write the same values, and nothing
+orders them. Output dims stay in registers. In 48 KB it fits up to 36 dims. The reductions still share nothing.
 
 Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_buffer_227k` is the same
 kernel with the shared memory that a block can ask for.
@@ -34,6 +34,7 @@ from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .loops import no_unroll, plus
 
 BUFFERS = 2
 PADDING = 8
@@ -74,10 +75,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = tid
+    dim = uint32(4) * tid
     while dim < hdim:
-        shared[dim] = q_row[dim]
-        dim += THREADS
+        cp_async4(shared, dim, q_row, dim)
+        dim = plus(dim, uint32(4) * THREADS)
+    cp_async_commit()
+    cp_async_wait_all()
+    cuda.syncthreads()
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
@@ -104,16 +108,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             score = float32(0.0)
             dim = uint32(0)
             while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                no_unroll()
                 for step in range(DOT_UNROLL):
                     a = ld4(shared, dim + uint32(4 * step))
                     b = ld4(shared, k_row + dim + uint32(4 * step))
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+                dim = uint32(dim + uint32(4 * DOT_UNROLL))
             while dim < hdim:
                 a = ld4(shared, dim)
                 b = ld4(shared, k_row + dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = uint32(dim + uint32(4))
+                dim = plus(dim, uint32(4))
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()

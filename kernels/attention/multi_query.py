@@ -5,9 +5,12 @@ to shared memory, and lets one query after the other use it. The softmax of each
 normalised within the tile, and later tiles are added to the output with no rescaling, so the result is
 right for a single tile only.
 
-A tile holds 45,000 B / (8 B hdim) keys, between 4 and 32, but only for 4, 8, 16 and 32 (assumed) was there
-a compiled kernel, and a check allowed 48,000 B: at 512 dims 10 keys have no kernel, from 2048 on 4 keys are
-too large. So it never ran at a head dim of the log.
+A tile holds 45,000 B / (8 B hdim) keys, between 4 and 32, but only for 4, 8 and 16 was there a compiled
+kernel, and a check allowed 48,000 B: up to 328 dims 17 keys or more, and at 512 dims 10, have no kernel, from
+2048 on 4 keys are too large. So it never ran at a head dim of the log.
+
+Of a query's 9 barriers in a tile those behind its scores and behind its product with V are needed no more than
+the second of each reduction.
 
 Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_multi_query_227k` is the same
 kernel with the shared memory that a block can ask for, and any number of keys.
@@ -37,10 +40,11 @@ from ..constants import (
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .loops import no_unroll, plus
 
 QUERIES = 4
 LEAST_KEYS, MOST_KEYS = 4, 32
-COMPILED_KEYS = (4, 8, 16, 32)
+COMPILED_KEYS = (4, 8, 16)
 TILE_BYTES = 45_000
 CHECKED_BYTES = 48_000
 OPT_IN_TILE_BYTES = OPT_IN_SHARED_LIMIT - SharedLayout(scores=QUERIES * MOST_KEYS, reduction=32).nbytes
@@ -85,20 +89,22 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 score = float32(0.0)
                 dim = uint32(0)
                 while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                    no_unroll()
                     for step in range(DOT_UNROLL):
                         a = ld4(q_row, dim + uint32(4 * step))
                         b = ld4(shared, k_row + dim + uint32(4 * step))
                         score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = uint32(dim + uint32(4 * DOT_UNROLL))  # 32 bits, as the log's int
+                    dim = uint32(dim + uint32(4 * DOT_UNROLL))
                 while dim < hdim:
                     a = ld4(q_row, dim)
                     b = ld4(shared, k_row + dim)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = uint32(dim + uint32(4))
+                    dim = plus(dim, uint32(4))
                 score *= softmax_scale
                 shared[row + key] = score
                 row_max = max(row_max, score)
                 key += THREADS
+            cuda.syncthreads()
             row_max = block_max_unshared(row_max, shared, reduction)
             if tid == 0:
                 shared[reduction] = row_max
@@ -135,7 +141,8 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                     out_row[dim] = acc
                 else:
                     out_row[dim] += acc
-                dim += THREADS
+                dim = plus(dim, THREADS)
+            cuda.syncthreads()
             query += uint32(1)
         cuda.syncthreads()
         tile_start += block_k

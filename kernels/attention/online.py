@@ -31,6 +31,7 @@ from ..constants import (
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from .loops import plus
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -56,7 +57,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = uint32(dim + uint32(4))  # 32 bits, as the log's int: 64 would be faster
+                dim = plus(dim, uint32(4))
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -87,7 +88,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = plus(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -95,7 +96,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+        dim = plus(dim, THREADS)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

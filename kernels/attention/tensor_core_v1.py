@@ -8,7 +8,7 @@ to 144 dims, fewer than any that the log asks for.
 Where it fits, no score survives. Four lanes hold the whole dot product, their sum is four times it, and
 lanes 8, 16 and 24 store the 0 of their own group to the same place: all keys weigh the same. (The hardware
 may let any of the four win; lane 0 would leave four times the score.) The reductions share nothing either.
-That floats go to the mma with no conversion to TF32 is assumed.
+Floats go to the mma as they are, with no conversion to TF32.
 
 Source: Final Summary, "Repository Files", Experimental: attention_kernel_tensorcore.cu, "Memory overflow".
 `attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can ask for.
@@ -38,6 +38,7 @@ from ..device.asm import mma_m16n8k8_tf32
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .loops import plus
 
 COPIES = 16  # of the query: the rows of A
 STEP = 8  # dims an mma takes
@@ -67,6 +68,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while i < uint32(COPIES) * hdim:
         shared[i // hdim * stride + i % hdim] = q_row[i % hdim]
         i = uint32(i + THREADS)
+    cuda.syncthreads()
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
@@ -99,7 +101,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 )
                 if group == 0:
                     score += products[0]
-                dim = uint32(dim + uint32(STEP))
+                dim = plus(dim, uint32(STEP))
             for offset in (4, 2, 1):
                 score += cuda.shfl_xor_sync(FULL_MASK, score, offset)
             if lane_id % uint32(8) == 0:

@@ -3,7 +3,8 @@
 Change from attention_two_pass_float4: a block takes 16 queries, so there are 16 times fewer blocks.
 Slices of 128 dims of the queries and of 64 keys go to shared memory in half precision; for one query
 after the other, each thread adds its key's part of the dot product, read as half2 and computed in float32,
-to a matrix of all scores in shared memory. The softmax then takes one query after the other, too.
+to a matrix of all scores in shared memory. The softmax then takes one query after the other, too. The width
+of a slice is a run-time number, by which staging divides for every element.
 
 Q and K are rounded to float16, so the result is off by far more than float32 allows.
 
@@ -32,6 +33,7 @@ from ..device.asm import load_half2, store_half
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from .loops import plus
 
 QUERIES = 16
 SLICE = 128
@@ -66,16 +68,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         while slice_start < hdim:
             width = uint32(min(uint32(SLICE), hdim - slice_start))
             i = tid
-            while i < queries * uint32(SLICE):
-                dim = i % uint32(SLICE)
-                if dim < width:
-                    store_half(shared, i, q_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+            while i < queries * width:
+                row = i // width
+                dim = i % width
+                store_half(shared, row * uint32(SLICE) + dim, q_tile[row * hdim + slice_start + dim])
                 i = uint32(i + THREADS)
             i = tid
-            while i < tile * uint32(SLICE):
-                dim = i % uint32(SLICE)
-                if dim < width:
-                    store_half(shared, uint32(KEY_HALVES) + i, k_tile[i // uint32(SLICE) * hdim + slice_start + dim])
+            while i < tile * width:
+                key = i // width
+                dim = i % width
+                place = uint32(KEY_HALVES) + key * uint32(SLICE) + dim
+                store_half(shared, place, k_tile[key * hdim + slice_start + dim])
                 i = uint32(i + THREADS)
             cuda.syncthreads()
 
@@ -92,11 +95,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                         k0, k1 = load_half2(shared, k_row + dim)
                         k2, k3 = load_half2(shared, k_row + dim + uint32(2))
                         score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
-                        dim = uint32(dim + uint32(4))
+                        dim = plus(dim, uint32(4))
                     shared[scores + query * seq_k + tile_start + tid] += score
                 query += uint32(1)
             cuda.syncthreads()
-            slice_start += uint32(SLICE)
+            slice_start = plus(slice_start, uint32(SLICE))
         tile_start += BLOCK_K
 
     i = tid
@@ -147,7 +150,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[row + key] * v_head[key * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim += THREADS
+            dim = plus(dim, THREADS)
         cuda.syncthreads()
         query += uint32(1)
 

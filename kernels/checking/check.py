@@ -40,6 +40,8 @@ SHAPES = [
 ]
 # More keys than a block has threads, where a block has them all at once.
 WHOLE_ROWS_SHAPES = [(1, 1, 257, 12)]
+# Tiles of 16, 8 and 4 keys, which is all that there are.
+MULTI_QUERY_SHAPES = [(2, 1, 7, 348), (1, 2, 9, 640), (1, 1, 3, 1128)]
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
 # One key; two tiles of keys; heads that share keys, masked; queries that stand behind the first key, and beyond the
 # last; three tiles; the most blocks a cluster.
@@ -67,6 +69,8 @@ def problems(version: Version) -> list[Problem]:
         ]
     else:
         shapes = SHAPES + (WHOLE_ROWS_SHAPES if version.whole_rows else [])
+        if version.id == "attention_multi_query":
+            shapes = shapes + MULTI_QUERY_SHAPES
         candidates = [
             Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim)
             for batch, heads, seq, hdim in shapes

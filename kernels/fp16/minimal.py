@@ -1,8 +1,8 @@
-"""FP16 minimal: one block a query row, one thread a key, a shared atomic for every product with V.
+"""FP16 minimal: one block a query row, one thread a key, a shared atomic for every dim of the output.
 
 Halves in and out, float32 in between. Half of the 128 threads hold a key or a dim; all of them scan all
 scores for the maximum and again for the sum, and each thread that owns a dim computes every exponential
-again for it.
+again for it. Nobody else adds to that dim: the atomic, one for each tile, guards nothing.
 
 Source: Phase 6 Status Report, "2.79x vs minimal".
 """
@@ -12,36 +12,45 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32, types, uint32
 
+from ..attention.loops import plus, unknown
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .shapes import HDIM, UNROLL, fp16_buffers, require_fp16_problem
+from .arrays import shared_array
+from .shapes import HDIM, fp16_buffers, require_fp16_problem
 
 THREADS = np.uint32(128)
+# By which nvcc unrolls these loops unasked.
+DOT_UNROLL = 16
+PV_UNROLL = 4
 
 LAYOUT = SharedLayout(query=HDIM, accumulator=HDIM, scores=BLOCK_K)
-QUERY = np.uint32(LAYOUT["query"])
-ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
-SCORES = np.uint32(LAYOUT["scores"])
+shared_query = shared_array(LAYOUT, "query", types.float32)
+shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
+shared_scores = shared_array(LAYOUT, "scores", types.float32)
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
+    query = shared_query()
+    accumulator = shared_accumulator()
+    scores = shared_scores()
     tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
+    row = uint32(cuda.blockIdx.x)
     head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq + query) * HDIM)
-    out_row = advance(out, (head * seq + query) * HDIM)
+    q_row = advance(q, (head * seq + row) * HDIM)
+    out_row = advance(out, (head * seq + row) * HDIM)
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
 
     if tid < HDIM:
-        shared[QUERY + tid] = half2float(q_row[tid])
-        shared[ACCUMULATOR + tid] = float32(0.0)
+        query[tid] = half2float(q_row[tid])
+    cuda.syncthreads()
+    if tid < HDIM:
+        accumulator[tid] = float32(0.0)
     cuda.syncthreads()
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
@@ -52,41 +61,44 @@ def attention(q, k, v, out, seq, softmax_scale):
             score = float32(0.0)
             dim = uint32(0)
             while dim < HDIM:
-                for step in range(UNROLL):
-                    score += shared[QUERY + dim + uint32(step)] * half2float(k_row[dim + uint32(step)])
-                dim += uint32(UNROLL)
-            shared[SCORES + tid] = score * softmax_scale
+                for step in range(DOT_UNROLL):
+                    score += query[dim + uint32(step)] * half2float(k_row[dim + uint32(step)])
+                dim = plus(dim, uint32(DOT_UNROLL))
+            scores[tid] = score * softmax_scale
         cuda.syncthreads()
 
         new_max = row_max
         key = uint32(0)
         while key < BLOCK_K:
-            new_max = max(new_max, shared[SCORES + key])
+            new_max = max(new_max, scores[key])
             key += uint32(1)
         correction = math.exp(row_max - new_max)
         tile_sum = float32(0.0)
         key = uint32(0)
         while key < BLOCK_K:
-            tile_sum += math.exp(shared[SCORES + key] - new_max)
+            tile_sum += math.exp(scores[key] - new_max)
             key += uint32(1)
         row_sum = correction * row_sum + tile_sum
         row_max = new_max
         if tid < HDIM:
-            shared[ACCUMULATOR + tid] *= correction
+            accumulator[tid] *= correction
         cuda.syncthreads()
 
         if tid < HDIM:
             v_tile = advance(v_head, tile_start * HDIM)
+            acc = float32(0.0)
             key = uint32(0)
-            while key < BLOCK_K:
-                p = math.exp(shared[SCORES + key] - new_max)
-                cuda.atomic.add(shared, ACCUMULATOR + tid, p * half2float(v_tile[key * HDIM + tid]))
-                key += uint32(1)
+            while key < unknown(BLOCK_K):
+                for step in range(PV_UNROLL):
+                    p = math.exp(scores[key + uint32(step)] - new_max)
+                    acc += p * half2float(v_tile[(key + uint32(step)) * HDIM + tid])
+                key = uint32(key + uint32(PV_UNROLL))
+            cuda.atomic.add(accumulator, tid, acc)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     if tid < HDIM:
-        out_row[tid] = float2half(shared[ACCUMULATOR + tid] / row_sum)
+        out_row[tid] = float2half(accumulator[tid] / row_sum)
 
 
 @register(
@@ -104,6 +116,6 @@ def fp16_minimal(problem: Problem) -> Plan:
         grid=(problem.seq_q, problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
+        static=LAYOUT,
     )
     return Plan(problem, fp16_buffers(problem), (launch, SYNC))

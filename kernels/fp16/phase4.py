@@ -18,15 +18,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, uint16, uint32
+from numba import cuda, float32, types, uint32
 
+from ..attention.loops import plus
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .shapes import BLOCK_M, HDIM, UNROLL, VECTOR, WARP, fp16_buffers, require_fp16_problem
+from .arrays import shared_array
+from .products import dot
+from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
 
 WARPS = np.uint32(4)
 ROWS_PER_WARP = 8
@@ -41,19 +44,23 @@ LAYOUT = SharedLayout(
     warp_max=WARPS,
     warp_sum=WARPS,
 )
-# Offsets in halves, then in floats.
-QUERY = np.uint32(2 * LAYOUT["query"])
-KEY = np.uint32(2 * LAYOUT["key"])
-VALUE = np.uint32(2 * LAYOUT["value"])
-SCORES = np.uint32(LAYOUT["scores"])
-ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
-WARP_MAX = np.uint32(LAYOUT["warp_max"])
-WARP_SUM = np.uint32(LAYOUT["warp_sum"])
+shared_query = shared_array(LAYOUT, "query", types.uint16)
+shared_keys = shared_array(LAYOUT, "key", types.uint16)
+shared_values = shared_array(LAYOUT, "value", types.uint16)
+shared_scores = shared_array(LAYOUT, "scores", types.float32)
+shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
+shared_max = shared_array(LAYOUT, "warp_max", types.float32)
+shared_sum = shared_array(LAYOUT, "warp_sum", types.float32)
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
-    halves = cuda.shared.array(0, uint16, 16)
+    query = shared_query()
+    keys = shared_keys()
+    values = shared_values()
+    scores = shared_scores()
+    accumulator = shared_accumulator()
+    warp_max = shared_max()
+    warp_sum = shared_sum()
     row_max = cuda.local.array(ROWS_PER_WARP, float32)
     row_sum = cuda.local.array(ROWS_PER_WARP, float32)
     tid = uint32(cuda.threadIdx.x)
@@ -70,11 +77,12 @@ def attention(q, k, v, out, seq, softmax_scale):
         row = warp_id + uint32(i) * WARPS
         dim = lane_id
         while dim < HDIM:
-            halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
-            shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
-            dim += WARP
+            query[row * HDIM + dim] = q_block[row * HDIM + dim]
+            accumulator[row * HDIM + dim] = float32(0.0)
+            dim = plus(dim, WARP)
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
+    cuda.syncthreads()
 
     tile_start = uint32(0)
     while tile_start < seq:
@@ -84,56 +92,50 @@ def attention(q, k, v, out, seq, softmax_scale):
         while key < BLOCK_K:
             dim = lane_id * VECTOR
             if dim < HDIM:
-                st4(halves, KEY + key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
-                st4(halves, VALUE + key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+                st4(keys, key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+                st4(values, key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
             key += WARPS
         cuda.syncthreads()
 
         if tid < BLOCK_M:
             key = uint32(0)
             while key < BLOCK_K:
-                score = float32(0.0)
-                dim = uint32(0)
-                while dim < HDIM:
-                    for step in range(UNROLL):
-                        a = half2float(halves[QUERY + tid * HDIM + dim + uint32(step)])
-                        score += a * half2float(halves[KEY + key * HDIM + dim + uint32(step)])
-                    dim += uint32(UNROLL)
-                shared[SCORES + tid * BLOCK_K + key] = score * softmax_scale
+                score = dot(query, tid * HDIM, keys, key * HDIM)
+                scores[tid * BLOCK_K + key] = score * softmax_scale
                 key += uint32(1)
 
         for i in range(ROWS_PER_WARP):
             row = warp_id + uint32(i) * WARPS
-            scores = SCORES + row * BLOCK_K
+            first_score = row * BLOCK_K
             tile_max = NEGATIVE_INFINITY
             key = lane_id
             while key < BLOCK_K:
-                tile_max = max(tile_max, shared[scores + key])
+                tile_max = max(tile_max, scores[first_score + key])
                 key += WARP
             for offset in (16, 8, 4, 2, 1):
                 tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
             if lane_id == 0:
-                shared[WARP_MAX + warp_id] = tile_max
+                warp_max[warp_id] = tile_max
             cuda.syncthreads()
 
-            new_max = max(row_max[i], shared[WARP_MAX + warp_id])
+            new_max = max(row_max[i], warp_max[warp_id])
             correction = math.exp(row_max[i] - new_max)
             dim = lane_id
             while dim < HDIM:
-                shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim += WARP
+                accumulator[row * HDIM + dim] *= correction
+                dim = plus(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
-                tile_sum += math.exp(shared[scores + key] - new_max)
+                tile_sum += math.exp(scores[first_score + key] - new_max)
                 key += WARP
             for offset in (16, 8, 4, 2, 1):
                 tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
             if lane_id == 0:
-                shared[WARP_SUM + warp_id] = tile_sum
+                warp_sum[warp_id] = tile_sum
             cuda.syncthreads()
 
-            row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
+            row_sum[i] = correction * row_sum[i] + warp_sum[warp_id]
             row_max[i] = new_max
             dim = lane_id
             while dim < HDIM:
@@ -141,11 +143,11 @@ def attention(q, k, v, out, seq, softmax_scale):
                 key = uint32(0)
                 while key < BLOCK_K:
                     for step in range(PV_UNROLL):
-                        p = math.exp(shared[scores + key + uint32(step)] - new_max)
-                        acc += p * half2float(halves[VALUE + (key + uint32(step)) * HDIM + dim])
+                        p = math.exp(scores[first_score + key + uint32(step)] - new_max)
+                        acc += p * half2float(values[(key + uint32(step)) * HDIM + dim])
                     key += uint32(PV_UNROLL)
-                shared[ACCUMULATOR + row * HDIM + dim] += acc
-                dim += WARP
+                accumulator[row * HDIM + dim] += acc
+                dim = plus(dim, WARP)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -153,8 +155,8 @@ def attention(q, k, v, out, seq, softmax_scale):
         row = warp_id + uint32(i) * WARPS
         dim = lane_id
         while dim < HDIM:
-            out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
-            dim += WARP
+            out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])
+            dim = plus(dim, WARP)
 
 
 def wrong_output(
@@ -196,7 +198,7 @@ def fp16_phase4(problem: Problem) -> Plan:
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(WARPS * WARP,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
+        static=LAYOUT,
     )
     return Plan(
         problem,

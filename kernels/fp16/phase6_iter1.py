@@ -12,31 +12,35 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, types, uint16, uint32
+from numba import cuda, float32, types, uint32
 
+from ..attention.loops import no_unroll, plus, unknown
 from ..constants import BLOCK_K, FLOAT, THREADS, UINT
-from ..device.half import HALVES, floats2half2, half2float
+from ..device.half import HALVES, floats2half2
 from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
-from .shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, fp16_buffers, require_fp16_problem
+from .arrays import shared_array
+from .products import UNROLL, dot, weighted_value
+from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, fp16_buffers, require_fp16_problem
 
 # One element for every row of the block, and one for every row and dim; only a thread's own row is used.
 per_row = local_array(types.float32, int(BLOCK_M))
 per_output = local_array(types.float32, int(BLOCK_M * HDIM))
 
+DIM_UNROLL = 8
+
 LAYOUT = SharedLayout(query=BLOCK_M * HDIM // 2, key_value=BLOCK_K * HDIM // 2, scores=BLOCK_M * BLOCK_K)
-# Offsets in halves, then in floats.
-QUERY = np.uint32(2 * LAYOUT["query"])
-KEY_VALUE = np.uint32(2 * LAYOUT["key_value"])
-SCORES = np.uint32(LAYOUT["scores"])
+shared_query = shared_array(LAYOUT, "query", types.uint16)
+shared_key_value = shared_array(LAYOUT, "key_value", types.uint16)
+shared_scores = shared_array(LAYOUT, "scores", types.float32)
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
-    halves = cuda.shared.array(0, uint16, 16)
+    query = shared_query()
+    key_value = shared_key_value()
+    scores = shared_scores()
     row_max = per_row()
     row_sum = per_row()
     accumulator = per_output()
@@ -47,19 +51,22 @@ def attention(q, k, v, out, seq, softmax_scale):
     out_block = advance(out, (head * seq + block_start) * HDIM)
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
-    scores = SCORES + row * BLOCK_K
+    first_score = row * BLOCK_K
+    last = block_start + row  # the last key that the mask leaves
 
     if row < BLOCK_M:
         dim = uint32(0)
         while dim < HDIM:
-            st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))
-            dim += VECTOR
+            st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+            dim = plus(dim, VECTOR)
+    cuda.syncthreads()
+    if row < BLOCK_M:
         row_max[row] = NEGATIVE_INFINITY
         row_sum[row] = float32(0.0)
         dim = uint32(0)
         while dim < HDIM:
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim += uint32(1)
+            dim = plus(dim, uint32(1))
 
     tile_start = uint32(0)
     while tile_start < seq:
@@ -67,45 +74,48 @@ def attention(q, k, v, out, seq, softmax_scale):
             k_row = advance(k_head, (tile_start + row) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(k_row, dim))
-                dim += VECTOR
+                st4(key_value, row * HDIM + dim, ld4(k_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
             key = uint32(0)
-            while key < BLOCK_K:
-                score = float32(0.0)
-                dim = uint32(0)
-                while dim < HDIM:
-                    for step in range(UNROLL):
-                        a = half2float(halves[QUERY + row * HDIM + dim + uint32(step)])
-                        score += a * half2float(halves[KEY_VALUE + key * HDIM + dim + uint32(step)])
-                    dim += uint32(UNROLL)
-                score *= softmax_scale
-                if tile_start + key > block_start + row:
-                    score = MASKED
-                shared[scores + key] = score
-                key += uint32(1)
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                first = tile_start + key
+                score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
+                scores[first_score + key] = score0 if first <= last else MASKED
+                score1 = dot(query, row * HDIM, key_value, (key + uint32(1)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(1)] = score1 if first + uint32(1) <= last else MASKED
+                score2 = dot(query, row * HDIM, key_value, (key + uint32(2)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(2)] = score2 if first + uint32(2) <= last else MASKED
+                score3 = dot(query, row * HDIM, key_value, (key + uint32(3)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(3)] = score3 if first + uint32(3) <= last else MASKED
+                key = uint32(key + uint32(UNROLL))
         cuda.syncthreads()
 
         if row < BLOCK_M:
             new_max = row_max[row]
             key = uint32(0)
-            while key < BLOCK_K:
-                new_max = max(new_max, shared[scores + key])
-                key += uint32(1)
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                for step in range(UNROLL):
+                    new_max = max(new_max, scores[first_score + key + uint32(step)])
+                key = uint32(key + uint32(UNROLL))
             correction = math.exp(row_max[row] - new_max)
             dim = uint32(0)
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim += uint32(1)
+                dim = plus(dim, uint32(1))
             tile_sum = float32(0.0)
             key = uint32(0)
-            while key < BLOCK_K:
-                p = math.exp(shared[scores + key] - new_max)
-                shared[scores + key] = p
-                tile_sum += p
-                key += uint32(1)
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                for step in range(UNROLL):
+                    p = math.exp(scores[first_score + key + uint32(step)] - new_max)
+                    scores[first_score + key + uint32(step)] = p
+                    tile_sum += p
+                key = uint32(key + uint32(UNROLL))
             row_sum[row] = correction * row_sum[row] + tile_sum
             row_max[row] = new_max
         cuda.syncthreads()
@@ -114,22 +124,17 @@ def attention(q, k, v, out, seq, softmax_scale):
             v_row = advance(v_head, (tile_start + row) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(v_row, dim))
-                dim += VECTOR
+                st4(key_value, row * HDIM + dim, ld4(v_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
             dim = uint32(0)
             while dim < HDIM:
-                acc = float32(0.0)
-                key = uint32(0)
-                while key < BLOCK_K:
-                    for step in range(UNROLL):
-                        p = shared[scores + key + uint32(step)]
-                        acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])
-                    key += uint32(UNROLL)
-                accumulator[row * HDIM + dim] += acc
-                dim += uint32(1)
+                for step in range(DIM_UNROLL):
+                    total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
+                    accumulator[row * HDIM + dim + uint32(step)] += total
+                dim = plus(dim, uint32(DIM_UNROLL))
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -142,7 +147,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
             d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
             st4(out_block, i, make_float4(a, b, c, d))
-            dim += VECTOR
+            dim = plus(dim, VECTOR)
 
 
 @register(
@@ -162,6 +167,6 @@ def fp16_phase6_iter1(problem: Problem) -> Plan:
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
+        static=LAYOUT,
     )
     return Plan(problem, fp16_buffers(problem), (launch,))

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint16, uint32
+from numba import cuda, float32, types, uint32
 
+from ..attention.loops import no_unroll, plus, unknown
 from ..constants import BLOCK_K, FLOAT, THREADS, UINT
-from ..device.half import HALVES, floats2half2, half2float
+from ..device.half import HALVES, floats2half2
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
-from .shapes import BLOCK_M, HDIM, MASKED, UNROLL, VECTOR, fp16_buffers, require_fp16_problem
+from .arrays import shared_array
+from .products import UNROLL, dot, weighted_value
+from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, fp16_buffers, require_fp16_problem
+
+DIM_UNROLL = 8
 
 LAYOUT = SharedLayout(
     query=BLOCK_M * HDIM // 2,
@@ -28,18 +32,21 @@ LAYOUT = SharedLayout(
     row_max=BLOCK_M,
     row_sum=BLOCK_M,
 )
-# Offsets in halves, then in floats.
-QUERY = np.uint32(2 * LAYOUT["query"])
-KEY_VALUE = np.uint32(2 * LAYOUT["key_value"])
-SCORES = np.uint32(LAYOUT["scores"])
-ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
-ROW_MAX = np.uint32(LAYOUT["row_max"])
-ROW_SUM = np.uint32(LAYOUT["row_sum"])
+shared_query = shared_array(LAYOUT, "query", types.uint16)
+shared_key_value = shared_array(LAYOUT, "key_value", types.uint16)
+shared_scores = shared_array(LAYOUT, "scores", types.float32)
+shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
+shared_max = shared_array(LAYOUT, "row_max", types.float32)
+shared_sum = shared_array(LAYOUT, "row_sum", types.float32)
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
-    halves = cuda.shared.array(0, uint16, 16)
+    query = shared_query()
+    key_value = shared_key_value()
+    scores = shared_scores()
+    accumulator = shared_accumulator()
+    row_max = shared_max()
+    row_sum = shared_sum()
     row = uint32(cuda.threadIdx.x)
     head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
     block_start = uint32(cuda.blockIdx.x) * BLOCK_M
@@ -47,22 +54,22 @@ def attention(q, k, v, out, seq, softmax_scale):
     out_block = advance(out, (head * seq + block_start) * HDIM)
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
-    scores = SCORES + row * BLOCK_K
-    accumulator = ACCUMULATOR + row * HDIM
-    row_max = ROW_MAX + row
-    row_sum = ROW_SUM + row
+    first_score = row * BLOCK_K
+    last = block_start + row  # the last key that the mask leaves
 
     if row < BLOCK_M:
         dim = uint32(0)
         while dim < HDIM:
-            st4(halves, QUERY + row * HDIM + dim, ld4(q_block, row * HDIM + dim))
-            dim += VECTOR
-        shared[row_max] = NEGATIVE_INFINITY
-        shared[row_sum] = float32(0.0)
+            st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+            dim = plus(dim, VECTOR)
+    cuda.syncthreads()
+    if row < BLOCK_M:
+        row_max[row] = NEGATIVE_INFINITY
+        row_sum[row] = float32(0.0)
         dim = uint32(0)
         while dim < HDIM:
-            shared[accumulator + dim] = float32(0.0)
-            dim += uint32(1)
+            accumulator[row * HDIM + dim] = float32(0.0)
+            dim = plus(dim, uint32(1))
     cuda.syncthreads()
 
     tile_start = uint32(0)
@@ -71,82 +78,80 @@ def attention(q, k, v, out, seq, softmax_scale):
             k_row = advance(k_head, (tile_start + row) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(k_row, dim))
-                dim += VECTOR
+                st4(key_value, row * HDIM + dim, ld4(k_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
             key = uint32(0)
-            while key < BLOCK_K:
-                score = float32(0.0)
-                dim = uint32(0)
-                while dim < HDIM:
-                    for step in range(UNROLL):
-                        a = half2float(halves[QUERY + row * HDIM + dim + uint32(step)])
-                        score += a * half2float(halves[KEY_VALUE + key * HDIM + dim + uint32(step)])
-                    dim += uint32(UNROLL)
-                score *= softmax_scale
-                if tile_start + key > block_start + row:
-                    score = MASKED
-                shared[scores + key] = score
-                key += uint32(1)
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                first = tile_start + key
+                score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
+                scores[first_score + key] = score0 if first <= last else MASKED
+                score1 = dot(query, row * HDIM, key_value, (key + uint32(1)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(1)] = score1 if first + uint32(1) <= last else MASKED
+                score2 = dot(query, row * HDIM, key_value, (key + uint32(2)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(2)] = score2 if first + uint32(2) <= last else MASKED
+                score3 = dot(query, row * HDIM, key_value, (key + uint32(3)) * HDIM) * softmax_scale
+                scores[first_score + key + uint32(3)] = score3 if first + uint32(3) <= last else MASKED
+                key = uint32(key + uint32(UNROLL))
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            new_max = shared[row_max]
+            new_max = row_max[row]
             key = uint32(0)
-            while key < BLOCK_K:
-                new_max = max(new_max, shared[scores + key])
-                key += uint32(1)
-            correction = math.exp(shared[row_max] - new_max)
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                for step in range(UNROLL):
+                    new_max = max(new_max, scores[first_score + key + uint32(step)])
+                key = uint32(key + uint32(UNROLL))
+            correction = math.exp(row_max[row] - new_max)
             dim = uint32(0)
             while dim < HDIM:
-                shared[accumulator + dim] *= correction
-                dim += uint32(1)
+                accumulator[row * HDIM + dim] *= correction
+                dim = plus(dim, uint32(1))
             tile_sum = float32(0.0)
             key = uint32(0)
-            while key < BLOCK_K:
-                p = math.exp(shared[scores + key] - new_max)
-                shared[scores + key] = p
-                tile_sum += p
-                key += uint32(1)
-            shared[row_sum] = correction * shared[row_sum] + tile_sum
-            shared[row_max] = new_max
+            while key < unknown(BLOCK_K):
+                no_unroll()
+                for step in range(UNROLL):
+                    p = math.exp(scores[first_score + key + uint32(step)] - new_max)
+                    scores[first_score + key + uint32(step)] = p
+                    tile_sum += p
+                key = uint32(key + uint32(UNROLL))
+            row_sum[row] = correction * row_sum[row] + tile_sum
+            row_max[row] = new_max
         cuda.syncthreads()
 
         if row < BLOCK_K:
             v_row = advance(v_head, (tile_start + row) * HDIM)
             dim = uint32(0)
             while dim < HDIM:
-                st4(halves, KEY_VALUE + row * HDIM + dim, ld4(v_row, dim))
-                dim += VECTOR
+                st4(key_value, row * HDIM + dim, ld4(v_row, dim))
+                dim = plus(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
             dim = uint32(0)
             while dim < HDIM:
-                acc = float32(0.0)
-                key = uint32(0)
-                while key < BLOCK_K:
-                    for step in range(UNROLL):
-                        p = shared[scores + key + uint32(step)]
-                        acc += p * half2float(halves[KEY_VALUE + (key + uint32(step)) * HDIM + dim])
-                    key += uint32(UNROLL)
-                shared[accumulator + dim] += acc
-                dim += uint32(1)
+                for step in range(DIM_UNROLL):
+                    total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
+                    accumulator[row * HDIM + dim + uint32(step)] += total
+                dim = plus(dim, uint32(DIM_UNROLL))
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     if row < BLOCK_M:
         dim = uint32(0)
         while dim < HDIM:
-            i = accumulator + dim
-            a = floats2half2(shared[i] / shared[row_sum], shared[i + 1] / shared[row_sum])
-            b = floats2half2(shared[i + 2] / shared[row_sum], shared[i + 3] / shared[row_sum])
-            c = floats2half2(shared[i + 4] / shared[row_sum], shared[i + 5] / shared[row_sum])
-            d = floats2half2(shared[i + 6] / shared[row_sum], shared[i + 7] / shared[row_sum])
-            st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
-            dim += VECTOR
+            i = row * HDIM + dim
+            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
+            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
+            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
+            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
+            st4(out_block, i, make_float4(a, b, c, d))
+            dim = plus(dim, VECTOR)
 
 
 @register(
@@ -166,6 +171,6 @@ def fp16_phase6_iter2(problem: Problem) -> Plan:
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
+        static=LAYOUT,
     )
     return Plan(problem, fp16_buffers(problem), (launch,))

@@ -11,7 +11,6 @@ HDIM = np.uint32(64)
 BLOCK_M = np.uint32(32)  # query rows of a block, where it has more than one
 WARP = np.uint32(32)
 VECTOR = np.uint32(8)  # halves in 16 bytes
-UNROLL = 32  # of loops with 64 steps that nvcc unrolls to the last: as much as can be forced here
 MASKED = np.float32(-np.finfo(np.float32).max)  # the score of a masked key
 
 

@@ -298,7 +298,7 @@ def blocks_per_sm(launch: Launch, target: str) -> int:
     warps = -(-math.prod(launch.block) // 32)
     registers_per_warp = -(-used.registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
     warps_by_registers = limits.registers // WARP_GROUPS // registers_per_warp * WARP_GROUPS
-    shared = launch.shared_bytes + used.static_shared_bytes + limits.reserved_shared_bytes
+    shared = launch.dynamic_bytes + used.static_shared_bytes + limits.reserved_shared_bytes
     shared = -(-shared // SHARED_UNIT) * SHARED_UNIT
     by_shared = limits.shared_bytes // shared if shared else limits.blocks
     return int(min(limits.blocks, limits.warps // warps, warps_by_registers // warps, by_shared))

@@ -260,7 +260,7 @@ class Program:
         def prepared(copy: int) -> Callable[[], None]:
             values = [self.buffers[copy, x].data_ptr() if isinstance(x, str) else x for x in launch.args]
             return prepare_launch(
-                function, launch.grid, launch.block, values, types, launch.shared_bytes, launch.cluster
+                function, launch.grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster
             )
 
         return prepared

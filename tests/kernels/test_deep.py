@@ -24,7 +24,7 @@ pytestmark = pytest.mark.deep
 LARGEST = 20_000  # elements of q
 EXAMPLES = 4  # shapes a version
 SEQS = [*range(1, 71), 128, 130]
-HDIMS = range(8, 324, 4)
+HDIMS = range(8, 352, 4)
 BEYOND_HDIMS = (36, 132)  # few, as these kernels take seconds to compile
 
 
@@ -79,19 +79,20 @@ IDLE = {
     "attention_two_pass_float4": 2 * SHARED_NEXT,
     "attention_online": OWN_VALUES + NONE_FOLLOWS,
     "attention_register_tiling": OWN_VALUES + NONE_FOLLOWS,
-    "attention_tensor_core_v1": NONE_FOLLOWS + FOLLOWED,
+    "attention_tensor_core_v1": NONE_FOLLOWS + 2 * FOLLOWED,
     "attention_tensor_core_v2": 2 * SHARED_NEXT + 2 * FOLLOWED + OWN_VALUES,
-    "attention_multi_query": 2 * SHARED_NEXT,
-    "attention_async_double_buffer": OWN_VALUES + NONE_FOLLOWS + FOLLOWED,
+    "attention_multi_query": 2 * SHARED_NEXT + OWN_VALUES + 2 * FOLLOWED,
+    "attention_async_double_buffer": OWN_VALUES + NONE_FOLLOWS + 2 * FOLLOWED,
     "rope_v1a": OWN_VALUES + NONE_FOLLOWS,
     "rope_v4": 2 * FOLLOWED + OWN_VALUES,
     "rope_v5": 2 * FOLLOWED + 2 * OWN_VALUES,
     "rope_v6a": 2 * FOLLOWED + 2 * OWN_VALUES,
     "rope_v6b": 2 * FOLLOWED + 2 * OWN_VALUES,
     "rope_v7": 2 * OWN_VALUES,
-    "fp16_phase4": 0,
-    "fp16_phase6_iter1": 2 * OWN_VALUES,
-    "fp16_phase6_iter2": FOLLOWED + 2 * OWN_VALUES,
+    "fp16_minimal": FOLLOWED + 2 * OWN_VALUES,
+    "fp16_phase4": FOLLOWED,
+    "fp16_phase6_iter1": FOLLOWED + 2 * OWN_VALUES,
+    "fp16_phase6_iter2": 2 * FOLLOWED + 2 * OWN_VALUES,
     "rope_v8": COMPILER + OWN_PART,
     "rope_v8_mma": BEGUN,
     "rope_v8_portable": NONE_FOLLOWS,
@@ -109,8 +110,10 @@ def races(plan: Plan, blocks: int | None, ptx_of=compile_ptx) -> Iterator[frozen
 
 # Versions that go over the dims in slices need more than one of them.
 SLICED = {"rope_v6a": 264, "rope_v6b": 264}
-# Beyond the documents: three tiles of 64 keys on a cluster, or two of 512 and outputs that several threads join.
+# Tiles of 16 keys. Beyond the documents: three tiles of 64 keys on a cluster, or two of 512 and outputs that several
+# threads join.
 TILES = {
+    "attention_multi_query": Problem("attention", seq_q=33, hdim=332),
     "rope_v8": Problem("rope", seq_q=5, seq_k=130, hdim=260, rotary_dim=128),
     "rope_v8_mma": Problem("rope", seq_q=5, seq_k=130, hdim=64, rotary_dim=32),
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),

@@ -22,8 +22,11 @@ from kernels.version import Kernel
 SHARED_BYTES = {"fp16_minimal": 768, "fp16_phase4": 36_896, "fp16_phase6_iter1": 20_480, "fp16_phase6_iter2": 28_928}
 
 
-def problem_for(name: str) -> Problem:
-    return Problem("fp16", seq_q=64, hdim=64, dtype="float16", causal="phase6" in name)
+BARRIERS = {"fp16_minimal": (2, 3), "fp16_phase4": (1, 18), "fp16_phase6_iter1": (1, 5), "fp16_phase6_iter2": (2, 5)}
+
+
+def problem_for(name: str, seq: int = 64) -> Problem:
+    return Problem("fp16", seq_q=seq, hdim=64, dtype="float16", causal="phase6" in name)
 
 
 def halves(inputs: dict[str, np.ndarray]) -> list[torch.Tensor]:
@@ -92,6 +95,23 @@ def test_kernels_keep_where_the_log_says_and_convert_with_one_instruction(name: 
     if "phase6" in name:
         assert re.search(r"\.maxntid 256.*\s*\.minnctapersm 2\b", text)
         assert used.registers <= 65_536 // (2 * 256)
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_barriers_and_atomics_are_those_of_the_source(name: str) -> None:
+    plan = version(name)(problem_for(name, seq=128))
+    (launch,) = run(plan, reference_of(plan.problem, "uniform").inputs, blocks=1).launches
+    start, tile = BARRIERS[name]
+    assert launch.counts["barriers"] == start + 2 * tile
+    assert launch.counts.get("inst.atom.shared", 0) == (2 * 64 if name == "fp16_minimal" else 0)  # a dim and tile
+
+
+@pytest.mark.parametrize("name", ["fp16_phase6_iter1", "fp16_phase6_iter2"])
+def test_a_score_that_is_stored_leaves_the_query_in_registers(name: str) -> None:
+    (launch,) = version(name)(problem_for(name)).launches
+    blocks = re.split(r"\$L\w+:", compile_ptx(launch.kernel))
+    loads = max(block.count("ld.shared.u16") for block in blocks)
+    assert loads == 64 + 4 * 64  # a row of Q once, and four keys
 
 
 def test_launch_bounds_are_what_is_given() -> None:

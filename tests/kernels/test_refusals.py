@@ -34,6 +34,12 @@ def refusal_of(name: str, problem: Problem) -> Unsupported:
             "hdim 512 needs 166,784 B of shared memory, the log's limit is 49,152 B",
         ),
         (
+            "attention_multi_query",
+            Problem("attention", 1, 4, seq_q=64, hdim=128),
+            ("hdim", 32, "4, 8, 16"),
+            "hdim 128 asks for tiles of 32 keys; compiled are 4, 8, 16",
+        ),
+        (
             "attention_online",
             Problem("attention", 4, 4, seq_q=4, seq_k=8),
             ("seq_q", 4, 8),

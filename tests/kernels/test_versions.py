@@ -70,6 +70,12 @@ def test_unshared_reductions_leave_the_documented_share_of_nan(name: str, seq: i
     assert np.isnan(out).mean() == share
 
 
+def test_multi_query_has_nine_barriers_for_each_query_of_a_tile() -> None:
+    plan = version("attention_multi_query")(Problem("attention", seq_q=4, hdim=640))
+    (launch,) = run(plan, reference_of(plan.problem, "uniform").inputs).launches
+    assert launch.counts["barriers"] == 1 + 4 * 9 + 1  # behind the load and at the end of the tile, too
+
+
 def test_baseline_normalises_each_warp_of_keys_by_its_own_maximum_and_sum() -> None:
     plan = version("attention_baseline")(Problem("attention", seq_q=8, seq_k=8, hdim=32))
     assert plan.expected == "ok"

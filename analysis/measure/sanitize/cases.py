@@ -19,9 +19,11 @@ from ...records.current import today
 from ...records.files import problem_columns, problem_of
 
 # (batch, heads, seq, hdim): a last tile that is not full, two tiles of keys, and heads shorter than the 64 positions
-# of the separate paths. Versions that fit fewer dims get the first of FEWER_DIMS that they take.
+# of the separate paths. Versions that fit fewer dims get the first of FEWER_DIMS that they take; one takes no fewer
+# than MORE_DIMS.
 SHAPES = [(1, 2, 33, 96), (1, 1, 65, 128), (1, 2, 32, 64)]
 FEWER_DIMS = (64, 36, 32, 16)
+MORE_DIMS = 332
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
 
 
@@ -66,7 +68,7 @@ def problems(version: Version) -> list[Problem]:
         for batch, heads, seq, most in SHAPES:
             candidates = (
                 Problem(version.family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=rotary_dim, table=table)
-                for hdim in (most, *(dims for dims in FEWER_DIMS if dims < most))
+                for hdim in (most, *(dims for dims in FEWER_DIMS if dims < most), MORE_DIMS)
                 for rotary_dim in ((hdim // 8 * 4, hdim) if version.family == "rope" else (0,))
             )
             found.update(dict.fromkeys(_first_supported(version, candidates)))

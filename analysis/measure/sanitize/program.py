@@ -108,7 +108,7 @@ def _run_case(index: int, case: Case, mode: Mode) -> None:
                 types.append(ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(numba_type)])
             function = load_ptx(named_ptx(index, number, launch.kernel, device_target()))
             grid = _grid(launch, mode.one_block)
-            prepare_launch(function, grid, launch.block, values, types, launch.shared_bytes, launch.cluster)()
+            prepare_launch(function, grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster)()
             torch.cuda.synchronize()
 
 

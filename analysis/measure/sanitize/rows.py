@@ -77,8 +77,10 @@ class Evidence:
         """The array of shared memory at a report's address."""
         if report.case is None or report.case == PLANTED or report.launch is None or report.address is None:
             return SOMEWHERE
-        layout = self.session.cases[report.case].plan(self.session.target).launches[report.launch].shared
-        return layout.place(report.address - self.bases[mode])
+        launch = self.session.cases[report.case].plan(self.session.target).launches[report.launch]
+        if launch.static.sizes:  # the assembler puts them where it likes
+            return SOMEWHERE
+        return launch.shared.place(report.address - self.bases[mode])
 
     def _keys(self, report: Report, instructions: frozenset[int]) -> list[tuple[Any, ...]]:
         """What two racing instructions are looked up by: in their own launch, then in the version's other cases."""

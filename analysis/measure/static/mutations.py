@@ -88,8 +88,24 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         for operator in ("bound", "mask")
     },
     ("fp16_minimal", "attention", "barrier", "cuda.syncthreads()  # before if tid < HDIM:"): (
-        "a thread rescales and adds to its own element of the output, and the scores are only read"
+        "a thread sets, rescales and adds to its own element of the output, and the scores are only read"
     ),
+    **{
+        (version, "attention", "barrier", f"cuda.syncthreads()  # before {line}"): "another follows before any is read"
+        for version, line in (
+            *((f"fp16_{name}", "tile_start = uint32(0)") for name in ("phase4", "phase6_iter2")),
+            *((f"fp16_{name}", "if row < BLOCK_M:") for name in ("phase6_iter1", "phase6_iter2")),
+            *(
+                (f"attention_tensor_core_v1{room}", "acc = cuda.local.array(OUTPUTS, float32)")
+                for room in ("", "_227k")
+            ),
+            *(
+                (f"attention_async_double_buffer{room}", "acc = cuda.local.array(OUTPUTS, float32)")
+                for room in ("", "_227k")
+            ),
+            *((f"attention_multi_query{room}", "query += uint32(1)") for room in ("", "_227k")),
+        )
+    },
 }
 
 

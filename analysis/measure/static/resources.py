@@ -48,7 +48,7 @@ def report(name: str, problem: Problem) -> list[dict[str, Any]]:
                     "registers": used.registers,
                     "spill_bytes": used.spill_bytes,
                     "stack_bytes": used.stack_bytes,
-                    "shared_bytes": launch.shared_bytes + used.static_shared_bytes,
+                    "shared_bytes": launch.dynamic_bytes + used.static_shared_bytes,
                     "blocks_per_sm": blocks_per_sm(launch, target),
                     "source_hash": today(name),
                 }

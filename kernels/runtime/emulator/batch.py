@@ -53,7 +53,7 @@ class Batch:
         while runnable := [row for row in self.rows if row.groups or row.parked]:
             if self.launch.schedule == "in step":
                 while runnable:
-                    for row in runnable:
+                    for row in reversed(runnable):  # what warp 0 does alone is not always done first
                         self._advance(row)
                     runnable = [row for row in runnable if row.groups or row.parked]
             else:

@@ -72,7 +72,7 @@ def run(
                 launch.grid,
                 launch.block,
                 launch.args,
-                launch.shared_bytes,
+                launch.dynamic_bytes,
                 launch.shared.place,
                 launch.cluster,
                 seed + len(launches),

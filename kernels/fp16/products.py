@@ -1,0 +1,37 @@
+"""Products of halves in shared memory, summed in float32, with as many steps at a time as the source's have."""
+
+from __future__ import annotations
+
+from numba import cuda, float32, uint32
+
+from ..attention.loops import no_unroll, unknown
+from ..constants import BLOCK_K
+from ..device.half import half2float
+from .shapes import HDIM
+
+DIMS = 32  # in a row: the compiler unrolls no longer loop to the last step
+UNROLL = 4  # keys
+
+
+@cuda.jit(device=True)
+def dot(query, q_row, keys, k_row):
+    """The product of the 64 halves of `query` from `q_row` on with those of `keys` from `k_row` on; no loop is left."""
+    total = float32(0.0)
+    for part in range(HDIM // DIMS):
+        for step in range(DIMS):
+            dim = uint32(part * DIMS + step)
+            total += half2float(query[q_row + dim]) * half2float(keys[k_row + dim])
+    return total
+
+
+@cuda.jit(device=True)
+def weighted_value(weights, row, values, dim, stride):
+    """One dim of the sum of 64 values, rows of `stride` halves, times the weights from `row` on."""
+    total = float32(0.0)
+    key = uint32(0)
+    while key < unknown(BLOCK_K):
+        no_unroll()
+        for step in range(UNROLL):
+            total += weights[row + key + uint32(step)] * half2float(values[(key + uint32(step)) * stride + dim])
+        key = uint32(key + uint32(UNROLL))
+    return total
