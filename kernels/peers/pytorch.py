@@ -280,12 +280,14 @@ def _with_reason(attend: Attention) -> Attention:
             warnings.simplefilter("always")
             try:
                 return attend(q, k, v)
+            except (torch.OutOfMemoryError, torch.AcceleratorError):  # what the card says is no refusal
+                raise
             except RuntimeError as error:
-                refusal = str(error).splitlines()[0]
-        said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
-        # Of the backends that were not asked for it says that they are disabled.
-        because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
-        raise Unsupported("library", "PyTorch", " ".join([refusal, *dict.fromkeys(because)]), "{allowed}")
+                said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
+                # Of the backends that were not asked for it says that they are disabled.
+                because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
+                refusal = " ".join([str(error).splitlines()[0], *dict.fromkeys(because)])
+                raise Unsupported("library", "PyTorch", refusal, "{allowed}") from error
 
     return call
 

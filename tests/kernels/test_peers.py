@@ -10,6 +10,7 @@ import warnings
 import pytest
 import torch
 
+from analysis.measure.failures import MEMORY_ALLOCATION, failure
 from analysis.measure.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
@@ -82,6 +83,26 @@ def test_a_refusing_backend_tells_pytorch_s_reason() -> None:
     assert str(caught.value) == (
         "No available kernel. Aborting execution. Expected query to be of dtype: {Half}. Got float."
     )
+
+
+def no_memory(kind: type[RuntimeError]) -> RuntimeError:
+    error = kind("CUDA error: out of memory")
+    if kind is torch.AcceleratorError:
+        error.error_code = MEMORY_ALLOCATION  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
+def test_a_backend_that_runs_out_of_memory_is_no_refusal(kind: type[RuntimeError], monkeypatch) -> None:
+    def exhaust(q, k, v):
+        raise no_memory(kind)
+
+    with pytest.raises(Exception) as caught:
+        pytorch._with_reason(exhaust)(None, None, None)
+    for name, free in (("synchronize", None), ("mem_get_info", (0, 0)), ("memory_reserved", 0)):
+        monkeypatch.setattr(torch.cuda, name, lambda free=free: free)
+    found = failure(caught.value, None, is_peer=True)
+    assert found["status"] == "error" and found["reason"].startswith("out of memory: ")
 
 
 def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
