@@ -45,7 +45,7 @@ ablate(
             dim = uint32(4) * tid
             while dim < hdim:
                 st4(shared, EXTRA + dim, ld4(q_row, dim))
-                dim = plus(dim, uint32(4) * THREADS)
+                dim = add_nowrap(dim, uint32(4) * THREADS)
             cuda.syncthreads()
 
             row_max = NEGATIVE_INFINITY

@@ -19,7 +19,6 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..attention.loops import plus
 from ..constants import (
     FLOAT,
     FLOATS,
@@ -32,6 +31,7 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import mma_m16n8k8_tf32
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
@@ -117,7 +117,7 @@ def make_kernel(tiles: int) -> Any:
             while step < quarter:
                 dim = uint32(member * quarter + step)
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, True)
-                step = plus(step, uint32(4))
+                step = add_nowrap(step, uint32(4))
             if hdim % uint32(16) != 0:
                 dim = uint32(uint32(4) * (quarter + member))
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, dim < hdim)
@@ -177,7 +177,7 @@ def make_kernel(tiles: int) -> Any:
             dim = first_dim + group + uint32(8) * member
             if dim < hdim:
                 out_row[dim] = own(acc, member)
-            first_dim = plus(first_dim, THREADS)
+            first_dim = add_nowrap(first_dim, THREADS)
 
     return attention
 

@@ -125,7 +125,7 @@ ablate(
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -191,7 +191,7 @@ ablate(
             while dim < HDIM:
                 keys[key * HDIM + dim] = k_tile[key * HDIM + dim]
                 values[key * HDIM + dim] = v_tile[key * HDIM + dim]
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             """,
         ),
     ],
@@ -384,7 +384,7 @@ def load_by_32_threads(tile: str) -> tuple[str, str]:
         dim = uint32(0)
         while dim < HDIM:
             st4(key_value, row * HDIM + dim, ld4({tile}_row, dim))
-            dim = plus(dim, VECTOR)
+            dim = add_nowrap(dim, VECTOR)
     """
     by_32 = f"""
     key = row
@@ -393,7 +393,7 @@ def load_by_32_threads(tile: str) -> tuple[str, str]:
         dim = uint32(0)
         while dim < HDIM:
             st4(key_value, key * HDIM + dim, ld4({tile}_row, dim))
-            dim = plus(dim, VECTOR)
+            dim = add_nowrap(dim, VECTOR)
         key += BLOCK_M
     """
     return by_64, by_32

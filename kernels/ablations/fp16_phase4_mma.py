@@ -20,10 +20,10 @@ import math
 import numpy as np
 from numba import cuda, float32, uint16, uint32
 
-from ..attention.loops import plus
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.asm import mma_m16n8k16_f16
 from ..device.half import HALVES, float2half
+from ..device.loop import add_nowrap
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..fp16.phase4 import HAZARDS, wrong_output
@@ -113,7 +113,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         while dim < HDIM:
             halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
             shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
-            dim = plus(dim, WARP)
+            dim = add_nowrap(dim, WARP)
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
     cuda.syncthreads()
@@ -172,7 +172,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -207,7 +207,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             shared[upper + uint32(1)] += acc[1]
             shared[lower] += acc[2]
             shared[lower + uint32(1)] += acc[3]
-            dim = plus(dim, N)
+            dim = add_nowrap(dim, N)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -216,7 +216,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = lane_id
         while dim < HDIM:
             out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
-            dim = plus(dim, WARP)
+            dim = add_nowrap(dim, WARP)
 
 
 @register(

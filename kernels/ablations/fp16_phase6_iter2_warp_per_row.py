@@ -11,9 +11,9 @@ import math
 
 from numba import cuda, float32, uint32
 
-from ..attention.loops import plus
 from ..constants import BLOCK_K, FLOAT, THREADS, UINT
 from ..device.half import HALVES, floats2half2
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..fp16.phase6_iter2 import (
@@ -64,7 +64,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = lane_id
         while dim < HDIM:
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = plus(dim, WARP)
+            dim = add_nowrap(dim, WARP)
         row += WARPS
     cuda.syncthreads()
 
@@ -75,7 +75,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = uint32(0)
             while dim < HDIM:
                 st4(key_value, tid * HDIM + dim, ld4(k_row, dim))
-                dim = plus(dim, VECTOR)
+                dim = add_nowrap(dim, VECTOR)
         cuda.syncthreads()
 
         row = warp_id
@@ -103,7 +103,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -124,7 +124,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = uint32(0)
             while dim < HDIM:
                 st4(key_value, tid * HDIM + dim, ld4(v_row, dim))
-                dim = plus(dim, VECTOR)
+                dim = add_nowrap(dim, VECTOR)
         cuda.syncthreads()
 
         row = warp_id
@@ -132,7 +132,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] += weighted_value(scores, row * BLOCK_K, key_value, dim, HDIM)
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             row += WARPS
         cuda.syncthreads()
         tile_start += BLOCK_K

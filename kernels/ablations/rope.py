@@ -105,7 +105,7 @@ ablate(
                 x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
                 shared[EXTRA + dim] = x
                 shared[EXTRA + dim + uint32(1)] = y
-                dim = step(dim, 2 * THREADS)
+                dim = add_nowrap(dim, 2 * THREADS)
             """,
             """
             dim = uint32(4 * tid)
@@ -120,7 +120,7 @@ ablate(
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 q2, q3 = rotate(x.z, x.w, cos, sin)
                 st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-                dim = step(dim, 4 * THREADS)
+                dim = add_nowrap(dim, 4 * THREADS)
             """,
         ),
         (
@@ -130,7 +130,7 @@ ablate(
                 sin, cos = fast_sincos(position * inv_freq)
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
                 score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = step(dim, 2)
+                dim = add_nowrap(dim, 2)
             """,
             """
                 a = ld4(shared, EXTRA + dim)
@@ -145,7 +145,7 @@ ablate(
                 k2, k3 = rotate(b.z, b.w, cos, sin)
                 score += a.x * k0 + a.y * k1
                 score += a.z * k2 + a.w * k3
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             """,
         ),
         ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope")\n'),
@@ -190,7 +190,7 @@ ablate(
             while pair < hdim // uint32(2):
                 exponent = float32(uint32(2) * pair) / float32(hdim)
                 shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                pair = step(pair, THREADS)
+                pair = add_nowrap(pair, THREADS)
             row = uint32(0)
             while row < queries:
                 dim = uint32(2 * tid)
@@ -247,7 +247,7 @@ ablate(
                     s, c = fast_sincos(position * shared[inv_freq + pair])
                     x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
                     score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                    pair = step(pair, 1)
+                    pair = add_nowrap(pair, 1)
                 shared[scores + key] = score * softmax_scale
                 key += THREADS
             """,
@@ -263,7 +263,7 @@ ablate(
                     s, c = fast_sincos(position * shared[inv_freq + pair])
                     x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
                     score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                    pair = step(pair, THREADS // block_k)
+                    pair = add_nowrap(pair, THREADS // block_k)
             lanes = uint32(16)
             while lanes >= block_k:
                 score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
@@ -348,7 +348,7 @@ ablate(
                     s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                     x, y = rotate(x, y, c, s)
                 score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
-                pair = step(pair, 1)
+                pair = add_nowrap(pair, 1)
             """,
             """
             first = uint32(4) * (tid // BLOCK_K)
@@ -476,7 +476,7 @@ ablate(
                 x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
                 shared[EXTRA + dim] = x
                 shared[EXTRA + dim + uint32(1)] = y
-                pair = step(pair, THREADS)
+                pair = add_nowrap(pair, THREADS)
             dim = uint32(rotary_dim + tid)
             """,
             "dim = tid\n",

@@ -27,7 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
@@ -130,7 +130,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                         score[4 * i + j] += a.y * b.y
                         score[4 * i + j] += a.z * b.z
                         score[4 * i + j] += a.w * b.w
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             cuda.syncthreads()
             slice_start += SLICE
         for i in range(4):

@@ -31,10 +31,10 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.loop import add_nowrap, no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import no_unroll, plus
 
 BUFFERS = 2
 PADDING = 8
@@ -78,7 +78,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = uint32(4) * tid
     while dim < hdim:
         cp_async4(shared, dim, q_row, dim)
-        dim = plus(dim, uint32(4) * THREADS)
+        dim = add_nowrap(dim, uint32(4) * THREADS)
     cp_async_commit()
     cp_async_wait_all()
     cuda.syncthreads()
@@ -113,12 +113,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     a = ld4(shared, dim + uint32(4 * step))
                     b = ld4(shared, k_row + dim + uint32(4 * step))
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = uint32(dim + uint32(4 * DOT_UNROLL))
+                dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
             while dim < hdim:
                 a = ld4(shared, dim)
                 b = ld4(shared, k_row + dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = plus(dim, uint32(4))
+                dim = add_nowrap(dim, uint32(4))
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()

@@ -17,10 +17,10 @@ import numpy as np
 from numba import cuda, float32, int32, uint32
 
 from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import plus
 
 LEAST_KEYS = 16
 OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
@@ -46,7 +46,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim = uint32(0)
         while dim < hdim:
             score += q_row[dim] * k_row[dim]
-            dim = plus(dim, uint32(1))
+            dim = add_nowrap(dim, uint32(1))
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -90,7 +90,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc += shared[key] * v_head[key * hdim + dim]
             key += uint32(1)
         out_row[dim] = acc
-        dim = plus(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -15,11 +15,11 @@ import numpy as np
 from numba import cuda, float32, int32, uint32
 
 from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
+from ..device.loop import add_nowrap, no_unroll
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .atomics import LEAST_KEYS
-from .loops import no_unroll, plus
 
 DOT_UNROLL = 4
 OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
@@ -49,12 +49,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 a = ld4(q_row, dim + uint32(4 * step))
                 b = ld4(k_row, dim + uint32(4 * step))
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = uint32(dim + uint32(4 * DOT_UNROLL))
+            dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
         while dim < hdim:
             a = ld4(q_row, dim)
             b = ld4(k_row, dim)
             score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = plus(dim, uint32(4))
+            dim = add_nowrap(dim, uint32(4))
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -98,7 +98,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc += shared[key] * v_head[key * hdim + dim]
             key += uint32(1)
         out_row[dim] = acc
-        dim = plus(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -16,10 +16,10 @@ from numba import cuda, float32, uint32
 
 from ..checking.models import Array, scaled_scores, two_pass_unshared
 from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
+from ..device.loop import add_nowrap, no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import no_unroll, plus
 
 DOT_UNROLL = 16
 PV_UNROLL = 4
@@ -45,10 +45,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             no_unroll()
             for step in range(DOT_UNROLL):
                 score += q_row[dim + uint32(step)] * k_row[dim + uint32(step)]
-            dim = uint32(dim + uint32(DOT_UNROLL))
+            dim = add_nowrap(dim, uint32(DOT_UNROLL))
         while dim < hdim:
             score += q_row[dim] * k_row[dim]
-            dim = plus(dim, uint32(1))
+            dim = add_nowrap(dim, uint32(1))
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -83,7 +83,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc += shared[key] * v_head[key * hdim + dim]
             key = uint32(key + uint32(1))
         out_row[dim] = acc
-        dim = plus(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

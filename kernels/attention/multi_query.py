@@ -37,10 +37,10 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
+from ..device.loop import add_nowrap, no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import no_unroll, plus
 
 QUERIES = 4
 LEAST_KEYS, MOST_KEYS = 4, 32
@@ -94,12 +94,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                         a = ld4(q_row, dim + uint32(4 * step))
                         b = ld4(shared, k_row + dim + uint32(4 * step))
                         score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = uint32(dim + uint32(4 * DOT_UNROLL))
+                    dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
                 while dim < hdim:
                     a = ld4(q_row, dim)
                     b = ld4(shared, k_row + dim)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = plus(dim, uint32(4))
+                    dim = add_nowrap(dim, uint32(4))
                 score *= softmax_scale
                 shared[row + key] = score
                 row_max = max(row_max, score)
@@ -141,7 +141,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                     out_row[dim] = acc
                 else:
                     out_row[dim] += acc
-                dim = plus(dim, THREADS)
+                dim = add_nowrap(dim, THREADS)
             cuda.syncthreads()
             query += uint32(1)
         cuda.syncthreads()

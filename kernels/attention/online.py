@@ -28,10 +28,10 @@ from ..constants import (
     online_layout,
     require_log_problem,
 )
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, register
-from .loops import plus
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -57,7 +57,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = plus(dim, uint32(4))
+                dim = add_nowrap(dim, uint32(4))
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -88,7 +88,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = plus(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -96,7 +96,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = plus(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

@@ -33,10 +33,10 @@ from ..constants import (
     online_layout,
     require_log_problem,
 )
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
-from .loops import plus
 
 OUTPUTS = 8
 COVERED = int(THREADS) * OUTPUTS
@@ -81,12 +81,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 a = ld4(q_row, dim + uint32(12))
                 b = ld4(k_row, dim + uint32(12))
                 score3 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = plus(dim, uint32(16))
+                dim = add_nowrap(dim, uint32(16))
             while dim < hdim:
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
                 score0 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = plus(dim, uint32(4))
+                dim = add_nowrap(dim, uint32(4))
             shared[SCORES + key] = ((score0 + score1) + (score2 + score3)) * softmax_scale
             key += THREADS
         cuda.syncthreads()

@@ -35,10 +35,10 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import mma_m16n8k8_tf32
+from ..device.loop import add_nowrap
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import plus
 
 COPIES = 16  # of the query: the rows of A
 STEP = 8  # dims an mma takes
@@ -101,7 +101,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 )
                 if group == 0:
                     score += products[0]
-                dim = plus(dim, uint32(STEP))
+                dim = add_nowrap(dim, uint32(STEP))
             for offset in (4, 2, 1):
                 score += cuda.shfl_xor_sync(FULL_MASK, score, offset)
             if lane_id % uint32(8) == 0:

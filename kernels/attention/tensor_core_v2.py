@@ -30,10 +30,10 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import load_half2, store_half
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
-from .loops import plus
 
 QUERIES = 16
 SLICE = 128
@@ -95,11 +95,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                         k0, k1 = load_half2(shared, k_row + dim)
                         k2, k3 = load_half2(shared, k_row + dim + uint32(2))
                         score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
-                        dim = plus(dim, uint32(4))
+                        dim = add_nowrap(dim, uint32(4))
                     shared[scores + query * seq_k + tile_start + tid] += score
                 query += uint32(1)
             cuda.syncthreads()
-            slice_start = plus(slice_start, uint32(SLICE))
+            slice_start = add_nowrap(slice_start, uint32(SLICE))
         tile_start += BLOCK_K
 
     i = tid
@@ -150,7 +150,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[row + key] * v_head[key * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = plus(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         cuda.syncthreads()
         query += uint32(1)
 

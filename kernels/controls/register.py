@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..ablations.ablate import INHERITED
-from ..version import VERSIONS, CudaFunction, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..version import VERSIONS, CudaFunction, Kernel, Launch, Plan, Problem, register
 
 HERE = Path(__file__).parent
 
@@ -35,11 +35,8 @@ def text_of(file: str) -> str:
     return expanded(file)
 
 
-def control(name: str, port: str, *, static_shared: bool = False, **files: str) -> None:
-    """Register `name`: the launches of the version `port`, each kernel from the file that is given under its name.
-
-    With `static_shared`, the kernels declare their shared memory themselves and launches ask for none.
-    """
+def control(name: str, port: str, **files: str) -> None:
+    """Register `name`: the launches of the version `port`, each kernel from the file that is given under its name."""
     original = VERSIONS[port]
     port_plan = original.plan
     functions = {kernel: CudaFunction(kernel, text_of(f"{file}.cu")) for kernel, file in files.items()}
@@ -47,9 +44,8 @@ def control(name: str, port: str, *, static_shared: bool = False, **files: str) 
     def plan(problem: Problem) -> Plan:
         def in_cpp(launch: Launch) -> Launch:
             kernel = launch.kernel
-            shared = SharedLayout() if static_shared else launch.shared
             function = functions[kernel.name]
-            return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math), shared=shared)
+            return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math))
 
         planned = port_plan(problem)
         steps = tuple(in_cpp(step) if isinstance(step, Launch) else step for step in planned.steps)
@@ -88,4 +84,4 @@ control("control_rope_separate", "rope_separate", rotate_tokens="rotate_tokens",
 control("control_rope_v1c", "rope_v1c", attention="rope_v1c")
 control("control_rope_v3", "rope_v3", attention="rope_v3")
 control("control_rope_v7", "rope_v7", rotate_tokens="rotate_tokens", attention="rope_v7")
-control("control_fp16_phase4", "fp16_phase4", static_shared=True, attention="fp16_phase4")
+control("control_fp16_phase4", "fp16_phase4", attention="fp16_phase4")

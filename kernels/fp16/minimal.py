@@ -14,9 +14,9 @@ import math
 import numpy as np
 from numba import cuda, float32, types, uint32
 
-from ..attention.loops import plus, unknown
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
+from ..device.loop import add_nowrap, opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -63,7 +63,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             while dim < HDIM:
                 for step in range(DOT_UNROLL):
                     score += query[dim + uint32(step)] * half2float(k_row[dim + uint32(step)])
-                dim = plus(dim, uint32(DOT_UNROLL))
+                dim = add_nowrap(dim, uint32(DOT_UNROLL))
             scores[tid] = score * softmax_scale
         cuda.syncthreads()
 
@@ -88,7 +88,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             v_tile = advance(v_head, tile_start * HDIM)
             acc = float32(0.0)
             key = uint32(0)
-            while key < unknown(BLOCK_K):
+            while key < opaque(BLOCK_K):
                 for step in range(PV_UNROLL):
                     p = math.exp(scores[key + uint32(step)] - new_max)
                     acc += p * half2float(v_tile[(key + uint32(step)) * HDIM + tid])

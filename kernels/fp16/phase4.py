@@ -20,10 +20,10 @@ import math
 import numpy as np
 from numba import cuda, float32, types, uint32
 
-from ..attention.loops import plus
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import BLOCK_K, FLOAT, UINT
 from ..device.half import HALVES, float2half, half2float
+from ..device.loop import add_nowrap
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -79,7 +79,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         while dim < HDIM:
             query[row * HDIM + dim] = q_block[row * HDIM + dim]
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = plus(dim, WARP)
+            dim = add_nowrap(dim, WARP)
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
     cuda.syncthreads()
@@ -123,7 +123,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -147,7 +147,7 @@ def attention(q, k, v, out, seq, softmax_scale):
                         acc += p * half2float(values[(key + uint32(step)) * HDIM + dim])
                     key += uint32(PV_UNROLL)
                 accumulator[row * HDIM + dim] += acc
-                dim = plus(dim, WARP)
+                dim = add_nowrap(dim, WARP)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -156,7 +156,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = lane_id
         while dim < HDIM:
             out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])
-            dim = plus(dim, WARP)
+            dim = add_nowrap(dim, WARP)
 
 
 def wrong_output(

@@ -14,10 +14,10 @@ import math
 
 from numba import cuda, float32, types, uint32
 
-from ..attention.loops import no_unroll, plus, unknown
 from ..constants import BLOCK_K, FLOAT, THREADS, UINT
 from ..device.half import HALVES, floats2half2
 from ..device.local import local_array
+from ..device.loop import add_nowrap, no_unroll, opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -58,7 +58,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = uint32(0)
         while dim < HDIM:
             st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
-            dim = plus(dim, VECTOR)
+            dim = add_nowrap(dim, VECTOR)
     cuda.syncthreads()
     if row < BLOCK_M:
         row_max[row] = NEGATIVE_INFINITY
@@ -66,7 +66,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = uint32(0)
         while dim < HDIM:
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = plus(dim, uint32(1))
+            dim = add_nowrap(dim, uint32(1))
 
     tile_start = uint32(0)
     while tile_start < seq:
@@ -75,12 +75,12 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = uint32(0)
             while dim < HDIM:
                 st4(key_value, row * HDIM + dim, ld4(k_row, dim))
-                dim = plus(dim, VECTOR)
+                dim = add_nowrap(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
             key = uint32(0)
-            while key < unknown(BLOCK_K):
+            while key < opaque(BLOCK_K):
                 no_unroll()
                 first = tile_start + key
                 score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
@@ -97,7 +97,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         if row < BLOCK_M:
             new_max = row_max[row]
             key = uint32(0)
-            while key < unknown(BLOCK_K):
+            while key < opaque(BLOCK_K):
                 no_unroll()
                 for step in range(UNROLL):
                     new_max = max(new_max, scores[first_score + key + uint32(step)])
@@ -106,10 +106,10 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = uint32(0)
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = plus(dim, uint32(1))
+                dim = add_nowrap(dim, uint32(1))
             tile_sum = float32(0.0)
             key = uint32(0)
-            while key < unknown(BLOCK_K):
+            while key < opaque(BLOCK_K):
                 no_unroll()
                 for step in range(UNROLL):
                     p = math.exp(scores[first_score + key + uint32(step)] - new_max)
@@ -125,7 +125,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = uint32(0)
             while dim < HDIM:
                 st4(key_value, row * HDIM + dim, ld4(v_row, dim))
-                dim = plus(dim, VECTOR)
+                dim = add_nowrap(dim, VECTOR)
         cuda.syncthreads()
 
         if row < BLOCK_M:
@@ -134,7 +134,7 @@ def attention(q, k, v, out, seq, softmax_scale):
                 for step in range(DIM_UNROLL):
                     total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
                     accumulator[row * HDIM + dim + uint32(step)] += total
-                dim = plus(dim, uint32(DIM_UNROLL))
+                dim = add_nowrap(dim, uint32(DIM_UNROLL))
         cuda.syncthreads()
         tile_start += BLOCK_K
 
@@ -147,7 +147,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
             d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
             st4(out_block, i, make_float4(a, b, c, d))
-            dim = plus(dim, VECTOR)
+            dim = add_nowrap(dim, VECTOR)
 
 
 @register(

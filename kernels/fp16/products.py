@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from numba import cuda, float32, uint32
 
-from ..attention.loops import no_unroll, unknown
 from ..constants import BLOCK_K
 from ..device.half import half2float
+from ..device.loop import no_unroll, opaque
 from .shapes import HDIM
 
 DIMS = 32  # in a row: the compiler unrolls no longer loop to the last step
@@ -29,7 +29,7 @@ def weighted_value(weights, row, values, dim, stride):
     """One dim of the sum of 64 values, rows of `stride` halves, times the weights from `row` on."""
     total = float32(0.0)
     key = uint32(0)
-    while key < unknown(BLOCK_K):
+    while key < opaque(BLOCK_K):
         no_unroll()
         for step in range(UNROLL):
             total += weights[row + key + uint32(step)] * half2float(values[(key + uint32(step)) * stride + dim])

@@ -15,7 +15,7 @@ from numba import cuda, uint32
 from ..attention.online_fixed import launch_attention
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
 from ..constants import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
@@ -37,11 +37,11 @@ def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
         x0, x1 = rotate(pairs.x, pairs.y, c.x, s.x)
         x2, x3 = rotate(pairs.z, pairs.w, c.z, s.z)
         st4(rotated, row + dim, make_float4(x0, x1, x2, x3))
-        dim = step(dim, 4 * THREADS)
+        dim = add_nowrap(dim, 4 * THREADS)
     dim = uint32(rotary_dim + tid)
     while dim < hdim:
         rotated[row + dim] = x[row + dim]
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:

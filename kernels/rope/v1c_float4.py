@@ -27,7 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import rotate
 from ..device.vector import advance, ld4, make_float4, st4
@@ -53,7 +53,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         q0, q1 = rotate(x.x, x.y, c.x, s.x)
         q2, q3 = rotate(x.z, x.w, c.z, s.z)
         st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-        dim = step(dim, 4 * THREADS)
+        dim = add_nowrap(dim, 4 * THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -75,7 +75,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 k0, k1 = rotate(b.x, b.y, c.x, s.x)
                 k2, k3 = rotate(b.z, b.w, c.z, s.z)
                 score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -106,7 +106,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -114,7 +114,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

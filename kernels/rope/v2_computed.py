@@ -29,7 +29,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -54,7 +54,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        dim = step(dim, 2 * THREADS)
+        dim = add_nowrap(dim, 2 * THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -74,7 +74,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 sin, cos = fast_sincos(position * inv_freq)
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
                 score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = step(dim, 2)
+                dim = add_nowrap(dim, 2)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -105,7 +105,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +113,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

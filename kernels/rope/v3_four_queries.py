@@ -28,7 +28,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -60,7 +60,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + uint32(1)], cos, sin)
             shared[EXTRA + row * hdim + dim] = x
             shared[EXTRA + row * hdim + dim + uint32(1)] = y
-            dim = step(dim, 2 * THREADS)
+            dim = add_nowrap(dim, 2 * THREADS)
         row += uint32(1)
     cuda.syncthreads()
 
@@ -94,7 +94,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     query = EXTRA + row * hdim + dim
                     score[row] += shared[query] * x + shared[query + uint32(1)] * y
                     row += uint32(1)
-                dim = step(dim, 2)
+                dim = add_nowrap(dim, 2)
             row = uint32(0)
             while row < queries:
                 shared[SCORES + row * BLOCK_K + key] = score[row] * softmax_scale
@@ -131,7 +131,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
                     key += uint32(1)
                 out_rows[row * hdim + dim] = acc
-                dim = step(dim, THREADS)
+                dim = add_nowrap(dim, THREADS)
             row_max[row] = new_max
             cuda.syncthreads()
             row += uint32(1)
@@ -142,7 +142,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim = tid
         while dim < hdim:
             out_rows[row * hdim + dim] = out_rows[row * hdim + dim] / row_sum[row]
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row += uint32(1)
 
 

@@ -31,7 +31,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -55,7 +55,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while pair < hdim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(hdim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     cuda.syncthreads()
     dim = tid
     while dim < hdim:
@@ -64,7 +64,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
         else:
             shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -81,14 +81,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 s, c = fast_sincos(position * shared[inv_freq + dim // uint32(2)])
                 shared[cos + dim] = c
                 shared[sin + dim] = s
-                dim = step(dim, THREADS)
+                dim = add_nowrap(dim, THREADS)
             cuda.syncthreads()
             score = float32(0.0)
             dim = uint32(2 * tid)
             while dim < hdim:
                 x, y = rotate(k_row[dim], k_row[dim + uint32(1)], shared[cos + dim], shared[sin + dim])
                 score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = step(dim, 2 * THREADS)
+                dim = add_nowrap(dim, 2 * THREADS)
             score = block_sum(score, shared, REDUCTION)
             if tid == 0:
                 shared[SCORES + key] = score * softmax_scale
@@ -121,7 +121,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -129,7 +129,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

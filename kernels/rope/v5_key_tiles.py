@@ -27,7 +27,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -63,7 +63,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     while pair < hdim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(hdim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     cuda.syncthreads()
     pair = tid
     while pair < hdim // uint32(2):
@@ -72,7 +72,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
         x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -98,7 +98,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 s, c = fast_sincos(position * shared[inv_freq + pair])
                 x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
                 score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                pair = step(pair, 1)
+                pair = add_nowrap(pair, 1)
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -129,7 +129,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += block_k
@@ -137,7 +137,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -25,7 +25,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -53,7 +53,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     while pair < rotary_dim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(rotary_dim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     cuda.syncthreads()
     pair = tid
     while pair < rotary_dim // uint32(2):
@@ -62,11 +62,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     dim = uint32(rotary_dim + tid)
     while dim < hdim:
         shared[EXTRA + dim] = q_row[dim]
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -104,7 +104,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                         s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                         x, y = rotate(x, y, c, s)
                     score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
-                    pair = step(pair, 1)
+                    pair = add_nowrap(pair, 1)
                 shared[SCORES + key] += score
                 key += THREADS
             cuda.syncthreads()
@@ -141,7 +141,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -149,7 +149,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

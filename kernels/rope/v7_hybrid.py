@@ -31,7 +31,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4
@@ -54,7 +54,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     while pair < rotary_dim // uint32(2):
         exponent = float32(uint32(2) * pair) / float32(rotary_dim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     cuda.syncthreads()
     pair = tid
     while pair < rotary_dim // uint32(2):
@@ -63,11 +63,11 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
         shared[EXTRA + dim] = x
         shared[EXTRA + dim + uint32(1)] = y
-        pair = step(pair, THREADS)
+        pair = add_nowrap(pair, THREADS)
     dim = uint32(rotary_dim + tid)
     while dim < hdim:
         shared[EXTRA + dim] = q_row[dim]
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -86,7 +86,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 a = ld4(shared, EXTRA + dim)
                 b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -117,7 +117,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -125,7 +125,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

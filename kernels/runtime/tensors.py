@@ -105,7 +105,7 @@ class _Cells(threading.local):
         self.tensors = [offsets[number] // WORD for number in tensors]
         self.filled: Any = None  # what the arguments but for the tensors' addresses were made of
         start = addressof(self.buffer)
-        self.config = gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)
+        self.config = gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)
         self.grid = launch.grid
         self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
 
@@ -311,13 +311,13 @@ _made: dict[Any, Prepared] = {}
 def _prepared(planned: Planned, target: str, q: torch.Tensor) -> Prepared:
     """One for each kernel and device, that of q, whatever the grid."""
     launch = planned.launch
-    key = (launch.kernel, launch.block, launch.shared_bytes, launch.cluster, card_of(q))
+    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, card_of(q))
     if key not in _made:
         if not compiler.is_cached(launch.kernel, target):
             kept = f"once (kept in {compiler.CACHE})"
             print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
         function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
-        gpu.configure(function, launch.grid, launch.block, launch.shared_bytes, launch.cluster)  # or it is refused
+        gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
         _made[key] = Prepared(function, launch, planned.arguments, q.device)
     return _made[key]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.loop import no_unroll, step
+from ..device.loop import add_nowrap, no_unroll
 from ..device.vector import ld4
 
 HINT = 4  # `#pragma unroll` of the log's float4 paths
@@ -28,12 +28,12 @@ def unrolled_dot(load_query: Any, steps: int) -> Any:
                 a = load_query(query, dim + uint32(4 * i))
                 b = ld4(k_row, dim + uint32(4 * i))
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = step(dim, 4 * steps)
+            dim = add_nowrap(dim, 4 * steps)
         while dim < hdim:
             a = load_query(query, dim)
             b = ld4(k_row, dim)
             score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = step(dim, 4)
+            dim = add_nowrap(dim, 4)
         return score
 
     return dot

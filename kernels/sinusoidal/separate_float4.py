@@ -26,7 +26,7 @@ from ..constants import (
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
@@ -43,7 +43,7 @@ def embed_tokens(x, sin, cos, embedded, seq, hdim):
         s = ld4(sin, position * hdim + dim)
         c = ld4(cos, position * hdim + dim)
         st4(embedded, token * hdim + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-        dim = step(dim, 4 * THREADS)
+        dim = add_nowrap(dim, 4 * THREADS)
 
 
 dot = unrolled_dot(ld4, HINT)
@@ -96,7 +96,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -104,7 +104,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:

@@ -25,7 +25,7 @@ from ..constants import (
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
@@ -42,7 +42,7 @@ def embed_tokens(x, sin, cos, embedded, seq, hdim):
         else:
             embedding = cos[position * hdim + dim]
         embedded[token * hdim + dim] = x[token * hdim + dim] + embedding
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -66,7 +66,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             dim = uint32(0)
             while dim < hdim:
                 score += q_row[dim] * k_row[dim]
-                dim = step(dim, 1)
+                dim = add_nowrap(dim, 1)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -97,7 +97,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -105,7 +105,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:

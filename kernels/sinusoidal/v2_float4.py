@@ -26,7 +26,7 @@ from ..constants import (
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4
 from ..version import Kernel, Launch, Plan, Problem, register
@@ -69,7 +69,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
                     + (a.z + sq.z) * (b.z + sk.z)
                     + (a.w + cq.w) * (b.w + ck.w)
                 )
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -100,7 +100,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -108,7 +108,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -28,7 +28,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import cosf, powf, sinf
 from ..device.vector import advance
@@ -49,7 +49,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while dim < hdim:
         exponent = float32(uint32(2) * (dim // uint32(2))) / float32(hdim)
         shared[EXTRA + dim] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -72,7 +72,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     a = q_row[dim] + cosf(float32(query) * freq)
                     b = k_row[dim] + cosf(position * freq)
                 score += a * b
-                dim = step(dim, 1)
+                dim = add_nowrap(dim, 1)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -103,7 +103,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -111,7 +111,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -29,7 +29,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import step
+from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_cos, fast_sin, powf
 from ..device.vector import advance, ld4
@@ -50,7 +50,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while dim < hdim:
         exponent = float32(uint32(2) * (dim // uint32(2))) / float32(hdim)
         shared[EXTRA + dim] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -74,7 +74,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     + (a.z + fast_sin(float32(query) * freq.z)) * (b.z + fast_sin(position * freq.z))
                     + (a.w + fast_cos(float32(query) * freq.w)) * (b.w + fast_cos(position * freq.w))
                 )
-                dim = step(dim, 4)
+                dim = add_nowrap(dim, 4)
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -105,7 +105,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
                 key += uint32(1)
             out_row[dim] = acc
-            dim = step(dim, THREADS)
+            dim = add_nowrap(dim, THREADS)
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +113,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = step(dim, THREADS)
+        dim = add_nowrap(dim, THREADS)
 
 
 @register(

@@ -106,9 +106,9 @@ def test_blocks_per_sm_are_the_drivers(version) -> None:
     for launch in (launch for problem in problems(version) for launch in version(problem, device_target()).launches):
         function = load_ptx(compiler.compile_ptx(launch.kernel, device_target()))
         limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        assert driver.cuFuncSetAttribute(function, limit, launch.shared_bytes)[0] == driver.CUresult.CUDA_SUCCESS
+        assert driver.cuFuncSetAttribute(function, limit, launch.dynamic_bytes)[0] == driver.CUresult.CUDA_SUCCESS
         code, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            function, int(np.prod(launch.block)), launch.shared_bytes
+            function, int(np.prod(launch.block)), launch.dynamic_bytes
         )
         assert code == driver.CUresult.CUDA_SUCCESS
         assert blocks == compiler.blocks_per_sm(launch, device_target())

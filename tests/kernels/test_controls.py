@@ -32,7 +32,7 @@ def port_of(control: Version) -> Version:
 
 
 def shared_bytes(launch: Launch) -> int:
-    return launch.shared_bytes + resources(launch.kernel, "sm_90").static_shared_bytes
+    return launch.dynamic_bytes + resources(launch.kernel, "sm_90").static_shared_bytes
 
 
 def bare(plan: Plan) -> list[object]:

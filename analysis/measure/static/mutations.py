@@ -174,7 +174,7 @@ def addition(loop: ast.While, variable: str) -> tuple[ast.AST, str, int | None, 
             value = converted(statement.value)
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and name_of(value.left) == variable:
                 return value, "right", None, value.right
-            if isinstance(value, ast.Call) and name_of(value) == "step" and name_of(value.args[0]) == variable:
+            if isinstance(value, ast.Call) and name_of(value) == "add_nowrap" and name_of(value.args[0]) == variable:
                 return value, "args", 1, value.args[1]
     return None
 
