@@ -73,6 +73,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         )
     },
     **{
+        (version, "attention", "barrier", "cuda.syncthreads()  # before pair = tid"): (
+            "a thread rotates the pairs whose frequencies it computed; another follows before they meet keys"
+        )
+        for version in ("rope_v5", "rope_v6a", "rope_v6b", "rope_v7")
+    },
+    **{
         (version, "attention", "mask", NORMALISED.format(place, place)): "a sum of exponentials is above 0"
         for version, place in (
             *((f"attention_{name}", "key") for name in ("atomics", "atomics_float4", "baseline", "two_pass_float4")),
@@ -104,6 +110,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
                 for room in ("", "_227k")
             ),
             *((f"attention_multi_query{room}", "query += uint32(1)") for room in ("", "_227k")),
+            *((f"rope_{name}", "row_max = NEGATIVE_INFINITY") for name in ("v5", "v6a", "v6b")),
         )
     },
 }
