@@ -25,9 +25,7 @@ def ablate_control(name: str, parent: str, *, baseline: str, title: str, change:
         return replace(launch, kernel=replace(launch.kernel, function=replace(function, text=text)))
 
     def plan(problem: Problem) -> Plan:
-        planned = parent_plan(problem)
-        steps = tuple(edited(step) if isinstance(step, Launch) else step for step in planned.steps)
-        return replace(planned, steps=steps)
+        return parent_plan(problem).with_launches(edited)
 
     plan.__name__ = plan.__qualname__ = name
     plan.__doc__ = parent_plan.__doc__
