@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -331,6 +331,10 @@ class Plan:
     def core(self) -> str:
         """The V8 core that attends: wgmma, mma or portable; empty where none does."""
         return next((launch.shape.core for launch in self.launches if launch.shape), "")
+
+    def with_launches(self, changed: Callable[[Launch], Launch]) -> Plan:
+        """The plan with what `changed` makes of each launch in its place."""
+        return replace(self, steps=tuple(changed(step) if isinstance(step, Launch) else step for step in self.steps))
 
 
 Model = Callable[[Problem, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # q, k and v to out, in float64

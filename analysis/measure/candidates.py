@@ -63,15 +63,12 @@ class Change:
 
 
 NO_SCORES: Edit = (r"^( +)group = warpgroup$", r"\1group = uint32(groups)")
-NO_OUTPUT: Edit = (
-    r"steps = KEYS // keys_a_step\n((?: .*\n){2})( +)ahead = shape\.blocks == 1",
-    r"steps = 0\n\1\2ahead = False",
-)
+NO_OUTPUT: Edit = (r"^( +)weigh\(shared, acc, .*\)$", r"\1pass")
 NO_EMBEDDING: Edit = (r"^( +)(bias, of_batch = embedding)", r"\1embeds_query = embeds_keys = once = False\n\1\2")
 CUT_AT = (MAIN, SMALL, PREFILL)
 CUTS = (
     Change("no_scores", "no products of Q and K", (NO_SCORES,), CUT_AT),
-    Change("no_output", "no products with V", (NO_OUTPUT,), CUT_AT),
+    Change("no_output", "no products with V, nor the output rescaled", (NO_OUTPUT,), CUT_AT),
     Change("no_embedding", "nothing rotated", (NO_EMBEDDING,), CUT_AT),
     Change("copies_alone", "only copies and exchanges", (NO_SCORES, NO_OUTPUT, NO_EMBEDDING), CUT_AT),
 )

@@ -15,13 +15,11 @@ from ..version import VERSIONS, Launch, Plan, Problem, register
 def planner(accurate: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
     """What plans the same launches, of kernels built with fast-math."""
 
+    def fast(launch: Launch) -> Launch:
+        return replace(launch, kernel=replace(launch.kernel, fast_math=True))
+
     def plan(problem: Problem) -> Plan:
-        original = accurate(problem)
-        steps = tuple(
-            replace(step, kernel=replace(step.kernel, fast_math=True)) if isinstance(step, Launch) else step
-            for step in original.steps
-        )
-        return replace(original, steps=steps)
+        return accurate(problem).with_launches(fast)
 
     return plan
 

@@ -25,9 +25,7 @@ def ablate_control(name: str, parent: str, *, baseline: str, title: str, change:
         return replace(launch, kernel=replace(launch.kernel, function=replace(function, text=text)))
 
     def plan(problem: Problem) -> Plan:
-        planned = parent_plan(problem)
-        steps = tuple(edited(step) if isinstance(step, Launch) else step for step in planned.steps)
-        return replace(planned, steps=steps)
+        return parent_plan(problem).with_launches(edited)
 
     plan.__name__ = plan.__qualname__ = name
     plan.__doc__ = parent_plan.__doc__
@@ -59,8 +57,8 @@ ablate_control(
     baseline="control_sinusoidal_separate_float4",
     title="Hybrid V1 in CUDA C++, not unrolled",
     change="the dot product is not unrolled, where it is unrolled by 4",
-    old="#pragma unroll 4\n",
-    new="#pragma unroll 1\n",
+    old="return dot<4>(query, row.keys + key * hdim, hdim);\n",
+    new="return dot<1>(query, row.keys + key * hdim, hdim);\n",
 )
 ablate_control(
     "control_sinusoidal_hybrid_v1_unroll_2",
@@ -68,6 +66,6 @@ ablate_control(
     baseline="control_sinusoidal_separate_float4",
     title="Hybrid V1 in CUDA C++, unrolled by 2",
     change="the dot product is unrolled by 2, where it is unrolled by 4",
-    old="#pragma unroll 4\n",
-    new="#pragma unroll 2\n",
+    old="return dot<4>(query, row.keys + key * hdim, hdim);\n",
+    new="return dot<2>(query, row.keys + key * hdim, hdim);\n",
 )

@@ -41,18 +41,54 @@ __device__ void divide(float *out, int hdim, float row_sum)
         out[dim] = out[dim] / row_sum;
 }
 
-// All of a query row; score(key) is the scaled dot product with one key.
-template <bool shared_result, class Score>
-__device__ void attend(const float *v, float *out, int seq_k, int hdim, Score score)
+// The query row that a block takes, with the keys and values of its head.
+struct Row {
+    const float *q, *k, *v;
+    float *out;
+    int seq_q, seq_k, hdim;
+    int position = blockIdx.x;
+    int head = blockIdx.y;
+    int index = head * seq_q + position;  // among the rows of all heads
+    const float *query = q + index * hdim;
+    const float *keys = k + head * seq_k * hdim;
+};
+
+__device__ float dot(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+
+// The product of a query with a key, unrolled as the compiler sees fit, or `unroll` times.
+__device__ float dot(const float *query, const float *key, int hdim)
 {
+    float score = 0.0f;
+    for (int dim = 0; dim < hdim; dim += 4)
+        score += dot(ld4(query + dim), ld4(key + dim));
+    return score;
+}
+
+template <int unroll>
+__device__ float dot(const float *query, const float *key, int hdim)
+{
+    float score = 0.0f;
+#pragma unroll unroll
+    for (int dim = 0; dim < hdim; dim += 4)
+        score += dot(ld4(query + dim), ld4(key + dim));
+    return score;
+}
+
+// All of a row; score(key) is its dot product with one key.
+template <bool shared_result, class Score>
+__device__ void attend(const Row &row, float softmax_scale, Score score)
+{
+    int hdim = row.hdim;
+    float *out = row.out + row.index * hdim;
+    const float *v = row.v + row.head * row.seq_k * hdim;
     float *scores = shared;
     float *reduction = shared + BLOCK_K;
     float row_max = NEGATIVE_INFINITY;
     float row_sum = 0.0f;
-    for (int tile_start = 0; tile_start < seq_k; tile_start += BLOCK_K) {
-        int tile = min(BLOCK_K, seq_k - tile_start);
+    for (int tile_start = 0; tile_start < row.seq_k; tile_start += BLOCK_K) {
+        int tile = min(BLOCK_K, row.seq_k - tile_start);
         for (int key = threadIdx.x; key < tile; key += THREADS)
-            scores[key] = score(tile_start + key);
+            scores[key] = score(tile_start + key) * softmax_scale;
         __syncthreads();
         add_tile<shared_result>(scores, reduction, tile, tile_start == 0, v + tile_start * hdim, out, hdim, row_max,
                                 row_sum);

@@ -41,15 +41,13 @@ def control(name: str, port: str, **files: str) -> None:
     port_plan = original.plan
     functions = {kernel: CudaFunction(kernel, text_of(f"{file}.cu")) for kernel, file in files.items()}
 
-    def plan(problem: Problem) -> Plan:
-        def in_cpp(launch: Launch) -> Launch:
-            kernel = launch.kernel
-            function = functions[kernel.name]
-            return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math))
+    def in_cpp(launch: Launch) -> Launch:
+        kernel = launch.kernel
+        function = functions[kernel.name]
+        return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math))
 
-        planned = port_plan(problem)
-        steps = tuple(in_cpp(step) if isinstance(step, Launch) else step for step in planned.steps)
-        return replace(planned, steps=steps)
+    def plan(problem: Problem) -> Plan:
+        return port_plan(problem).with_launches(in_cpp)
 
     plan.__name__ = plan.__qualname__ = name
     plan.__doc__ = original.plan.__doc__

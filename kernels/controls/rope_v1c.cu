@@ -5,33 +5,28 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
                                      float *out, int seq_q, int seq_k, int hdim, float softmax_scale)
 {
     float *query = shared + BLOCK_K + WARP;
-    int position = blockIdx.x;
-    int head = blockIdx.y;
-    int row = head * seq_q + position;
-    const float *k_head = k + head * seq_k * hdim;
+    Row row{q, k, v, out, seq_q, seq_k, hdim};
 
     for (int dim = 4 * threadIdx.x; dim < hdim; dim += 4 * THREADS) {
-        float4 x = ld4(q + row * hdim + dim);
-        float4 c = ld4(cos + position * hdim + dim);
-        float4 s = ld4(sin + position * hdim + dim);
-        rotate(x.x, x.y, c.x, s.x);
-        rotate(x.z, x.w, c.z, s.z);
+        float4 x = ld4(q + row.index * hdim + dim);
+        float4 c = ld4(cos + row.position * hdim + dim);
+        float4 s = ld4(sin + row.position * hdim + dim);
+        rotate(x, c, s);
         st4(query + dim, x);
     }
     __syncthreads();
 
-    attend<true>(v + head * seq_k * hdim, out + row * hdim, seq_k, hdim, [=](int key) {
-        const float *k_row = k_head + key * hdim;
+    attend<true>(row, softmax_scale, [=](int key) {
+        const float *k_row = row.keys + key * hdim;
         float score = 0.0f;
         for (int dim = 0; dim < hdim; dim += 4) {
             float4 a = ld4(query + dim);
             float4 b = ld4(k_row + dim);
             float4 c = ld4(cos + key * hdim + dim);
             float4 s = ld4(sin + key * hdim + dim);
-            rotate(b.x, b.y, c.x, s.x);
-            rotate(b.z, b.w, c.z, s.z);
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+            rotate(b, c, s);
+            score += dot(a, b);
         }
-        return score * softmax_scale;
+        return score;
     });
 }

@@ -3,7 +3,7 @@
 
 constexpr int POSITIONS = 64;  // a token's position is its index modulo 64, whatever the sequence length
 
-extern "C" __global__ void rotate_tokens(const float *x, const float *cos, const float *sin, float *rotated, int hdim,
+extern "C" __global__ void rotate_tokens(const float *x, const float *cos, const float *sin, float *out, int hdim,
                                          int rotary_dim)
 {
     int token = blockIdx.x;
@@ -13,10 +13,9 @@ extern "C" __global__ void rotate_tokens(const float *x, const float *cos, const
         float4 pairs = ld4(x + row + dim);
         float4 c = ld4(cos + table_row + dim);
         float4 s = ld4(sin + table_row + dim);
-        rotate(pairs.x, pairs.y, c.x, s.x);
-        rotate(pairs.z, pairs.w, c.z, s.z);
-        st4(rotated + row + dim, pairs);
+        rotate(pairs, c, s);
+        st4(out + row + dim, pairs);
     }
     for (int dim = rotary_dim + threadIdx.x; dim < hdim; dim += THREADS)
-        rotated[row + dim] = x[row + dim];
+        out[row + dim] = x[row + dim];
 }

@@ -20,21 +20,18 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
                                      int hdim, float softmax_scale)
 {
     float *inv_freq = shared + BLOCK_K + WARP;
-    int query = blockIdx.x;
-    int head = blockIdx.y;
-    int row = head * seq_q + query;
-    const float *q_row = q + row * hdim;
-    const float *k_head = k + head * seq_k * hdim;
+    Row row{q, k, v, out, seq_q, seq_k, hdim};
 
     for (int dim = threadIdx.x; dim < hdim; dim += THREADS)
         inv_freq[dim] = inverse_frequency(dim / 2 * 2, hdim);
     __syncthreads();
 
-    attend<true>(v + head * seq_k * hdim, out + row * hdim, seq_k, hdim, [=](int key) {
-        const float *k_row = k_head + key * hdim;
+    attend<true>(row, softmax_scale, [=](int key) {
+        int query = row.position;
+        const float *k_row = row.keys + key * hdim;
         float score = 0.0f;
         for (int dim = 0; dim < hdim; dim += 4) {
-            float4 a = ld4(q_row + dim);
+            float4 a = ld4(row.query + dim);
             float4 b = ld4(k_row + dim);
             float4 f = ld4(inv_freq + dim);
             score += (a.x + sine(query * f.x)) * (b.x + sine(key * f.x)) +
@@ -42,6 +39,6 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
                      (a.z + sine(query * f.z)) * (b.z + sine(key * f.z)) +
                      (a.w + cosine(query * f.w)) * (b.w + cosine(key * f.w));
         }
-        return score * softmax_scale;
+        return score;
     });
 }

@@ -4,8 +4,8 @@ The greatest score of a row so far begins at the least float32, not at minus inf
 infinity then weigh nothing. And a weight is at most one over the number of keys, or half of that, so that no sum of
 weights times values overflows before it is divided by the sum of weights.
 
-What rounding takes from the sum of weights is kept and added later: where one of many keys weighs nearly all, the rest
-of a hundred thousand would each be rounded away.
+What rounding takes from the sum of weights can be kept and added later, by `add_weights`: where one of many keys weighs
+nearly all, the rest of a hundred thousand would each be rounded away.
 """
 
 from __future__ import annotations

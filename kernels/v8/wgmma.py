@@ -36,27 +36,17 @@ from ..device.cluster import (
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.rows import ROWS as TENSOR
 from ..device.rows import quotient, rows_of
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
+from ..device.tensor import split
 from ..device.vector import advance, ld2, ld4, make_float4, st2, st4
-from ..device.wgmma import (
-    ROWS,
-    TERMS,
-    WARPGROUP,
-    Product,
-    batch,
-    fence_products,
-    three_products,
-    tile_descriptor,
-    tile_index,
-)
+from ..device.wgmma import ROWS, TERMS, WARPGROUP, fence_products, tile_index
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
-from .repeat import repeat
 from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, rescaling, weight_of
-from .wgmma_copy import STEP, copiers, exchanged
+from .wgmma_copy import copiers, exchanged
 from .wgmma_embed import embedders, turning
+from .wgmma_multiply import multipliers
 from .wgmma_shape import KEYS, Shape, choose
 
 TILE_ALIGNMENT = 1024
@@ -67,20 +57,17 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """The attention kernel of that shape, which embeds rows of Q and K as it says, in `paired` groups of a slice."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
-    in_place, once = shape.in_place, shape.once
-    query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
-    values_at = keys_at if in_place else uint32(layout["values"])
-    parts_at, rescale_at = (uint32(layout[name]) for name in ("parts", "rescale"))
+    in_place, once, apart = shape.in_place, shape.once, shape.apart
+    weights_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("weights", "parts", "rescale"))
     parts_arrived, taken_at = uint32(layout["arrived"]), uint32(layout["taken"])
     weights_arrived = uint32(parts_arrived + uint32(BARRIER))
     row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row gets of a tile
     weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block gets
-    stride, tile = uint32(width), uint32(queries * TERMS)
-    query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
+    tile, weights_low = uint32(queries * TERMS), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, shape.groups, cluster * warpgroups
     query_turns = shape.query_turns
     span = GROUP * cluster  # from one group of a slice to the next
-    size, both = queries // 2, queries  # floats that a thread has of one product, and of two
+    size = queries // 2  # floats that a thread has of one product
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
     inverses, begun_floats = queries // 4, 4 * groups
@@ -89,149 +76,13 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     bias, of_batch = embedding.bias, embedding.of_batch
     half_split = embedding.half_split
     halves = half_split and not once  # lie apart in shared memory
-    copies, embedded_by = copiers(shape, halves, paired), embedders(shape, embedding, paired)
-    copy_keys, copy_values, place_query = copies
+    copy_keys, copy_values, place_query = copiers(shape, halves, paired)
+    embedded_by = embedders(shape, embedding, paired)
     load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedded_by
+    ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
+    load_keys, score, weigh = multipliers(shape, ahead)
     per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
     all_rows = cluster * rows == queries and rows % warps == 0
-
-    # Two sums of 16 terms: of one product, or of two that lie abreast.
-    long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
-    wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
-    start_scores, finish_scores = batch(queries, three_products(long))
-    start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
-    keys_a_step = 2 * STEP // abreast
-    steps = KEYS // keys_a_step
-    tile_outputs = abreast * size
-    apart = queries <= 16 and shape.blocks == 1  # sum a tile before it is added: one rounding a tile of many
-    ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
-
-    @cuda.jit(device=True)
-    def load_keys(shared, x, group, key, member):
-        """32 dims of keys `key` and `key` + 1, four a lane of each half: rows g and g + 8 of a fragment.
-
-        Each element of K is read here once by one thread.
-        """
-        at = uint32(keys_at + key * stride + group * uint32(GROUP))
-        column = uint32(uint32(4) * member)
-        for i in range(2):
-            row = uint32(key + uint32(i))
-            low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
-            high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
-            j, k = 4 * i, 8 + 4 * i
-            x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
-            x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
-
-    @cuda.jit(device=True)
-    def score(shared, scores, x, group):
-        """Add the products of 32 dims of two keys with those of Q to the scores."""
-        new = cuda.local.array(both, float32)
-        a = cuda.local.array(16, float32)
-        al = cuda.local.array(16, float32)
-        for half in range(2):
-            for i in range(2):
-                for term in range(4):
-                    at = 8 * half + i + 2 * term
-                    a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
-        at = uint32(query_at + group * tile)
-        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
-        start_scores(new, a, al, b, bl)
-        finish_scores(new)
-        for i in range(size):
-            scores[i] += new[i] + new[size + i]
-
-    @cuda.jit(device=True)
-    def load_values(shared, a, al, column, step, member):
-        """16 keys and 4 dims a lane, or 32 keys and 2, of V, split."""
-        key = uint32(uint32(step * keys_a_step) + member)
-        at = uint32(values_at + key * stride + exchanged(column, member))
-        for i in range(8 // abreast):
-            if abreast == 2:
-                x = ld4(shared, uint32(at + uint32(4 * i) * stride))
-                a[2 * i], a[2 * i + 1], a[8 + 2 * i], a[9 + 2 * i] = x.x, x.y, x.z, x.w
-            else:
-                a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
-        for i in range(16):
-            a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
-
-    @cuda.jit(device=True)
-    def start_step(shared, new, a, al, step):
-        """Begin to multiply what `load_values` loaded by the weights of its keys."""
-        key = step * keys_a_step
-        at = uint32(weights_at + uint32(key // TERMS) * tile + uint32(key % TERMS))
-        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
-        start_output(new, a, al, b, bl)
-
-    @cuda.jit(device=True)
-    def finish_step(totals, new, at):
-        finish_output(new)
-        for i in range(size):
-            if abreast == 2:
-                totals[at + i] += new[i]
-                totals[at + size + i] += new[size + i]
-            else:
-                totals[at + i] += new[i] + new[size + i]
-
-    @cuda.jit(device=True)
-    def next_step(shared, totals, new, a, al, at, column, step, member):
-        """Load the fragments of a step while the products of the one before run."""
-        load_values(shared, a, al, column, step, member)
-        finish_step(totals, new, at)
-        start_step(shared, new, a, al, step)
-
-    @cuda.jit(device=True)
-    def rescale(acc, totals, first, shared, member):
-        """Rescale a panel of the output, and add what a tile gave it where that is apart."""
-        for j in range(queries // 8):
-            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            for side in range(abreast):
-                at = side * size + 4 * j
-                i = first + at
-                if apart:
-                    acc[i] = acc[i] * x.x + totals[at]
-                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
-                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
-                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
-                else:
-                    acc[i] *= x.x
-                    acc[i + 1] *= x.z
-                    acc[i + 2] *= x.x
-                    acc[i + 3] *= x.z
-
-    @cuda.jit(device=True)
-    def weigh_panel(p, shared, acc, warpgroup, dim, member):
-        """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
-        panel = uint32(warpgroup + uint32(p * warpgroups))
-        if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
-            first = abreast * p * size
-            if apart:
-                totals, at = cuda.local.array(tile_outputs, float32), 0
-                for i in range(tile_outputs):
-                    totals[i] = float32(0.0)
-            else:
-                totals, at = acc, first
-                rescale(acc, acc, first, shared, member)
-            column = uint32(panel * uint32(panel_dims) + dim)
-            new = cuda.local.array(both, float32)
-            a = cuda.local.array(16, float32)
-            al = cuda.local.array(16, float32)
-            if ahead:
-                load_values(shared, a, al, column, 0, member)
-                start_step(shared, new, a, al, 0)
-                next_step(shared, totals, new, a, al, at, column, 1, member)
-                if abreast == 2:
-                    next_step(shared, totals, new, a, al, at, column, 2, member)
-                    next_step(shared, totals, new, a, al, at, column, 3, member)
-                finish_step(totals, new, at)
-            else:
-                for step in range(steps):
-                    load_values(shared, a, al, column, step, member)
-                    start_step(shared, new, a, al, step)
-                    finish_step(totals, new, at)
-            if apart:
-                rescale(acc, totals, first, shared, member)
-
-    weigh = repeat(weigh_panel, panels)
 
     def attention(
         q, k, v, out, table, k_embedded, states,
@@ -474,7 +325,10 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                     correction[i] = rescaling(row_max[i], new_max[i])
                     row_max[i] = new_max[i]
                     s0[i], s1[i] = weight_of(s0[i], new_max[i], greatest), weight_of(s1[i], new_max[i], greatest)
-                    row_sum[i], row_lost[i] = add_weights(row_sum[i], row_lost[i], correction[i], s0[i] + s1[i])
+                    if apart:
+                        row_sum[i], row_lost[i] = add_weights(row_sum[i], row_lost[i], correction[i], s0[i] + s1[i])
+                    else:
+                        row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
                     x, xl = split(s0[i])
                     y, yl = split(s1[i])
                     at = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))

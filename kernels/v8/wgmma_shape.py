@@ -93,6 +93,12 @@ class Shape:
         return self.blocks > 1 and self.cluster > 1
 
     @property
+    def apart(self) -> bool:
+        """Whether a tile's output is summed before it is added to that of others, with one rounding a tile of many,
+        and what rounding takes from the sum of weights is kept."""
+        return self.queries <= 16 and self.blocks == 1
+
+    @property
     def layout(self) -> SharedLayout:
         """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
         return SharedLayout(

@@ -145,17 +145,33 @@ def test_the_kinds_are_what_they_say() -> None:
     assert of["+inf in v"].isinf().any() and of["-inf in v"].isneginf().any() and of["both in v"].isnan().any()
 
 
-@pytest.mark.parametrize(("core", "added"), [("wgmma", 2), ("mma", 64)])
-def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added: int) -> None:
-    """The first key weighs nearly all; the others so little that `added` of them do not change a sum of weights."""
-    keys = 2048
+def with_one_key_that_dominates(keys: int, others: float) -> tuple[Problem, dict[str, np.ndarray], float]:
+    """The first of the keys has weight 1 and value 1, the others a weight and value 0; and what comes out."""
     problem = Problem("attention", 1, 1, seq_q=8, seq_k=keys, hdim=16)
     inputs = inputs_of(problem)
-    others = 2.0**-26 / added
     inputs["q"][:], inputs["k"][:], inputs["v"][:] = 1.0, 0.0, 0.0
     inputs["k"][..., 0, :] = -np.log(others) / np.sqrt(problem.hdim)
     inputs["v"][..., 0, :] = 1.0
-    made = plan(problem, CORES[core].attend(problem))
-    whole = 1.0 / (1.0 + (keys - 1) * others)
-    assert 1.0 - whole > 7 * 2.0**-24  # what would be lost
-    np.testing.assert_allclose(run(made, inputs).out, whole, rtol=4 * 2.0**-24, atol=0)
+    return problem, inputs, 1.0 / (1.0 + (keys - 1) * others)
+
+
+@pytest.mark.parametrize(("core", "added"), [("wgmma", 2), ("mma", 64)])
+def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added: int) -> None:
+    """The other keys weigh so little that `added` of them do not change a sum of weights."""
+    problem, inputs, whole = with_one_key_that_dominates(2048, 2.0**-26 / added)
+    assert 1.0 - whole > 7 * UNIT  # what would be lost
+    launch = CORES[core].attend(problem)
+    assert core == "mma" or launch.shape.apart
+    np.testing.assert_allclose(run(plan(problem, launch), inputs).out, whole, rtol=4 * UNIT, atol=0)
+
+
+@pytest.mark.parametrize("keys", [1024, pytest.param(8192, marks=pytest.mark.deep)])
+def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
+    """With more than 16 queries a tile. A lane adds two keys of each tile of 64 to its sum, and rounds two by two once
+    and the sum once a tile; then come five sums over lanes, an inverse within an ulp and a product."""
+    problem, inputs, whole = with_one_key_that_dominates(keys, 0.99 * UNIT / 2)  # two are less than a rounding of 1
+    shape = wgmma.Shape(1, 24, 64, 1)
+    assert not shape.apart
+    out = run(plan(problem, wgmma.attend(problem, shape=shape)), inputs).out
+    np.testing.assert_allclose(out, whole, rtol=(keys // 64 + 1 + 5 + 2 + 1) * UNIT, atol=0)
+    assert 1.0 - whole > 10 * keys // 64 * UNIT  # all that others weigh is much more

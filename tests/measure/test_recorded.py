@@ -39,7 +39,10 @@ def events(name: str, problem: Problem, blocks: int | None) -> list[dict[str, in
     return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
 
 
-@pytest.mark.parametrize("name", ["rope_v3", "rope_v6b", "rope_v7", "sinusoidal_v3", "sinusoidal_v5"])
+MARKED = [pytest.param(name, marks=pytest.mark.deep) for name in ("rope_v3", "rope_v6b", "sinusoidal_v3")]
+
+
+@pytest.mark.parametrize("name", ["rope_v7", "sinusoidal_v5", *MARKED])
 def test_events_of_one_block_times_the_blocks_are_those_of_all(with_marks, name: str) -> None:
     family = VERSIONS[name].family
     rotary_dim = 0 if family == "sinusoidal" else 32 if name == "rope_v3" else 16

@@ -26,19 +26,20 @@ def shapes(port: str) -> dict[int, Problem]:
 
 def language(evidence: Measured) -> Table:
     """The speed of each port over its control at each head dim, or that it is not measured."""
-    ports = {port: shapes(port) for port in controls()}
+    control_of = controls()
+    ports = {port: shapes(port) for port in control_of}
     dims = sorted({hdim for problems in ports.values() for hdim in problems})
 
     def cell(port: str, problem: Problem | None) -> str:
         if problem is None:
             return NOTHING
-        control = controls()[port]
+        control = control_of[port]
         timed = evidence.ratio(control, port, problem, "launched")
         on_device = compared(evidence, control, port, problem)
         return lines(on_device, small(f"launched {timed.value:.2f}×") if timed else "")
 
     rows = [
-        (lines(link(port), small(f"over {link(controls()[port])}")), *(cell(port, problems.get(hdim)) for hdim in dims))
+        (lines(link(port), small(f"over {link(control_of[port])}")), *(cell(port, problems.get(hdim)) for hdim in dims))
         for port, problems in ports.items()
     ]
     header = ("version", *map(str, dims))

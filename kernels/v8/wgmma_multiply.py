@@ -1,0 +1,176 @@
+"""The products of the core of warpgroups: scores of a fragment of K, and a tile's part of the output."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, uint32
+
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded, split_short
+from ..device.vector import ld2, ld4
+from ..device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
+from .mma_shape import GROUP
+from .repeat import repeat
+from .wgmma_copy import STEP, exchanged
+from .wgmma_shape import KEYS, Shape
+
+
+class Multipliers(NamedTuple):
+    """Device functions that `multipliers` makes."""
+
+    load_keys: Any
+    score: Any
+    weigh: Any
+
+
+def multipliers(shape: Shape, ahead: bool) -> Multipliers:
+    """What a kernel of that shape multiplies with: keys, as `load_keys` loaded them, by Q, and values by weights.
+
+    With `ahead`, the next fragments of V are loaded while products run.
+    """
+    queries, width, layout = shape.queries, shape.width, shape.layout
+    warpgroups, abreast, panels = shape.warpgroups, shape.abreast, shape.panels
+    query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
+    values_at = keys_at if shape.in_place else uint32(layout["values"])
+    rescale_at = uint32(layout["rescale"])
+    stride, tile = uint32(width), uint32(queries * TERMS)
+    query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
+    size, both = queries // 2, queries  # floats that a thread has of one product, and of two
+    panel_dims = abreast * ROWS
+    apart = shape.apart
+
+    # Two sums of 16 terms: of one product, or of two that lie abreast.
+    long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
+    wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
+    start_scores, finish_scores = batch(queries, three_products(long))
+    start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
+    keys_a_step = 2 * STEP // abreast
+    steps = KEYS // keys_a_step
+    tile_outputs = abreast * size
+
+    @cuda.jit(device=True)
+    def load_keys(shared, x, group, key, member):
+        """32 dims of keys `key` and `key` + 1, four a lane of each half: rows g and g + 8 of a fragment.
+
+        Each element of K is read here once by one thread.
+        """
+        at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        column = uint32(uint32(4) * member)
+        for i in range(2):
+            row = uint32(key + uint32(i))
+            low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
+            high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
+            j, k = 4 * i, 8 + 4 * i
+            x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
+            x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
+
+    @cuda.jit(device=True)
+    def score(shared, scores, x, group):
+        """Add the products of 32 dims of two keys with those of Q to the scores."""
+        new = cuda.local.array(both, float32)
+        a = cuda.local.array(16, float32)
+        al = cuda.local.array(16, float32)
+        for half in range(2):
+            for i in range(2):
+                for term in range(4):
+                    at = 8 * half + i + 2 * term
+                    a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
+        at = uint32(query_at + group * tile)
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
+        start_scores(new, a, al, b, bl)
+        finish_scores(new)
+        for i in range(size):
+            scores[i] += new[i] + new[size + i]
+
+    @cuda.jit(device=True)
+    def load_values(shared, a, al, column, step, member):
+        """16 keys and 4 dims a lane, or 32 keys and 2, of V, split."""
+        key = uint32(uint32(step * keys_a_step) + member)
+        at = uint32(values_at + key * stride + exchanged(column, member))
+        for i in range(8 // abreast):
+            if abreast == 2:
+                x = ld4(shared, uint32(at + uint32(4 * i) * stride))
+                a[2 * i], a[2 * i + 1], a[8 + 2 * i], a[9 + 2 * i] = x.x, x.y, x.z, x.w
+            else:
+                a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
+        for i in range(16):
+            a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
+
+    @cuda.jit(device=True)
+    def start_step(shared, new, a, al, step):
+        """Begin to multiply what `load_values` loaded by the weights of its keys."""
+        key = step * keys_a_step
+        at = uint32(weights_at + uint32(key // TERMS) * tile + uint32(key % TERMS))
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
+        start_output(new, a, al, b, bl)
+
+    @cuda.jit(device=True)
+    def finish_step(totals, new, at):
+        finish_output(new)
+        for i in range(size):
+            if abreast == 2:
+                totals[at + i] += new[i]
+                totals[at + size + i] += new[size + i]
+            else:
+                totals[at + i] += new[i] + new[size + i]
+
+    @cuda.jit(device=True)
+    def next_step(shared, totals, new, a, al, at, column, step, member):
+        """Load the fragments of a step while the products of the one before run."""
+        load_values(shared, a, al, column, step, member)
+        finish_step(totals, new, at)
+        start_step(shared, new, a, al, step)
+
+    @cuda.jit(device=True)
+    def rescale(acc, totals, first, shared, member):
+        """Rescale a panel of the output, and add what a tile gave it where that is apart."""
+        for j in range(queries // 8):
+            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+            for side in range(abreast):
+                at = side * size + 4 * j
+                i = first + at
+                if apart:
+                    acc[i] = acc[i] * x.x + totals[at]
+                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
+                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
+                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
+                else:
+                    acc[i] *= x.x
+                    acc[i + 1] *= x.z
+                    acc[i + 2] *= x.x
+                    acc[i + 3] *= x.z
+
+    @cuda.jit(device=True)
+    def weigh_panel(p, shared, acc, warpgroup, dim, member):
+        """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
+        panel = uint32(warpgroup + uint32(p * warpgroups))
+        if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
+            first = abreast * p * size
+            if apart:
+                totals, at = cuda.local.array(tile_outputs, float32), 0
+                for i in range(tile_outputs):
+                    totals[i] = float32(0.0)
+            else:
+                totals, at = acc, first
+                rescale(acc, acc, first, shared, member)
+            column = uint32(panel * uint32(panel_dims) + dim)
+            new = cuda.local.array(both, float32)
+            a = cuda.local.array(16, float32)
+            al = cuda.local.array(16, float32)
+            if ahead:
+                load_values(shared, a, al, column, 0, member)
+                start_step(shared, new, a, al, 0)
+                next_step(shared, totals, new, a, al, at, column, 1, member)
+                if abreast == 2:
+                    next_step(shared, totals, new, a, al, at, column, 2, member)
+                    next_step(shared, totals, new, a, al, at, column, 3, member)
+                finish_step(totals, new, at)
+            else:
+                for step in range(steps):
+                    load_values(shared, a, al, column, step, member)
+                    start_step(shared, new, a, al, step)
+                    finish_step(totals, new, at)
+            if apart:
+                rescale(acc, totals, first, shared, member)
+
+    return Multipliers(load_keys, score, repeat(weigh_panel, panels))
