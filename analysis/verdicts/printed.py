@@ -205,13 +205,18 @@ def _end(row: Mapping[str, Any], values: Sequence[Ratio]) -> tuple[Ratio, ...]:
     return (pick(values),) if pick and values else tuple(values)
 
 
+def _each_end(change: Callable[[float], float], value: Ratio) -> Ratio:
+    """A value and its interval in another sense, in which the ends may change places."""
+    low, high = sorted((change(value.low), change(value.high)))
+    return Ratio(change(value.value), low, high, value.runs)
+
+
 def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Ratio]) -> tuple[tuple[Ratio, ...], str]:
     there, back = _sense(row)
-    values = _end(row, [Ratio(there(speed.value), *sorted((there(speed.low), there(speed.high)))) for speed in speeds])
+    values = _end(row, [_each_end(there, speed) for speed in speeds])
     words = set()
     for value in values:
-        stated, ends = back(row["value"]), sorted((back(value.low), back(value.high)))
-        words.add(stands(stated, Ratio(back(value.value), *ends)))
+        words.add(stands(back(row["value"]), _each_end(back, value)))
     return values, words.pop() if len(words) == 1 else "differs by head dim"
 
 
