@@ -19,7 +19,7 @@ from ..measure import candidates
 from ..measure.studies import MAIN, STUDIES
 from ..records.current import complete_runs
 from ..records.files import card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
-from ..records.interval import TIE, Ratio, geometric_mean
+from ..records.interval import TIE, Ratio, covers
 from ..records.known import NOT_MEASURED, WORDS, Known, best
 from ..records.measured import Check, Measured, Time
 from ..records.schema import SCHEMAS
@@ -61,6 +61,11 @@ class Evidence:
     def target(self) -> str:
         """What its kernels are compiled for, such as "sm_90"."""
         return target_of(self.gpu)
+
+    @property
+    def covers(self) -> str:
+        """What the intervals of its studies cover, for captions."""
+        return next((measured.covers() for measured in self.studies.values()), covers(1))
 
     def lacks(self, *needs: str) -> list[str]:
         """Which of these studies, shapes or counters are not measured."""
@@ -254,7 +259,7 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
         if measured is None:
             return Result(target, problem, None)
         if target.quantity == "us":
-            return Result(target, problem, geometric_mean(measured.medians(V8, problem, "device_warm").to_numpy()))
+            return Result(target, problem, measured.mean(measured.medians(V8, problem, "device_warm")))
         error = relative_error(measured.check(V8, problem))
         return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
     found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))
@@ -348,15 +353,15 @@ def embeddings(evidence: Evidence) -> pd.DataFrame:
                     continue
                 ratios = (measured.medians(version, problem, "device_warm") / base).dropna()
                 taken = measured.time(version, problem)
-                if ratios.empty or taken is None:
+                found = measured.mean(ratios)
+                if found is None or taken is None:
                     continue
                 stored = problem.table != "computed"
-                found = geometric_mean(ratios.to_numpy())
                 name = {"attention": "none", "rope": "RoPE", "alibi": "ALiBi"}.get(problem.family, problem.family)
                 embedding = f"{name}, {problem.table}" if problem.family in ("sinusoidal", "learned") else name
                 error = table_error(problem) if stored else 0.0
                 where = str(plain).removeprefix("attention ")
-                rows.append((where, embedding, version, problem.table, taken.us, *found, error))
+                rows.append((where, embedding, version, problem.table, taken.us, *found[:3], error))
     columns = ["problem", "embedding", "version", "table", "median_us", "over_none", "low", "high", "table_error"]
     return pd.DataFrame(rows, columns=columns)
 

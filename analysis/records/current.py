@@ -27,9 +27,14 @@ def _later_hashes() -> dict[str, str]:
     return {row["old"]: row["new"] for row in read_records(HASHES, "hashes")}
 
 
+def called_today(recorded: str) -> str:
+    """A recorded hash, or what data/hashes.csv says it is called today: two rows of one are of the same code."""
+    return _later_hashes().get(recorded, recorded)
+
+
 def is_current(version: str, recorded: str) -> bool:
-    """Whether a recorded hash, or what data/hashes.csv says it is called today, is that of a version's code."""
-    return _later_hashes().get(recorded, recorded) == today(version)
+    """Whether a recorded hash is that of a version's code, as it is called today."""
+    return called_today(recorded) == today(version)
 
 
 def current(rows: Iterable[Row], version: str = "") -> list[Row]:

@@ -105,6 +105,16 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)[expected]
 
 
+def parsed(path: Path, table: str) -> pd.DataFrame:
+    """`read_table`, once for all who read a file until it is written again: not to be changed. Raises: DataError."""
+    return _parsed(path, table, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.cache
+def _parsed(path: Path, table: str, written: int) -> pd.DataFrame:
+    return read_table(path, table)
+
+
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
     """The rows of `read_table`, None where a cell is empty; none of no file or an empty one. Raises: DataError."""
     if not path.exists() or not path.stat().st_size:

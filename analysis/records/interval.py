@@ -1,13 +1,18 @@
-"""A mean over processes with its confidence interval: the one place where statistics are computed."""
+"""A mean over the processes of a run with its interval: the one place where statistics are computed.
+
+Processes of one run agree better than runs do. A `Pool` says how far runs are apart, over all ratios of a timer that
+several runs measured. With it the interval is where another run of the same code is expected; without, of this run
+alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 CONFIDENCE = 0.95
 TIE = 1.03  # ratios this near to 1 are no difference
@@ -19,6 +24,7 @@ class Ratio(NamedTuple):
     value: float
     low: float
     high: float
+    runs: int = 1  # that the interval takes in, by its pool; of 1 it says nothing about another run
 
     @property
     def known(self) -> bool:
@@ -26,16 +32,58 @@ class Ratio(NamedTuple):
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-def mean(values: Sequence[float] | np.ndarray) -> Ratio:
-    """Arithmetic mean of one value or more with its t interval."""
+class Pool(NamedTuple):
+    """How far runs of the same code are apart: the variance of the logarithm of a timer's ratios between runs."""
+
+    between: float
+    runs: int
+
+
+def covers(runs: int) -> str:
+    """What an interval covers, for captions: "95 % interval ..."."""
+    return "for another run" if runs > 1 else "within one run"
+
+
+def mean(values: Sequence[float] | np.ndarray, pool: Pool | None = None, gain: float = 1.0) -> Ratio:
+    """Arithmetic mean of one value or more with its t interval.
+
+    `gain` is the variance between runs in units of the pool's: 1 of the logarithm of a ratio.
+    """
     values = np.asarray(values, dtype=float)
-    centre = float(values.mean())
-    if len(values) < 2:
-        return Ratio(centre, math.nan, math.nan)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return Ratio(centre, float(centre - half), float(centre + half))
+    centre, n = float(values.mean()), len(values)
+    half = float(half_width(values.var(ddof=1), n, pool, gain)) if n > 1 else math.nan
+    return Ratio(centre, centre - half, centre + half, pool.runs if pool else 1)
 
 
-def geometric_mean(values: Sequence[float] | np.ndarray) -> Ratio:
+def geometric_mean(values: Sequence[float] | np.ndarray, pool: Pool | None = None, gain: float = 1.0) -> Ratio:
     """Geometric mean of positive values with the t interval of their logarithms."""
-    return Ratio(*(float(np.exp(end)) for end in mean(np.log(np.asarray(values, dtype=float)))))
+    value, low, high, runs = mean(np.log(np.asarray(values, dtype=float)), pool, gain)
+    return Ratio(math.exp(value), math.exp(low), math.exp(high), runs)
+
+
+def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:
+    """Half an interval, from the variance between `n` processes, two or more: floats, or arrays of one shape.
+
+    With a pool, of the difference from another run: both vary within and between runs. Ratios differ in how much they
+    do, so the pool counts for no more degrees of freedom than the processes.
+    """
+    of_mean = variance / n if pool is None else 2 * (gain * pool.between + variance / n)
+    return stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.sqrt(of_mean)
+
+
+def fit(ratio: np.ndarray, mean: np.ndarray, variance: np.ndarray, size: np.ndarray) -> Pool:
+    """The pool of ratios that were measured in two runs or more each, after R. C. Paule and J. Mandel (1982).
+
+    Arrays with an entry for each ratio and run: which ratio, from 0, and of its logarithms in two processes or more the
+    mean, the variance and the number. With the variance between runs, a run is on average as far off as it should be.
+    """
+    runs = np.bincount(ratio)
+    off = (mean - (np.bincount(ratio, mean) / runs)[ratio]) ** 2 * (runs / (runs - 1))[ratio]
+    within = variance / size
+
+    def excess(between: float) -> float:
+        return float((off / (between + within)).mean()) - 1
+
+    most, least = off.max() + 1e-12, 1e-12  # a millionth, squared: less is none
+    between = optimize.brentq(excess, least, most) if excess(least) > 0 else 0.0
+    return Pool(float(f"{between:.4g}"), int(runs.max()))

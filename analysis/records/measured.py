@@ -1,12 +1,13 @@
 """What was measured on one GPU: the latest complete run of a study, and what follows from it.
 
 A row counts as stale when its source_hash is not that of today's code. What is compared is a ratio within
-a process; its interval is over the processes.
+a process; its interval is over the processes and, where the card's record has enough of them, the runs.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
-from .files import DataError, card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
-from .interval import Ratio, geometric_mean
+from .files import DataError, card_name, gpu_folder, is_reference, parsed, problem_of, read_json, target_of
+from .interval import Pool, Ratio, covers, geometric_mean
+from .pool import pools
 from .published import main_problems
 from .schema import STATUSES
 
@@ -55,16 +57,6 @@ def baseline_of(version: str) -> str:
     return VERSIONS[version].baseline or ""
 
 
-def _table(path: Path, name: str) -> pd.DataFrame:
-    """A measured table, parsed once for all studies that are in it."""
-    return _parsed(path, name, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@functools.cache
-def _parsed(path: Path, name: str, written: int) -> pd.DataFrame:
-    return read_table(path, name)
-
-
 @dataclass
 class Measured:
     """The evidence of one GPU and study. `run`, `timings` and `checks` are those of its latest complete run."""
@@ -74,6 +66,7 @@ class Measured:
     run: dict[str, Any]
     checks: pd.DataFrame
     timings: pd.DataFrame
+    pools: Mapping[str, Pool] = field(default_factory=dict)  # by timer, how runs of the same code differ
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
     _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
 
@@ -89,13 +82,13 @@ class Measured:
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
-        tables = {name: _table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+        tables = {name: parsed(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
         runs = complete_runs(tables["runs"], before)
         if study not in runs:
             raise DataError(
                 f"{folder / 'runs.csv'}: no run of study {study!r} is complete; `make measure` brings one to its end"
             )
-        evidence = cls(folder.name, gpu, runs[study], tables["checks"], tables["timings"])
+        evidence = cls(folder.name, gpu, runs[study], tables["checks"], tables["timings"], pools(folder))
         evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
         return evidence
 
@@ -117,7 +110,7 @@ class Measured:
     def nothing(cls, slug: str, study: str) -> Measured:
         """The evidence of a study that has no complete run: no rows. Raises: DataError as `load`."""
         folder = gpu_folder(slug)
-        tables = (_table(folder / f"{name}.csv", name) for name in ("checks", "timings"))
+        tables = (parsed(folder / f"{name}.csv", name) for name in ("checks", "timings"))
         checks, timings = (table.iloc[:0].assign(problem=[], stale=[]) for table in tables)
         return cls(folder.name, read_json(folder / "gpu.json"), {"study": study}, checks, timings)
 
@@ -194,7 +187,15 @@ class Measured:
     def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
         """How many times longer `a` takes than `b`: the speedup of b over a."""
         ratios = (self.medians(a, problem, timer) / self.medians(b, problem, timer)).dropna()
-        return None if ratios.empty else geometric_mean(ratios.to_numpy())
+        return self.mean(ratios, timer)
+
+    def mean(self, values: pd.Series, timer: str = "device_warm") -> Ratio | None:
+        """The geometric mean of positive values by process, with its interval; None of none."""
+        return None if values.empty else geometric_mean(values.to_numpy(), self.pools.get(timer))
+
+    def covers(self, timer: str = "device_warm") -> str:
+        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
+        return covers(self.pools[timer].runs if timer in self.pools else 1)
 
     def previous(self) -> Measured | None:
         """The evidence as it stood before this run, or None if this is the first."""

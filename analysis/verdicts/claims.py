@@ -315,7 +315,7 @@ def judge(test: Test, facts: Facts, condition: str = DEVICE) -> dict[str, Any]:
         if len(bounds) == 1 and test.rule != "direction":
             row["published"] = _plain(bounds[0])
         value = measure(test, facts)
-        measured = interval(value)
+        measured = interval(value, facts.pools)
         if math.isnan(measured.value):
             raise Undecided("it has no value")
         outcome = decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)

@@ -22,6 +22,7 @@ from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
 from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured
+from ..records.pool import pools
 from .rule import DEVICE, MATCHED, NotMeasured, Undecided
 
 COUNTER = re.compile(
@@ -31,6 +32,7 @@ COUNTER = re.compile(
     r"|shared\.(requests|wavefronts)"
 )
 
+NUDGE = 1.001
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
 
@@ -39,9 +41,10 @@ class Facts:
 
     A version is named by its id. `hdim` and what else is `chosen` pick one problem of a study: `study` (by default
     log, or fp16 for that family), any column of a problem, and for RoPE `rotary`, "full" or "partial" (by default the
-    partial one where a version takes both, as published). Times are a Series with a value a process, so that what is
-    computed from them has an interval over the processes. What names no timer or study is measured by those of the
-    `condition`, and `varies` notes which was left to it; `used` and `stale` note where answers are from.
+    partial one where a version takes both, as published). Times are a Series with a value a process, named by the
+    timer, so that what is computed from them has an interval; `timed` notes of which versions, and of the one that is
+    `nudged` they are `NUDGE` times as long. What names no timer or study is measured by those of the `condition`, and
+    `varies` notes which was left to it; `used` and `stale` note where answers are from.
 
     Raises: Undecided where there is no answer; DataError where the question is wrong or a file is damaged.
     """
@@ -54,6 +57,9 @@ class Facts:
         self.stale: dict[str, None] = {}
         self.varies: set[str] = set()
         self.condition = DEVICE
+        self.pools = pools(folder)
+        self.timed: set[str] = set()
+        self.nudged = ""
         self._loaded: dict[str, Measured] = {}
         self._takes: dict[tuple[str, str], set[Problem]] = {}
 
@@ -284,7 +290,9 @@ class Facts:
             check = measured.check(version, problem)
             why = f": {check.reason}" if check and check.reason else ""
             raise Undecided(f"{version} has no time by {timer} on {problem}{why}")
-        return times.set_axis([f"{run} {process}" for process in times.index])
+        self.timed.add(version)
+        times = times * NUDGE if version == self.nudged else times
+        return times.set_axis([f"{run} {process}" for process in times.index]).rename_axis(timer)
 
     def _check(self, version: str, hdim: int, chosen: Mapping[str, Any]) -> Check:
         inputs = chosen.get("inputs", "")

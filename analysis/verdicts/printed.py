@@ -23,7 +23,7 @@ from kernels import VERSIONS
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder
-from ..records.interval import Ratio
+from ..records.interval import Pool, Ratio
 from . import claims
 from .claims import Test
 from .expressions import check_expression
@@ -205,13 +205,18 @@ def _end(row: Mapping[str, Any], values: Sequence[Ratio]) -> tuple[Ratio, ...]:
     return (pick(values),) if pick and values else tuple(values)
 
 
-def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Any]) -> tuple[tuple[Ratio, ...], str]:
+def _each_end(change: Callable[[float], float], value: Ratio) -> Ratio:
+    """A value and its interval in another sense, in which the ends may change places."""
+    low, high = sorted((change(value.low), change(value.high)))
+    return Ratio(change(value.value), low, high, value.runs)
+
+
+def _beside_speed(row: Mapping[str, Any], speeds: Sequence[Ratio]) -> tuple[tuple[Ratio, ...], str]:
     there, back = _sense(row)
-    values = _end(row, [interval(there(speed)) for speed in speeds])
+    values = _end(row, [_each_end(there, speed) for speed in speeds])
     words = set()
     for value in values:
-        stated, ends = back(row["value"]), sorted((back(value.low), back(value.high)))
-        words.add(stands(stated, Ratio(back(value.value), *ends)))
+        words.add(stands(back(row["value"]), _each_end(back, value)))
     return values, words.pop() if len(words) == 1 else "differs by head dim"
 
 
@@ -239,11 +244,11 @@ def _rule(row: Mapping[str, Any], facts: Facts) -> list[Any]:
     raise LookupError
 
 
-def _value(row: Mapping[str, Any], raw: Any) -> Ratio:
+def _value(row: Mapping[str, Any], raw: Any, pools: Mapping[str, Pool]) -> Ratio:
     """A time as in the other tables, the median of the processes and their range; else the mean and its interval."""
     if row["quantity"] == "time_ms" and isinstance(raw, pd.Series):
         return Ratio(float(raw.median()), float(raw.min()), float(raw.max()))
-    return interval(raw)
+    return interval(raw, pools)
 
 
 def _further(row: Mapping[str, Any], facts: Facts) -> dict[str, float]:
@@ -258,8 +263,8 @@ def _further(row: Mapping[str, Any], facts: Facts) -> dict[str, float]:
             return {"its published time gives": flops / timed["value"].iloc[0] / 1e9} if len(timed) else {}
         if row["quantity"] == "time_ms":
             raw = facts.us(row["version"], int(row["hdim"]), SOURCE_TIMER, **_columns(row))
-            return {SOURCE_TIMER: _value(row, raw).value}
-        return {SOURCE_TIMER: interval(_sense(row)[0](_speeds(row, facts, SOURCE_TIMER)[0])).value}
+            return {SOURCE_TIMER: _value(row, raw, facts.pools).value}
+        return {SOURCE_TIMER: interval(_sense(row)[0](_speeds(row, facts, SOURCE_TIMER)[0]), facts.pools).value}
     except Undecided:
         return {}
 
@@ -273,15 +278,15 @@ def stand(row: Mapping[str, Any], entry: Entry | None, facts: Facts) -> Beside:
     try:
         raw = [claims.measure(test, facts) for test in given.tests] or _rule(row, facts)
         used, stale = {name.split(" ")[0] for name in facts.used}, bool(facts.stale)
-        also = {words: interval(claims.measure(test, facts)).value for words, test in given.also.items()}
+        also = {words: interval(claims.measure(test, facts), facts.pools).value for words, test in given.also.items()}
     except Undecided as why:
         return Beside(row, reason=str(why), counted=given.counted)
     except LookupError:
         raise DataError(f"{PRINTED}: nothing says what stands beside {row['id']}") from None
     if _is_speed(row) and not given.unit and "timings" in used:
-        values, outcome = _beside_speed(row, raw)
+        values, outcome = _beside_speed(row, [interval(one, facts.pools) for one in raw])
     else:
-        values = _end(row, [_value(row, one) for one in raw])
+        values = _end(row, [_value(row, one, facts.pools) for one in raw])
         exact = row["quantity"] not in OF_A_CARD and used <= EXACT and not given.unit
         outcome = _outcome(row, given, values) if exact else ""
     also |= {} if given.tests else _further(row, facts)

@@ -383,7 +383,7 @@ def _result(item: Item, dims: Sequence[int], facts: Facts) -> Result:
         if item.printed:
             printed[hdim] = float(measure(item.printed, facts, names))
         try:
-            value = interval(measure(item.measure, facts, names))
+            value = interval(measure(item.measure, facts, names), facts.pools)
         except NotMeasured:
             not_measured.append(hdim)
         except Undecided as why:

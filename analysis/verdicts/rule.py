@@ -30,8 +30,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from ..measure.studies import CONDITIONS
-from ..records.interval import TIE, Ratio, geometric_mean, mean
+from ..records.interval import TIE, Pool, Ratio, geometric_mean, mean
 
+GAIN = "gain"  # of a value by process: its variance between runs in units of that of a ratio
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
 REPRODUCED, SAME_DIRECTION, NO_DIFFERENCE, OPPOSITE = "reproduced", "same direction", "no difference", "opposite"
@@ -69,17 +70,20 @@ class NotMeasured(Undecided):
     """What is asked for could be had, and is not measured, counted or recorded yet."""
 
 
-def interval(value: float | pd.Series) -> Ratio:
+def interval(value: float | pd.Series, pools: Mapping[str, Pool]) -> Ratio:
     """The mean over the processes and its 95 % interval; an exact number is its own.
+
+    The index of a Series is named by its timer, whose pool of `pools` applies, with the `GAIN` of its attributes.
 
     Raises: Undecided where no process has a value.
     """
     if not isinstance(value, pd.Series):
         return Ratio(*(float(value),) * 3)
-    values = value.dropna().to_numpy(dtype=float)
+    values, pool = value.dropna().to_numpy(dtype=float), pools.get(str(value.index.name))
     if not len(values):
         raise Undecided("no process measured all of it")
-    return geometric_mean(values) if (values > 0).all() else mean(values)
+    gain = value.attrs.get(GAIN, 1.0)
+    return geometric_mean(values, pool, gain) if (values > 0).all() else mean(values, pool, gain)
 
 
 # ---------------------------------------------------------------- one place
@@ -133,7 +137,7 @@ def decide(
     if rule in ("published", "direction"):
         return compare(low, high, measured)
     if rule == "equals":
-        measured = Ratio(*(_rounded(value, digits) for value in measured))
+        measured = measured._replace(low=_rounded(measured.low, digits), high=_rounded(measured.high, digits))
     met = within(-math.inf if rule == "most" else low, math.inf if rule == "least" else high, measured)
     if met is None:
         return UNDECIDED

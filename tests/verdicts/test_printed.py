@@ -85,7 +85,7 @@ def test_a_ratio_stands_in_the_sense_of_its_row(by_id: dict[str, Beside], facts:
     slower = found.ratio("rope_v1c", "rope_separate", problem)  # how many times as long V1c takes
     assert slower and by_id["N111"].values[0] == pytest.approx(slower)
     taken = found.time("rope_v1c", problem)
-    assert taken and by_id["N109"].values[0] == pytest.approx(taken) and by_id["N109"].outcome == ""
+    assert taken and by_id["N109"].values[0][:3] == pytest.approx(taken) and by_id["N109"].outcome == ""
     phase4, phase6 = (by_id[row].values[0].value for row in ("N401", "N407"))
     assert by_id["N423"].values[0].value == pytest.approx(100 * (phase6 / phase4 - 1), rel=0.02)  # % slower
     least, most = by_id["N213"].values[0], by_id["N214"].values[0]  # "1.4 to 1.66 times"

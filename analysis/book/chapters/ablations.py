@@ -44,7 +44,7 @@ def _over_parent(facts: Facts, name: str, parent: str) -> dict[int, Ratio]:
     for hdim in DIMS:
         chosen: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
         try:
-            values[hdim] = interval(facts.speed(name, parent, hdim, study="ablation", **chosen))
+            values[hdim] = interval(facts.speed(name, parent, hdim, study="ablation", **chosen), facts.pools)
         except Undecided:
             continue
     return values

@@ -46,7 +46,7 @@ def _here(one: Beside) -> str:
     found = [number(value.value, one.unit) for value in (min(one.values), max(one.values))]
     spread = ""
     if len(one.values) == 1:
-        low, high = (number(bound, one.unit) for bound in one.values[0][1:])
+        low, high = (number(bound, one.unit) for bound in one.values[0][1:3])
         spread = f" {small(f'({low}–{high})')}" if low != high else ""
     unit = _unit(one.unit)
     also = (small(f"{escape(words)}: {number(value, one.unit)}{unit}") for words, value in one.also.items())

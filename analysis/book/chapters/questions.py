@@ -7,6 +7,7 @@ from html import escape
 
 from IPython.display import HTML, Markdown, display
 
+from ...records.interval import covers
 from ...records.measured import Measured
 from ...records.text import number
 from ...verdicts import claims
@@ -70,7 +71,8 @@ def evidence_table(settled: Settled) -> Table:
 
     header = ("measured", *(str(hdim) for hdim in dims))
     rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]
-    caption = "By head dim, with 95 % intervals where processes were timed."
+    runs = max((value.runs for each in results.values() for value in each.values.values()), default=1)
+    caption = f"By head dim, with 95 % intervals {covers(runs)} where processes were timed."
     if any(each.not_measured for each in results.values()):
         caption += f" {SHORTLY.capitalize()}: {NOT_YET}."
     return Table(header, rows, numbers=header[1:], caption=f"{caption} {escape(settled.evidence)}")

@@ -15,7 +15,7 @@ from ...measure.studies import SOURCE_TIMER
 from ...models.roofline import SECTOR_BYTES
 from ...records import published
 from ...records.files import COUNTS, DataError, problem_of, read_table
-from ...records.interval import Ratio, geometric_mean
+from ...records.interval import Ratio
 from ...records.known import FAILED, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, best, known
 from ...records.measured import Measured, baseline_of
 from ...records.text import beside, factor, number
@@ -96,7 +96,8 @@ def printed(evidence: Measured, document: str, *places: str, over: str = "") -> 
         found += [_line(evidence, name, times, speeds.get(name), over) for name in dict.fromkeys(at["version"])]
     bases = list(dict.fromkeys(line.base for line in found if line.base))
     card = published.card(VERSIONS[found[0].name].family)
-    spread = f"Speedups{f' over {whole(bases[0])},' if len(bases) == 1 else ''} with the 95 % interval, times"
+    over = f" over {whole(bases[0])}," if len(bases) == 1 else ""
+    spread = f"Speedups{over} with the 95 % interval {evidence.covers()}, times"
     compared: dict[str, tuple[str, Format]] = {
         "stated": ("published", factor),
         "device": ("device", str),
@@ -225,7 +226,7 @@ def _ratio(
         return None
     medians = [evidence.medians(base, theirs, timer), evidence.medians(name, mine, timer)]
     pairs = pd.concat(medians, axis=1, join="inner").dropna()
-    return None if pairs.empty else geometric_mean((pairs.iloc[:, 0] / pairs.iloc[:, 1]).to_numpy())
+    return evidence.mean(pairs.iloc[:, 0] / pairs.iloc[:, 1], timer)
 
 
 def shown_when_full(measured: Measured, filled: Measured, *names: str) -> bool | None:

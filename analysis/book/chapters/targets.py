@@ -109,7 +109,7 @@ def target_table(evidence: Evidence) -> Table:
             "where": ("where", "{}"),
         },
         slice(1, 4, 2),
-        "With the 95 % interval over the processes: reached or missed where all of it lies on one side. Peers "
+        f"With the 95 % interval {evidence.covers}: reached or missed where all of it lies on one side. Peers "
         "and versions whose result is wrong do not count. device_warm.",
     )
 
@@ -296,7 +296,7 @@ def embeddings(evidence: Evidence) -> style.Plot | Missing:
     """What embeddings add, where attention without any was timed."""
     frame = targets.embeddings(evidence)
     source = style.measured_in(evidence.studies["embeddings"])
-    return figures.v8_embeddings(frame, evidence.card, source) if len(frame) else untimed(evidence)
+    return figures.v8_embeddings(frame, evidence.card, source, evidence.covers) if len(frame) else untimed(evidence)
 
 
 def untimed(evidence: Evidence) -> Missing:

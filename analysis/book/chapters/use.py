@@ -94,7 +94,7 @@ def against(evidence: Evidence) -> Table:
         slice(1, None),
         f"Device time of one call (device_warm) on the {evidence.card}, losses first. B batch, H heads, S "
         "queries and keys, D head dim, R rotated dims. Speedup over the fastest peer with a right result, above 1 is "
-        "faster, with the 95 % interval over the processes. Error: the largest over that of fp32 math, on the worse of "
+        "faster, with the 95 % interval {evidence.covers}. Error: the largest over that of fp32 math, on the worse of "
         "two inputs.",
     )
 

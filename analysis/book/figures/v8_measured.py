@@ -143,7 +143,7 @@ def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     )
 
 
-def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str, covers: str) -> Plot:
     """What each embedding adds to attention without any, on one core, and how exact its stored table is."""
     problems, names = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["embedding"]))
     added = frame[frame["embedding"] != "none"]["over_none"]
@@ -172,7 +172,7 @@ def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
         "v8-embeddings",
         figure,
         f"Time over that of attention without an embedding in the same process, device_warm on the {gpu}, with the "
-        "95 % interval over the processes; all dims are embedded. ±: how far a stored value is at most from the exact.",
+        f"95 % interval {covers}; all dims are embedded. ±: how far a stored value is at most from the exact.",
         "Dot plot of times over attention without an embedding. "
         + "; ".join(f"{row.problem}, {row.embedding}: {row.over_none:.2f} times" for row in frame.itertuples())
         + ".",

@@ -76,8 +76,8 @@ def fusion_map(judged: fit.Judged) -> Plot:
         figure,
         f"The fastest of three versions of one core, device_warm on the {judged.evidence.card}; larger marks: a "
         "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of "
-        "queries, or once, by all blocks before they attend. A tie is within 3 %, or within the interval over the "
-        "processes.",
+        "queries, or once, by all blocks before they attend. A tie is within 3 %, or within the 95 % interval "
+        f"{judged.evidence.covers()}.",
         "Dot plot of the fastest version by number of keys and size of K. "
         + "; ".join(
             f"{name}: "

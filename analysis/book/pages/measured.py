@@ -72,7 +72,7 @@ def _times(measured: Measured, version: Version, problems: Sequence[Problem]) ->
     card = published.card(version.family)
     caption = (
         f"Run {measured.run['run']} on the {measured.card}. Over: how many times as fast, on the device "
-        "(device_warm), with the 95 % interval over the processes. µs: median of "
+        f"(device_warm), with the 95 % interval {measured.covers()}. µs: median of "
         f"{measured.processes} processes ± half their range."
     )
     if any(claims.values()):

@@ -4,7 +4,7 @@ from ...measure.studies import SOURCE_TIMER
 from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
 from .claims import ledger, verdicts
 from .counters import bounds, caches, emulator_agreement, points, resources
-from .environment import ceilings, machine, repeatability, statuses
+from .environment import ceilings, coverage, machine, repeatability, statuses
 from .map import advice, map_answers, map_constants, map_problems, map_regimes
 from .speed import checks, fastest, peers, speedups, summary, throughput, times
 
@@ -20,6 +20,7 @@ __all__ = [
     "ceilings",
     "checks",
     "code",
+    "coverage",
     "emulator_agreement",
     "fastest",
     "ledger",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from statistics import median
 
 import pandas as pd
 
 from ...measure.studies import TIMERS
+from ...records.files import gpu_folder
 from ...records.known import word
 from ...records.measured import Measured
+from ...records.pool import RUNS, covered
 from ...records.schema import STATUSES
-from ..table import Table, name, share
+from ..table import Missing, Table, name, share
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 CEILINGS = (  # of gpu.json, with words, unit and digits
@@ -73,6 +76,33 @@ def repeatability(evidence: Measured) -> Table:
         },
         slice(2, None),
         f"Against run {before.run['run']}." if before else "There is no earlier complete run to compare with.",
+    )
+
+
+def coverage(evidence: Measured) -> Table | Missing:
+    """Of the ratios of each run in turn, how many lie outside the intervals that the other runs give, by timer."""
+    found = covered(gpu_folder(evidence.slug))
+    rows = []
+    for timer in TIMERS:
+        mine = found[found["timer"] == timer]
+        if len(mine):
+            ratios, outside, alone = mine[["ratios", "outside", "alone"]].sum()
+            apart = math.sqrt(evidence.pools[timer].between) if timer in evidence.pools else math.nan
+            rows.append((timer, ratios, outside / ratios, alone / ratios, mine["half"].median() - 1, apart))
+    if not rows:
+        return Missing(why=f"No run can be left out: that takes {RUNS + 1} complete runs of the same code")
+    return Table.from_frame(
+        pd.DataFrame(rows, columns=["timer", "ratios", "outside", "alone", "half", "apart"]),
+        {
+            "timer": ("timer", str),
+            "ratios": ("ratios", str),
+            "outside": ("outside the interval", share),
+            "alone": ("outside the interval within one run", share),
+            "half": ("half width, median", share),
+            "apart": ("standard deviation between runs", share),
+        },
+        slice(1, None),
+        f"On the {evidence.card}, over all its complete runs.",
     )
 
 

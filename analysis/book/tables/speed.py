@@ -71,8 +71,8 @@ def speedups(evidence: Measured, family: str, timer: str = "device_warm") -> Tab
         evidence,
         family,
         cell,
-        f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval over the processes."
-        + said,
+        f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval "
+        f"{evidence.covers(timer)}.{said}",
         [version for version in evidence.versions(family) if baseline_of(version)],
         ("over", lambda version: code(baseline_of(version))),
     )
