@@ -142,5 +142,5 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: str) -> Plot:
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",
         parts,
-        f"a drawing; times {source}",
+        "a drawing" if parts.empty else f"a drawing; times {source}",
     )
