@@ -84,6 +84,14 @@ def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
         display(HTML(style.to_html(what, where)))
 
 
+def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> None:
+    """`show` a table folded below a line that says what it has; what is missing is said openly."""
+    if isinstance(what, Table) and what.rows:
+        display(HTML(f"<details><summary>{summary}</summary>{what._repr_html_()}</details>"))
+    else:
+        show(what, evidence)
+
+
 # ---------------------------------------------------------------- numbers for prose
 
 

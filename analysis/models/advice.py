@@ -16,19 +16,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import Problem, Unsupported
 from kernels.constants import MUST_BE, require
 from kernels.v8 import require_problem
 
-from ..measure.studies import FUSIONS, NAIVE
+from ..measure.studies import FUSIONS
 from ..records.current import complete_runs
 from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, read_table
 from ..records.interval import Ratio
 from ..records.known import FAILED, REFUSED, known
 from ..records.measured import Measured, Time
-from ..records.text import span
-from .cost import CORE_KEYS, together
-from .fit import FULL, HYBRID, SEPARATE, STUDY, WORDS, Judged, answers, errors, judge
+from .cost import CORE_KEYS
+from .fit import FULL, HYBRID, SEPARATE, STUDY, WORDS, Judged, judge
 
 MEANS = {
     FULL: "Fuse it fully",
@@ -36,7 +35,6 @@ MEANS = {
     SEPARATE: "Do not fuse: rotate Q and K in launches of their own",
 }
 NEAR = 4.0  # a factor, within which a measured problem is near in a quantity
-KINDS = ("one tile of keys", "more keys, rotated where they are met", "more keys, rotated once, together")
 
 
 @dataclass(frozen=True)
@@ -178,70 +176,19 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
         return str(why)
 
 
-# ---------------------------------------------------------------- words for the chapter
+# ---------------------------------------------------------------- the rules of the chapter
+
+MANY_HEADS = 32
 
 
-def kind(problem: Problem, target: str) -> str:
-    """What decides: whether a tile holds all keys, and if not, how full fusion rotates them on a target."""
-    if problem.seq_k <= CORE_KEYS:
-        return KINDS[0]
-    return KINDS[2] if together(VERSIONS[FULL](problem, target).launches[-1]) else KINDS[1]
+def kv_heads(problem: Problem) -> int:
+    """Heads of K and V, counted through the batch: each is rotated by blocks of its own."""
+    return problem.batch * problem.kv_heads
 
 
-def fused(judged: Judged, *kinds: str) -> tuple[int, int]:
-    """On how many problems of some kinds full fusion is the fastest or ties with it, and of how many."""
-    mine = [problem for problem in judged.problems if kind(problem, judged.evidence.target) in kinds]
-    return sum(FULL in judged.winners(problem) for problem in mine), len(mine)
-
-
-def holds(judged: Judged) -> bool:
-    """Whether the rule of the chapter holds: full fusion wins most problems whose keys fit one tile or are rotated
-    together, and a smaller share of the others; the hybrid wins more than separate kernels; the log's fusion none."""
-    (tile, tiles), (alone, others), (together_, all_together) = (fused(judged, name) for name in KINDS)
-    fastest = [judged.fastest(problem) for problem in judged.problems]
-    slow = all(
-        judged.measured(problem, NAIVE) > judged.measured(problem, judged.fastest(problem))
-        for problem in judged.problems
-        if (problem, NAIVE) in judged._times
-    )
-    if not (tiles and others and all_together):
-        return False
-    most = 2 * tile > tiles and 2 * together_ > all_together and tile / tiles > alone / others
-    return most and fastest.count(HYBRID) > fastest.count(SEPARATE) and slow
-
-
-def words(judged: Judged) -> dict[str, str]:
-    """The numbers of the paragraph that answers whether to fuse."""
-    fastest = [judged.fastest(problem) for problem in judged.problems]
-    held = judged.points["held_out"] & judged.points["version"].isin(FUSIONS)
-    found = answers(judged).set_index("answer")
-    constant = found.drop(index="the model").sort_values(["right", "lost"], ascending=[False, True]).iloc[0]
-    naive = [
-        judged.measured(problem, NAIVE) / judged.measured(problem, judged.fastest(problem))
-        for problem in judged.problems
-        if (problem, NAIVE) in judged._times
-    ]
-    over = {v: [judged.measured(p, v) / judged.measured(p, FULL) for p in judged.problems] for v in (HYBRID, SEPARATE)}
-
-    return {
-        "problems": str(len(judged.problems)),
-        **{f"{name}_wins": str(fastest.count(v)) for name, v in zip(("full", "hybrid", "separate"), FUSIONS)},
-        **{
-            f"fused_{name}": "{} of {}".format(*fused(judged, chosen))
-            for name, chosen in zip(("one_tile", "alone", "together"), KINDS)
-        },
-        "hybrid_over_full": span(over[HYBRID], "×", 2),
-        "separate_over_full": span(over[SEPARATE], "×", 2),
-        "naive_over_best": span(naive, "×", 2) if naive else "no number of times",
-        "naive_problems": str(len(naive)),
-        "held_out": str(len(judged.held())),
-        "error": f"{errors(judged.points[held]).median():.0f} %",
-        "right": f"{found['right']['the model']:.0f} %",
-        "lost": f"{found['lost']['the model']:.1f} %",
-        "constant": str(constant.name),
-        "constant_right": f"{constant['right']:.0f} %",
-        "constant_lost": f"{constant['lost']:.1f} %",
-    }
+def short(problem: Problem) -> bool:
+    """Whether one tile holds all keys."""
+    return problem.seq_k <= CORE_KEYS
 
 
 TYPICAL = {

@@ -39,7 +39,7 @@ def time_of(shapes: pd.DataFrame, problem: Problem, cut: str) -> float | None:
     return float(mine["median_us"].iloc[0]) if len(mine) else None
 
 
-def _best(shapes: pd.DataFrame, problem: Problem, **columns: Any) -> float | None:
+def best(shapes: pd.DataFrame, problem: Problem, **columns: Any) -> float | None:
     mine = _timed(shapes, problem, **columns)
     return float(mine["median_us"].min()) if len(mine) else None
 
@@ -50,7 +50,7 @@ def _between(problems: Iterable[Problem], without: Mapping[str, Any], having: Ma
     def compare(shapes: pd.DataFrame) -> dict[Problem, float]:
         found = {}
         for problem in problems:
-            slow, fast = _best(shapes, problem, **without), _best(shapes, problem, **having)
+            slow, fast = best(shapes, problem, **without), best(shapes, problem, **having)
             if slow and fast:
                 found[problem] = slow / fast
         return found
@@ -64,7 +64,7 @@ def _changed(name: str, back: bool) -> Callable[[pd.DataFrame], dict[Problem, fl
     def compare(shapes: pd.DataFrame) -> dict[Problem, float]:
         found = {}
         for problem in candidates.CHANGES[name].problems:
-            as_it_is, changed = _base(shapes, problem), time_of(shapes, problem, name)
+            as_it_is, changed = base(shapes, problem), time_of(shapes, problem, name)
             if as_it_is and changed:
                 found[problem] = changed / as_it_is if back else as_it_is / changed
         return found
@@ -72,88 +72,90 @@ def _changed(name: str, back: bool) -> Callable[[pd.DataFrame], dict[Problem, fl
     return compare
 
 
-def _base(shapes: pd.DataFrame, problem: Problem) -> float | None:
+def base(shapes: pd.DataFrame, problem: Problem) -> float | None:
     """The time of the shape that changes are made to: what the rule of the warpgroup core chooses."""
     changed = shapes[(shapes["problem"] == problem) & (shapes["cut"] != "")]
     if changed.empty:
         return None
     first = changed.iloc[0]
     same = {name: first[name] for name in ("core", "cluster", "queries", "width", "warps", "blocks_per_sm", "once")}
-    return _best(shapes, problem, **same)
+    return best(shapes, problem, **same)
 
 
 FILLED_512 = next(p for p in candidates.PROBLEMS if p.batch > 1 and p.hdim == 512)
+WARPGROUPS = Step(
+    "products of warpgroups, not of warps",
+    "nearly twice the rate of the tensor cores",
+    _between((MAIN, FILLED_512, candidates.PREFILL), {"core": "mma"}, {"core": "wgmma"}),
+)
+FOUR_WARPGROUPS = Step(
+    "four warpgroups a block, not two",
+    "more warps hide latencies",
+    _between((MAIN, candidates.PREFILL), {"core": "wgmma", "warps": 8}, {"core": "wgmma", "warps": 16}),
+)
 STEPS = (
     Step(
         "the head dim split over a cluster of 8, not 4",
-        "faster: more SMs work on few heads",
+        "more SMs work on few heads",
         _between(
             (candidates.SMALL, candidates.PROBLEMS[3]), {"core": "wgmma", "cluster": 4}, {"core": "wgmma", "cluster": 8}
         ),
     ),
     Step(
         "a cluster of 16, not 8",
-        "faster: fewer bytes are copied to each block",
+        "fewer bytes are copied to each block",
         _between((MAIN,), {"core": "wgmma", "cluster": 8}, {"core": "wgmma", "cluster": 16}),
     ),
-    Step(
-        "products of warpgroups, not of warps",
-        "faster: nearly twice the rate of the tensor cores",
-        _between((MAIN, FILLED_512, candidates.PREFILL), {"core": "mma"}, {"core": "wgmma"}),
-    ),
-    Step(
-        "four warpgroups a block, not two",
-        "faster: more warps hide latencies",
-        _between((MAIN, candidates.PREFILL), {"core": "wgmma", "warps": 8}, {"core": "wgmma", "warps": 16}),
-    ),
+    WARPGROUPS,
+    FOUR_WARPGROUPS,
     Step(
         "two blocks an SM, V where K was",
-        "faster on a full card: one computes while the other waits",
+        "on a full card one computes while the other waits",
         _between((FILLED_512,), {"core": "wgmma", "blocks_per_sm": 1}, {"core": "wgmma", "blocks_per_sm": 2}),
     ),
     Step(
         "copies of V begin before the products of Q and K",
-        "faster: V is there when it is needed",
+        "V is there when it is needed",
         _changed("values_early", back=False),
     ),
     Step(
         "the rows of a warp reduced side by side",
-        "faster: latencies of shuffles overlap",
+        "latencies of shuffles overlap",
         _changed("rows_in_turn", back=True),
     ),
     Step(
         "dims that are not rotated on a path of their own",
-        "faster: no branch between a load and its product",
+        "no branch between a load and its product",
         _changed("two_paths", back=False),
     ),
     Step(
         "the wait for K waits for K alone",
-        "faster: not for what was stored of Q since",
+        "not for what was stored of Q since",
         _changed("wait_for_stores", back=True),
     ),
     Step(
         "the next fragments of V loaded while products run",
-        "faster: the tensor cores do not wait for them",
+        "the tensor cores do not wait for them",
         _changed("values_in_turn", back=True),
     ),
     Step(
         "the mbarriers made when Q and K are on their way",
-        "faster: one thread makes them, and all others wait",
+        "one thread makes them, and all others wait",
         _changed("barriers_first", back=True),
     ),
     Step(
         "Q loaded before the copies of K begin, by a barrier",
-        "faster: Q is placed while K arrives",
+        "Q is placed while K arrives",
         _changed("queries_unordered", back=True),
     ),
     Step(
         "keys of many tiles embedded by all blocks together, once",
-        "faster for long sequences: no key is embedded again, for one wait",
+        "for long sequences no key is embedded again, for one wait",
         _between(candidates.LONG, {"core": "wgmma", "once": False}, {"core": "wgmma", "once": True}),
     ),
     Step(
         "under a mask the last queries first",
-        "faster: the longest blocks do not begin last",
+        "the longest blocks do not begin last",
         _changed("first_queries_first", back=True),
     ),
 )
@@ -171,25 +173,27 @@ def held(ratios: Iterable[float]) -> str:
     return "refuted" if max(ratios) <= TIE else "held in part"
 
 
-# ---------------------------------------------------------------- the search
+# ---------------------------------------------------------------- shapes and parts
 
 
-def regret(shapes: pd.DataFrame) -> pd.DataFrame:
-    """Every shape that is right, with its time over the best of its problem."""
-    mine = shapes[(shapes["cut"] == "") & (shapes["status"] == "ok") & shapes["median_us"].notna()]
-    best = mine.groupby("problem")["median_us"].transform("min")
-    columns = ["core", "cluster", "queries", "width", "warps", "blocks_per_sm", "once", "chosen", "median_us"]
-    frame = mine[["problem", *columns]].assign(over_best=mine["median_us"] / best)
-    order = {problem: place for place, problem in enumerate(candidates.PROBLEMS)}
-    frame = frame[frame["problem"].isin(order)].sort_values("problem", key=lambda p: p.map(order), kind="stable")
-    return frame.assign(problem=frame["problem"].map(label))
+def searched(shapes: pd.DataFrame) -> pd.DataFrame:
+    """A row a problem: the shape that the rule chose, how many were right, and the best time over the chosen one's.
+
+    Columns: problem, core, cluster, queries, width, warps, median_us, tried, best_over_chosen.
+    """
+    right = shapes[(shapes["cut"] == "") & (shapes["status"] == "ok") & shapes["median_us"].notna()]
+    times = right.groupby("problem")["median_us"].agg(["min", "size"])
+    chosen = right[right["chosen"]].set_index("problem").join(times)
+    chosen = chosen.assign(best_over_chosen=chosen["min"] / chosen["median_us"], tried=chosen["size"])
+    names = ["core", "cluster", "queries", "width", "warps", "median_us", "tried", "best_over_chosen"]
+    return chosen.reindex([problem for problem in candidates.PROBLEMS if problem in chosen.index])[names].reset_index()
 
 
 def cuts(shapes: pd.DataFrame) -> pd.DataFrame:
     """The kernel as it is and with each part left out, at every problem of the cuts."""
     rows = []
     for problem in candidates.CUT_AT:
-        whole = _base(shapes, problem)
+        whole = base(shapes, problem)
         parts = {"the kernel": whole, **{cut.about: time_of(shapes, problem, cut.name) for cut in candidates.CUTS}}
         for part, us in parts.items():
             if us and whole:

@@ -16,7 +16,7 @@ from kernels import VERSIONS, Problem
 from kernels.checking.reference import ERROR_FACTOR, table_error
 
 from ..measure import candidates
-from ..measure.studies import MAIN, STUDIES
+from ..measure.studies import FUSIONS, MAIN, STUDIES
 from ..records.current import complete_runs
 from ..records.files import card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
 from ..records.interval import TIE, Ratio, covers
@@ -26,9 +26,9 @@ from ..records.schema import SCHEMAS
 from . import profiles
 
 V8 = candidates.VERSION
-FAMILY = ("rope_hybrid_v8", "rope_separate_v8", "rope_v8_mma", "rope_v8_portable")
+PORTABLE = "rope_v8_portable"
 V7 = "rope_v7"
-COUNTED = (V8, "rope_hybrid_v8", "rope_v8_portable", V7)  # whose hardware counters are shown
+COUNTED = (V8, "rope_hybrid_v8", PORTABLE, V7)  # whose hardware counters are shown
 MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
 NEEDED = (*MEASURED_IN, "embeddings")
 SHAPES, COUNTERS = "shapes", "counters"
@@ -297,38 +297,24 @@ def _reach(result: Result) -> float:
     return result.found.value if result.target.rule == "at least" else -result.found.value
 
 
-def worst_verdict(found: Sequence[Result]) -> str:
-    """The verdict of a target over its problems: missed if any is, reached if all are."""
-    words = {each.verdict for each in found}
-    return next(word for word in (MISSED, UNMEASURED, UNTOLD, REACHED) if word in words)
-
-
 # ---------------------------------------------------------------- what figures and tables show
 
 
 def label(problem: Problem) -> str:
     """A problem of RoPE in words, without its family."""
-    return str(problem).removeprefix("rope ")
+    shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
+    return str(problem).removeprefix("rope ") + shared
 
 
 def family(evidence: Evidence) -> pd.DataFrame:
-    """The family, the fastest peer and the log's V7 at every problem: times, and those over V8's."""
-    rows = []
-    for problem in BEYOND:
-        measured = measured_at(evidence, problem)
-        taken = measured.time(V8, problem) if measured else None
-        if measured is None or taken is None:
-            continue
-        shape = (_kind(problem), label(problem))
-        rows.append((*shape, V8, V8, taken.us, 1.0))
-        others = {rival.version: rival for rival in rivals(evidence, problem, peers=False, versions=True)}
-        for name in (*FAMILY, V7):
-            if name in others:
-                rows.append((*shape, name, name, others[name].taken.us, others[name].ratio.value))
-        peer = next(iter(rivals(evidence, problem, peers=True)), None)
-        if peer:
-            rows.append((*shape, "peer", peer.version, peer.taken.us, peer.ratio.value))
-    return pd.DataFrame(rows, columns=["kind", "problem", "series", "version", "median_us", "over_v8"])
+    """Hybrid and separate kernels on V8's core at every problem: times, and those over V8's."""
+    rows = [
+        (_kind(problem), label(problem), rival.version, rival.taken.us, rival.ratio.value)
+        for problem in BEYOND
+        for rival in rivals(evidence, problem, peers=False, versions=True)
+        if rival.version in FUSIONS
+    ]
+    return pd.DataFrame(rows, columns=["kind", "problem", "series", "median_us", "over_v8"])
 
 
 def _kind(problem: Problem) -> str:

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 import kernels
+from analysis.book.chapters import targets as chapter
 from analysis.book.chapters import use
 from analysis.book.findings import NOTEBOOKS
 from analysis.measure.studies import MAIN
@@ -35,17 +36,18 @@ def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
 ) -> None:
     real = targets.rivals
 
-    def rivals(evidence: Evidence, problem: Problem, peers: bool) -> list[Rival]:
-        found = real(evidence, problem, peers)
+    def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = False) -> list[Rival]:
+        found = real(evidence, problem, peers, versions)
         return [replace(found[0], ratio=Ratio(0.8, 0.79, 0.81))] if problem == LOST else found
 
-    monkeypatch.setattr(use, "rivals", rivals)
+    for module in (use, chapter):
+        monkeypatch.setattr(module, "rivals", rivals)
     rows = use.against(evidence).plain().rows
     assert rows[0][0] == label(LOST) and rows[0][3].startswith("0.80×") and rows[0][3].endswith("slower")
     assert len(rows) == len(BEYOND) and not any("slower" in cell for row in rows[1:] for cell in row)
     gains = [float(row[3].split("×")[0]) for row in rows]
     assert gains == sorted(gains)
-    assert use.speedups(evidence).faster is False
+    assert chapter.speedups(evidence).faster is False
 
 
 def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
@@ -58,8 +60,9 @@ def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> No
 def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Evidence("x", evidence.gpu, {}, evidence.shapes, evidence.profiled)
     assert {row[1] for row in use.against(nothing).plain().rows} == {"not measured"}
-    assert use.speedups(nothing).faster is None
-    assert use.rates(replace(nothing, slug=REFERENCE)) is None
+    assert chapter.speedups(nothing).faster is None
+    assert use.rates(replace(nothing, slug=REFERENCE)).half_faster is None and use.rates(evidence).half_faster
+    assert use.Rates([67.0], [620.0, 60.0]).half_faster is False
     refused = evidence.studies["beyond"].check("rope_v8", LOST)
     assert refused
     check = Measured.check
@@ -70,7 +73,7 @@ def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch
 
     monkeypatch.setattr(Measured, "check", refuse)
     rows = {row[0]: row for row in use.against(evidence).plain().rows}
-    assert rows[label(LOST)][1:] == ("unsupported", "–", "–", "–")
+    assert rows[label(LOST)][1:4] == ("unsupported", "–", "–") and rows[label(LOST)][5] == "–"
 
 
 def test_one_query_is_shown_with_its_floor_the_furthest_first() -> None:

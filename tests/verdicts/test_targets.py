@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from analysis.book import style
-from analysis.book.chapters import targets
+from analysis.book.chapters import targets, use
 from analysis.book.table import Missing, Table
 from analysis.measure import candidates
 from analysis.measure.studies import MAIN, STUDIES
@@ -23,7 +22,7 @@ from analysis.models import targets as held_to
 from analysis.models.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.records import files
 from analysis.records.current import today
-from analysis.records.files import DataError, append_rows, problem_columns
+from analysis.records.files import append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS
 from kernels import Problem
@@ -138,7 +137,6 @@ def test_the_fastest_right_peer_of_either_study_counts(folder: Path) -> None:
     assert error.found and error.found.value == pytest.approx(1.5) and error.verdict == REACHED
     unmeasured = held_to.result(evidence, held_to.TARGETS[-2], held_to.PREFILL_2048[0])
     assert unmeasured.verdict == UNMEASURED
-    assert held_to.worst_verdict([other, error]) == MISSED
 
 
 def test_a_wrong_v8_reaches_nothing(folder: Path) -> None:
@@ -172,16 +170,16 @@ def test_steps_say_which_way_they_went(folder: Path) -> None:
     assert steps.held([]) == UNMEASURED and steps.held([1.2, 0.9]) == "held in part"
 
 
-def test_regret_is_over_the_best_right_shape_and_cuts_over_the_kernel(folder: Path) -> None:
+def test_a_shape_is_compared_with_the_best_right_one_and_a_cut_with_the_kernel(folder: Path) -> None:
     shapes(folder, {"copies_alone": 4.0})
     evidence = targets.read("test-gpu")
     evidence.shapes.loc[(evidence.shapes["problem"] == MAIN) & evidence.shapes["chosen"], "median_us"] *= 1.2
-    frame = steps.regret(evidence.shapes)
-    assert len(frame) == (evidence.shapes["cut"] == "").sum()
-    assert frame[frame["chosen"] & (frame["problem"] == "B1 H4 S64 D2048 R128")]["over_best"].item() == pytest.approx(
-        1.2
-    )
-    assert frame.groupby("problem")["chosen"].sum().eq(1).all()
+    wrong = ~evidence.shapes["chosen"] & (evidence.shapes["problem"] == candidates.SMALL)
+    evidence.shapes.loc[wrong, ["status", "median_us"]] = ["wrong", 1.0]
+    frame = steps.searched(evidence.shapes).set_index("problem")
+    assert list(frame.index) == list(candidates.PROBLEMS)
+    assert frame.loc[MAIN, "best_over_chosen"] == pytest.approx(1 / 1.2) and frame.loc[MAIN, "tried"] > 5
+    assert frame.loc[candidates.SMALL, "best_over_chosen"] == 1.0 and frame.loc[candidates.SMALL, "tried"] == 1
     parts = steps.cuts(evidence.shapes).set_index(["problem", "part"])["share"]
     assert parts["B1 H4 S64 D512 R128", "only copies and exchanges"] == pytest.approx(0.4)
 
@@ -192,31 +190,29 @@ def test_counters_say_how_often_bytes_are_read_and_what_is_waited_for(folder: Pa
     counted(folder, "rope_v7", {"l2_to_l1_bytes": 50.0 * once})
     evidence = targets.read("test-gpu")
     rows = targets.counter_table(evidence).rows
-    assert [row[3] for row in rows] == ["2.5×", "50.0×"] and rows[0][5] == "40"
+    assert [row[2] for row in rows] == ["2.5×", "50.0×"] and rows[0][3] == "40"
     assert rows[0][-1].startswith("other warps at a barrier")
-    told = targets.found_counters(evidence)
-    assert told.numbers["times_read"] == "2.50" and told.numbers["longest_wait"] == "65 %"
-    assert told.holds is False  # one cause takes more than half of the time
-    assert (
-        targets.found_counters(targets.Evidence(**{**vars(evidence), "profiled": evidence.profiled[:0]})).holds is None
-    )
+    told = targets.counted(evidence)
+    assert told.times_read == 2.5 and told.longest_wait == pytest.approx(0.65, abs=0.005)
+    assert told.no_bound is False  # one cause takes more than half of the time
+    assert targets.counted(replace(evidence, profiled=evidence.profiled[:0])).no_bound is None
 
 
 def test_few_heads_fill_the_reference_and_not_a_card_twice_as_large(folder: Path) -> None:
     evidence = targets.read("test-gpu")
     for sms, fill in ((132, True), (264, False)):
-        assert targets.found_tiles(targets.Evidence(**{**vars(evidence), "gpu": {**GPU, "sms": sms}})).holds is fill
-    portable = targets.Evidence(**{**vars(evidence), "gpu": {**GPU, "compute_capability": "8.9"}})
-    assert targets.found_tiles(portable).numbers["cluster"] == 1 and not targets.found_tiles(portable).holds
+        assert targets.fill(replace(evidence, gpu={**GPU, "sms": sms})).most is fill
+    portable = targets.fill(replace(evidence, gpu={**GPU, "compute_capability": "8.9"}))
+    assert portable.cluster == 1 and not portable.most
 
 
-def test_a_card_with_another_core_is_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_with_another_core_is_told_so(folder: Path) -> None:
     gpu = {**GPU, "compute_capability": "8.9"}
     (folder / "gpu.json").write_text(json.dumps(gpu))
-    told = dict(zip(targets.PARTS, shown(targets.read("test-gpu"), monkeypatch), strict=True))
-    for name in ("steps", "cuts", "shapes"):
-        assert told[name] == f"*{targets.OTHER_CORE} (Test GPU).*"
-    assert told["targets"].startswith("*Not measured on the Test GPU yet: `make measure STUDY=beyond`")
+    evidence = targets.read("test-gpu")
+    for part in (targets.step_table, targets.cuts):
+        assert part(evidence) == Missing(why=targets.OTHER_CORE)
+    assert targets.target_table(evidence) == Missing("make measure STUDY=beyond")
 
 
 def test_a_version_that_its_card_refuses_is_not_called_unmeasured(folder: Path) -> None:
@@ -226,61 +222,61 @@ def test_a_version_that_its_card_refuses_is_not_called_unmeasured(folder: Path) 
     row = {"run": "1", "study": "beyond", **problem_columns(MAIN), "measured_at": "1", "inputs": "sharp"}
     append_rows(path, "checks", [row | refused])
     evidence = targets.read("test-gpu")
-    told = targets.found_main(evidence)
-    assert (
-        told.holds is None and told.why and told.why.reason == "no clusters" and told.numbers["main"] == "unsupported"
-    )
-    rows = {row[0]: row for row in targets.problem_table(evidence).plain().rows}
-    assert rows[held_to.label(MAIN)][2] == "unsupported"
-    assert {row[2] for name, row in rows.items() if name != held_to.label(MAIN)} == {"not measured"}
+    told = targets.speedups(evidence, problems=(MAIN,))
+    assert told.faster is None and told.why.reason == "no clusters" and targets.main_time(evidence) == "unsupported"
+    rows = {row[0]: row for row in use.against(evidence).plain().rows}
+    assert rows[held_to.label(MAIN)][1] == "unsupported"
+    assert {row[1] for name, row in rows.items() if name != held_to.label(MAIN)} == {"not measured"}
 
 
 # ---------------------------------------------------------------- the page
 
 
-def shown(evidence: targets.Evidence, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Plots and tables, and the text in place of those that are not measured."""
-    said: list[Any] = []
-    monkeypatch.setattr(targets, "display", lambda what: said.append(what.data))
-    monkeypatch.setattr(
-        targets,
-        "show",
-        lambda what, evidence: said.append(what.text(evidence.card) if isinstance(what, Missing) else what),
-    )
-    for name in targets.PARTS:
-        targets.part(name, evidence)
-    return said
+MEASURED = (  # parts of the chapter that need measurements
+    targets.target_table,
+    targets.step_table,
+    targets.shape_table,
+    targets.embedding_table,
+    targets.counter_table,
+    targets.cuts,
+    targets.family,
+)
 
 
-def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path) -> None:
     evidence = targets.read("test-gpu")
     assert evidence.lacks("beyond", "peers", "embeddings", "shapes") == ["beyond", "peers", "embeddings", "shapes"]
-    said = shown(evidence, monkeypatch)
-    assert [type(what) for what in said[:2]] == [style.Plot, Table]  # the idea is drawn, the floor computed
-    assert "measured" not in said[0].source
-    assert all(line.startswith("*Not measured on the Test GPU yet: `make ") for line in said[2:])
-    assert len(said) == len(targets.PARTS)
-    with pytest.raises(DataError, match="no part 'colour'; it has idea, floor"):
-        targets.part("colour", evidence)
+    for part in MEASURED:
+        assert isinstance(part(evidence), Missing) and part(evidence).command.startswith("make "), part.__name__
+    idea, tile = targets.idea(evidence), targets.tile(evidence)  # drawn, without times
+    assert "measured" not in idea.source and tile.data.empty and len(targets.floor_table(evidence).rows) == 7
+    assert targets.parts(evidence).mostly_copies is None and targets.score(evidence).reached == 0
 
 
-def test_everything_measured_is_shown_and_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
     for study in held_to.NEEDED:
         pairs = {(v.id, p): 20.0 if v.is_peer else 5.0 for v, p in STUDIES[study].pairs()}
         record(folder, study, pairs)
-    shapes(folder, {})
+    shapes(folder, {"copies_alone": 6.0, "no_embedding": 9.5})
     counted(folder, "rope_v8", {})
     evidence = targets.read("test-gpu")
-    found = dict(zip(targets.PARTS, shown(evidence, monkeypatch), strict=True))
-    for name in ("shapes", "cuts", "family", "embeddings"):
-        plot = found[name]
-        assert isinstance(plot, style.Plot) and len(plot.data) and plot.alt and plot.id == f"v8-{name}"
-        assert plot.source.startswith("measured on Test GPU, ")
-    assert "4.0×" in found["family"].figure._suptitle.get_text()
-    table = found["problems"]
+    for part in MEASURED:
+        found = part(evidence)
+        assert found.rows if isinstance(found, Table) else len(found.data), part.__name__
+    for plot in (targets.cuts(evidence), targets.family(evidence), targets.tile(evidence)):
+        assert plot.alt and "measured on Test GPU, " in plot.source
+    table = use.against(evidence)
     assert len(table.rows) == len(held_to.BEYOND) and "4.00×" in "".join(table.rows[0])
-    told = targets.found_main(evidence)
-    assert told.holds and told.numbers["main"] == "5.0 µs" and told.numbers["over_peer"] == "4.0×"
+    assert targets.main_time(evidence) == "5.0 µs" and f"{targets.speedups(evidence, problems=(MAIN,))}" == "4.00×"
+    assert targets.parts(evidence).mostly_copies and not targets.Parts(0.4, 0.95).mostly_copies
+    assert targets.score(evidence) == (5, 7)  # 8 and 12 times as fast it is not
+
+
+def test_missed_targets_come_first(folder: Path) -> None:
+    record(folder, "beyond", {("rope_v8", MAIN): 5.0, (COMPILED, MAIN): 50.0, ("rope_v7", MAIN): 30.0})
+    first, *others = targets.target_table(targets.read("test-gpu")).plain().rows
+    assert "rope_v7" in first[0] and first[2] == MISSED and first[1].startswith("6.00×")
+    assert not any(MISSED in row[2] for row in others) and others[-1][2].startswith(REACHED)
 
 
 def test_embeddings_are_compared_within_a_process(folder: Path) -> None:

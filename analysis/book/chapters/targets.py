@@ -1,16 +1,14 @@
-"""V8 against its targets: the tables, figures and numbers of its chapter; what is not measured is said instead."""
+"""V8's chapter: its tables and figures, and what its findings compare. What is not measured is said instead."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import product
 from typing import Any, NamedTuple
-
-from IPython.display import Markdown, display
 
 from kernels import VERSIONS, Problem
 from kernels.limits import EMULATED_TARGET, capability
@@ -30,7 +28,6 @@ from ...models.targets import (
     SHAPES,
     UNMEASURED,
     UNTOLD,
-    V7,
     V8,
     Evidence,
     Result,
@@ -39,33 +36,32 @@ from ...models.targets import (
     label,
     measured_at,
     read,
-    relative_error,
     results,
     rivals,
     targets_of,
     times_read,
     worst,
-    worst_verdict,
 )
-from ...records.current import outdated
-from ...records.files import DataError, is_reference
-from ...records.interval import TIE
-from ...records.known import Known
-from ...records.text import factor
+from ...records.interval import Ratio
+from ...records.known import WORDS
+from ...records.text import NOTHING, factor
 from .. import figures, style
-from ..notebook import card, show
-from ..table import NOTHING, Missing, Table, code, lines, link, mark, name, ratio, small, status, timed
+from ..findings import Speedups
+from ..notebook import card
+from ..table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 
 STYLE = {  # of targets, and of steps
-    REACHED: "ok",
     MISSED: "wrong",
     UNTOLD: "stale",
     UNMEASURED: "unsupported",
+    REACHED: "ok",
     "held": "ok",
     "refuted": "wrong",
     "held in part": "stale",
     "no difference": "unsupported",
 }
+OTHER_CORE = "These are parts and shapes of another core than the one that this card gets"
+COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
 
 
 def load(gpu: str, source: str = "recorded") -> Evidence:
@@ -78,11 +74,144 @@ def load(gpu: str, source: str = "recorded") -> Evidence:
     return read(gpu)
 
 
+def needs(*measured: str, warpgroups: bool = False) -> Callable:
+    """For a function of the evidence: what has to be measured for it, else `Missing`; whether it is of that core."""
+
+    def of(make: Callable[[Evidence], Any]) -> Callable[[Evidence], Any]:
+        @functools.wraps(make)
+        def made(evidence: Evidence) -> Any:
+            if warpgroups and capability(evidence.target) != WARPGROUPS_ON:
+                return Missing(why=OTHER_CORE)
+            if lacking := evidence.lacks(*measured):
+                return Missing("` and `".join(COMMANDS[each] for each in lacking))
+            return make(evidence)
+
+        return made
+
+    return of
+
+
+# ---------------------------------------------------------------- what findings compare
+
+
+def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = BEYOND) -> Speedups:
+    """How much faster V8 is than the fastest right peer, or of some versions, by the problem's place."""
+    found = {}
+    for place, problem in enumerate(problems):
+        others = rivals(evidence, problem, peers=not versions, versions=bool(versions))
+        first = next((each for each in others if not versions or each.version in versions), None)
+        if first:
+            found[place] = first.ratio
+    known = min((known_of(evidence, problem) for problem in problems), key=lambda each: WORDS.index(each.word))
+    return Speedups(found) if found or known.ran else Speedups(why=known)
+
+
+def gains(evidence: Evidence, step: steps.Step) -> Speedups:
+    """How much faster V8 is with a step, as far as one search can say: without an interval."""
+    return Speedups(dict(enumerate(Ratio(gain, gain, gain) for gain in step.compare(evidence.shapes).values())))
+
+
+def main_time(evidence: Evidence) -> str:
+    """Microseconds of V8 at the main shape, or why there is no time."""
+    measured = measured_at(evidence, MAIN)
+    taken = measured.time(V8, MAIN) if measured else None
+    return f"{taken.us:.1f} µs" if taken else known_of(evidence, MAIN).word
+
+
+def fastest_peer(evidence: Evidence) -> str:
+    """What the fastest right peer at the main shape is, in words."""
+    found = rivals(evidence, MAIN, peers=True)
+    return VERSIONS[found[0].version].title if found else "none"
+
+
+class Fill(NamedTuple):
+    """How the blocks of the main shape fill a card."""
+
+    tiles: int
+    queries: int
+    cluster: int
+    width: int
+    blocks: int
+    sms: int
+
+    @property
+    def most(self) -> bool:
+        """Whether a cluster's blocks take more than half of the SMs, and no more than there are."""
+        return self.cluster > 1 and self.sms / 2 < self.blocks <= self.sms
+
+
+def fill(evidence: Evidence) -> Fill:
+    launch = VERSIONS[V8](MAIN, evidence.target).launches[-1]
+    queries, width = launch.shape.queries, launch.shape.width if launch.cluster > 1 else MAIN.hdim
+    tiles, blocks = -(-MAIN.seq_q // queries), math.prod(launch.grid)
+    return Fill(tiles, queries, launch.cluster, width, blocks, evidence.gpu["sms"])
+
+
+class Parts(NamedTuple):
+    """Shares of the kernel's time at the main shape that are left with copies and exchanges alone, and unrotated."""
+
+    copies: float = math.nan
+    unrotated: float = math.nan
+
+    @property
+    def mostly_copies(self) -> bool | None:
+        """Whether data and exchanges are most of the time, and rotation is little of it; None where not measured."""
+        return None if math.isnan(self.copies) else 0.5 < self.copies < 1 and 0.9 < self.unrotated < 1
+
+
+def parts(evidence: Evidence) -> Parts:
+    at = {name: steps.time_of(evidence.shapes, MAIN, name) for name in ("copies_alone", "no_embedding")}
+    whole = steps.base(evidence.shapes, MAIN)
+    return Parts(*(us / whole for us in at.values() if us)) if whole and all(at.values()) else Parts()
+
+
+class Counted(NamedTuple):
+    """What the hardware counted of V8 at the main shape: two shares of 1, and how often bytes of Q, K, V are read."""
+
+    busiest: float = math.nan
+    longest_wait: float = math.nan
+    times_read: float = math.nan
+
+    @property
+    def no_bound(self) -> bool | None:
+        """Whether no unit is busy and no cause of waiting takes half of the time; None where not counted."""
+        bound = self.busiest >= profiles.BUSY / 100 or self.longest_wait >= 0.5
+        return None if math.isnan(self.busiest) else not bound
+
+
+def counted(evidence: Evidence) -> Counted:
+    frame = evidence.profiled
+    rows = frame[(frame["problem"] == MAIN) & (frame["version"] == V8)].to_dict("records")
+    if not rows:
+        return Counted()
+    idle = [share for cause, share in profiles.waits(rows[-1]).items() if cause != profiles.ISSUES]
+    busiest = max(rows[-1][column] for column in profiles.UNITS.values()) / 100
+    return Counted(busiest, max(idle), times_read(rows[-1]))
+
+
+class Score(NamedTuple):
+    """How many targets V8 reaches at every problem of theirs, of how many."""
+
+    reached: int
+    targets: int
+
+    @property
+    def most(self) -> bool:
+        return 2 * self.reached > self.targets
+
+
+def score(evidence: Evidence) -> Score:
+    found, own = results(evidence), targets_of(evidence)
+    reached = [all(each.verdict == REACHED for each in found if each.target == target) for target in own]
+    return Score(sum(reached), len(own))
+
+
 # ---------------------------------------------------------------- tables
 
 
+@needs("beyond")
 def target_table(evidence: Evidence) -> Table:
-    """Every target: where it is reached, and the problem that is furthest from it."""
+    """Every target, missed ones first: the problem that is furthest from it, and at how many it is reached."""
     rows = []
     found = results(evidence)
     for target in targets_of(evidence):
@@ -90,27 +219,18 @@ def target_table(evidence: Evidence) -> Table:
         last = worst(own)
         verdicts = Counter(_verdict(evidence, each) for each in own)
         about = escape(target.about).replace("`rope_v7`", "<code>rope_v7</code>")
-        row = {"about": about, "asked": f"{target.rule} {target.value:.3g}{target.unit}"}
         at = (f" at {count} of {len(own)}" if len(own) > 1 else "" for count in verdicts.values())
+        row = {"about": lines(about, small(f"{target.rule} {target.value:.3g}{target.unit}")), "worst": NOTHING}
         row["verdict"] = lines(*(mark(word, STYLE.get(word, word)) + where for word, where in zip(verdicts, at)))
         if last and last.found:
-            row["worst"] = ratio(last.found).replace("×", target.unit, 1)
-            least = f"floor {floor(last.problem, evidence.gpu).us:.1f} µs" if last.verdict == MISSED else ""
-            against = code(last.rival) if last.rival else ""
-            row["where"] = lines(label(last.problem), *(small(text) for text in (against, least) if text))
-        rows.append({"worst": None, "where": None, **row})
+            value = ratio(last.found).replace("×", target.unit, 1)
+            row["worst"] = lines(value, small(label(last.problem)), small(code(last.rival)) if last.rival else "")
+        rows.append((min(list(STYLE).index(word) if word in STYLE else 0 for word in verdicts), row))
     return Table.from_frame(
-        rows,
-        {
-            "about": ("target", str),
-            "asked": ("asked", str),
-            "verdict": ("verdict", str),
-            "worst": ("at worst", "{}"),
-            "where": ("where", "{}"),
-        },
-        slice(1, 4, 2),
-        f"With the 95 % interval {evidence.covers}: reached or missed where all of it lies on one side. Peers "
-        "and versions whose result is wrong do not count. device_warm.",
+        [row for _, row in sorted(rows, key=lambda pair: pair[0])],
+        {"about": ("target", str), "worst": ("at worst", str), "verdict": ("verdict", str)},
+        caption=f"With the 95 % interval {evidence.covers}: reached or missed where all of it lies on one side. Peers "
+        "and versions whose result is wrong do not count. Times are device_warm.",
     )
 
 
@@ -122,47 +242,9 @@ def _verdict(evidence: Evidence, result: Result) -> str:
     return UNMEASURED if found.ran else found.word
 
 
-def problem_table(evidence: Evidence) -> Table:
-    """Every problem: V8, its floor, the fastest peer, the log's V7, and its error."""
-    missed = {each.problem for each in results(evidence) if each.verdict == MISSED}
-    rows = []
-    for problem in BEYOND:
-        measured = measured_at(evidence, problem)
-        peer = next(iter(rivals(evidence, problem, peers=True)), None)
-        rows.append(
-            {
-                "problem": lines(label(problem), mark(MISSED, STYLE[MISSED]) if problem in missed else ""),
-                "core": measured.core(V8, problem) if measured else "",
-                "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
-                "floor": floor(problem, evidence.gpu).us,
-                "peer": lines(f"{peer.taken.us:.1f}", small(code(peer.version))) if peer else None,
-                "over_peer": peer.ratio if peer else None,
-                "over_v7": measured.ratio(V7, V8, problem) if measured else None,
-                "error": relative_error(measured.check(V8, problem)) if measured else None,
-            }
-        )
-    return Table.from_frame(
-        rows,
-        {
-            "problem": ("problem", str),
-            "core": ("core", str),
-            "us": ("V8, µs", str),
-            "floor": ("floor, µs", "{:.1f}"),
-            "peer": ("fastest peer, µs", "{}"),
-            "over_peer": ("peer over V8", ratio),
-            "over_v7": ("V7 over V8", ratio),
-            "error": ("error", factor),
-        },
-        slice(2, None),
-        f"device_warm on the {evidence.card}. Core: the one that V8 ran on. The fastest peer whose result is "
-        "right. Error: the largest over that of fp32 math SDPA, on the worse of two inputs. Missed: some target at "
-        "this problem.",
-    )
-
-
 def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
     """What a call at the main shape cannot do without, and what it takes."""
-    least = floor(problem, evidence.gpu)
+    least, measured = floor(problem, evidence.gpu), measured_at(evidence, problem)
     rows = [
         ("an empty launch in a graph", f"{least.launch:.2f}"),
         ("Q, K, V and the output, once each", f"{least.bytes:.2f}"),
@@ -170,41 +252,75 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
         ("both products, three TF32 products each", f"{least.tensor:.2f}"),
         ("<b>floor, fp32 units</b>", f"<b>{least.fp32_us:.2f}</b>"),
         ("<b>floor, tensor cores</b>", f"<b>{least.us:.2f}</b>"),
+        (f"{link(V8)}, measured", timed(measured, V8, problem) if measured else status(known_of(evidence, problem))),
     ]
-    measured = measured_at(evidence, problem)
-    here = timed(measured, V8, problem) if measured else status(known_of(evidence, problem))
-    rows.append((f"{link(V8)}, measured", here))
-    if alone := steps.time_of(evidence.shapes, problem, "copies_alone"):
-        rows.append(("its copies and exchanges alone, measured", f"{alone:.2f}"))
-    return Table(
-        ("what", "µs"),
-        rows,
-        numbers=("µs",),
-        caption=f"{label(problem)} on the {evidence.card}, from its measured ceilings. A floor is the launch "
-        "and the larger of bytes and operations.",
-    )
+    caption = f"{label(problem)} on the {evidence.card}, from its measured ceilings. A floor is the launch and the "
+    return Table(("what", "µs"), rows, ("µs",), caption + "larger of bytes and operations.")
 
 
+@needs(SHAPES, warpgroups=True)
 def step_table(evidence: Evidence) -> Table:
-    """Every step that today's code can take back: what was expected, and how much faster it is with it."""
+    """Every step that today's code can take back: what was expected, and how much faster the kernel is with it."""
     rows = []
     for step in steps.STEPS:
-        gains = step.compare(evidence.shapes)
-        found = lines(*(f"{factor(gain)} {small(label(problem))}" for problem, gain in gains.items()))
-        rows.append({**vars(step), "gains": found or NOTHING, "outcome": steps.held(gains.values())})
-    return Table.from_frame(
+        found = step.compare(evidence.shapes)
+        told = lines(*(f"{factor(gain)} {small(label(problem))}" for problem, gain in found.items())) or NOTHING
+        outcome = steps.held(found.values())
+        rows.append((lines(step.idea, small(step.expected)), told, mark(outcome, STYLE[outcome])))
+    return Table(
+        ("step, and why it was expected to be faster", "speedup with it", "outcome"),
         rows,
-        {
-            "idea": ("step", str),
-            "expected": ("expected", str),
-            "gains": ("times as fast with it", str),
-            "outcome": ("verdict", lambda word: mark(word, STYLE[word])),
-        },
-        caption="device_warm, the middle one of three repetitions; the best shape with it over the best without it, or "
-        "the kernel as it is over one with the step taken back. Within 3 % there is no difference.",
+        caption=f"Speedup over the kernel without the step, on the {evidence.card}: the best shape with it over the "
+        "best without, or the kernel over one with the step taken back. device_warm, the middle of three repetitions; "
+        "within 3 % there is no difference.",
     )
 
 
+@needs(SHAPES)
+def shape_table(evidence: Evidence) -> Table:
+    """The shape that the rule chooses at each problem of the search, and how far the best one tried is from it."""
+    frame = steps.searched(evidence.shapes)
+    return Table.from_frame(
+        frame.assign(shape=[f"{row.cluster} × {row.width}, {row.queries}" for row in frame.itertuples()]),
+        {
+            "problem": ("problem", label),
+            "shape": ("blocks × dims, queries", str),
+            "median_us": ("µs", "{:.1f}"),
+            "tried": ("shapes tried", "{:.0f}"),
+            "best_over_chosen": ("best over chosen", "{:.2f}"),
+        },
+        slice(2, None),
+        f"Time of the fastest right shape over that of the chosen one, on the {evidence.card}: 1 where the rule chose "
+        "the fastest. A search of one run: differences of a few per cent are noise.",
+    )
+
+
+@needs("embeddings")
+def embedding_table(evidence: Evidence) -> Table | Missing:
+    """What attention takes with an embedding over attention without any, and how exact a stored table is."""
+    frame = targets.embeddings(evidence)
+    if frame.empty:
+        return untimed(evidence)
+    over = frame.pivot(index="embedding", columns="problem", values="over_none")
+    error = frame.groupby("embedding")["table_error"].max()
+    rows = [
+        (name, f"{error[name]:.0e}" if error[name] else NOTHING, *(_over(value) for value in over.loc[name]))
+        for name in dict.fromkeys(frame["embedding"])
+    ]
+    return Table(
+        ("embedding", "table off by", *over.columns),
+        rows,
+        ("table off by", *over.columns),
+        f"Time over that of attention without an embedding on the same core, {evidence.card}, device_warm; all dims "
+        "are embedded.",
+    )
+
+
+def _over(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.2f}"
+
+
+@needs(COUNTERS)
 def counter_table(evidence: Evidence) -> Table:
     """What the hardware counted of V8 and its relatives: how often each byte is read, what is busy, what waits."""
     frame = evidence.profiled
@@ -217,8 +333,7 @@ def counter_table(evidence: Evidence) -> Table:
         [
             {
                 **launch,
-                "version": name(launch["version"], launch["stale"]),
-                "us": launch["duration_ns"] / 1e3,
+                "version": lines(link(launch["version"]), mark("stale") if launch["stale"] else ""),
                 "times_read": times_read(launch),
                 "waits": profiles.waits(launch),
             }
@@ -227,38 +342,26 @@ def counter_table(evidence: Evidence) -> Table:
         {
             "problem": ("problem", label),
             "version": ("version", str),
-            "us": ("µs", "{:.1f}"),
             "times_read": ("read", "{:.1f}×"),
-            "warps_percent": ("warps %", "{:.0f}"),
             "issue_percent": ("issue %", "{:.0f}"),
             "l2_percent": ("L2 %", "{:.0f}"),
             "l1_percent": ("L1 %", "{:.0f}"),
             "waits": ("waits most for", _most),
         },
         slice(2, -1),
-        "The attention launch, by Nsight Compute, whose µs are longer than those timed without it. Read: bytes "
-        "that SMs got from L2, and from each other in a cluster, over those of Q, K and V. Per cent of peak: issue, of "
-        "the schedulers, L2, and the path to L1 and shared memory; warps, of all that an SM holds. Waits: of the time "
-        "of a warp.",
+        f"The attention launch on the {evidence.card}, by Nsight Compute. Read: bytes that SMs got from L2, and from "
+        "each other in a cluster, over those of Q, K and V. Per cent of peak: issue, of the schedulers; L2; the path "
+        "to L1 and shared memory. Waits: of the time of a warp.",
     )
 
 
 def _most(waits: Mapping[str, float]) -> str:
-    """The two causes that warps wait for most."""
-    idle = sorted((cause for cause in waits if cause != profiles.ISSUES), key=lambda cause: -waits[cause])
-    return lines(*(f"{escape(cause)} {small(f'{100 * waits[cause]:.0f} %')}" for cause in idle[:2]))
+    """The cause that warps wait for most."""
+    cause = max((each for each in waits if each != profiles.ISSUES), key=lambda each: waits[each])
+    return lines(escape(cause), small(f"{100 * waits[cause]:.0f} %"))
 
 
-# ---------------------------------------------------------------- what the notebook calls
-
-
-@dataclass(frozen=True)
-class Part:
-    """A figure or table of the chapter, what it needs to have been measured, and since when cards can have it."""
-
-    needs: tuple[str, ...]
-    make: Callable[[Evidence], Any]
-    on: Callable[[tuple[int, int]], bool] = lambda capability: True
+# ---------------------------------------------------------------- figures
 
 
 def tuned(evidence: Evidence) -> str:
@@ -266,37 +369,30 @@ def tuned(evidence: Evidence) -> str:
     return style.measured_on(evidence.card, evidence.shapes[["commit"]].to_dict("records"))
 
 
-def compared(evidence: Evidence) -> str:
-    """Where the times of `targets.family` are from."""
-    used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
-    return style.measured_on(evidence.card, used)
-
-
 def idea(evidence: Evidence) -> style.Plot:
     """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
-    target = evidence.target if _clusters(capability(evidence.target)) else EMULATED_TARGET
+    target = evidence.target if capability(evidence.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     return figures.v8_idea(*candidates.choice(MAIN, target), MAIN, target)
 
 
-def _clusters(capability: tuple[int, int]) -> bool:
-    return capability >= CLUSTERS_SINCE
+def tile(evidence: Evidence) -> style.Plot:
+    """What one block does when, with the times of its parts where those were measured."""
+    frame = steps.cuts(evidence.shapes)
+    return figures.v8_tile(frame[frame["problem"] == label(MAIN)], evidence.card, tuned(evidence))
 
 
-def _warpgroups(capability: tuple[int, int]) -> bool:
-    return capability == WARPGROUPS_ON
+@needs(SHAPES, warpgroups=True)
+def cuts(evidence: Evidence) -> style.Plot:
+    return figures.v8_cuts(steps.cuts(evidence.shapes), evidence.card, tuned(evidence))
 
 
+@needs("beyond")
 def family(evidence: Evidence) -> style.Plot | Missing:
     """The family at every problem where V8 was timed."""
     frame = targets.family(evidence)
-    return figures.v8_family(frame, evidence.card, compared(evidence)) if len(frame) else untimed(evidence)
-
-
-def embeddings(evidence: Evidence) -> style.Plot | Missing:
-    """What embeddings add, where attention without any was timed."""
-    frame = targets.embeddings(evidence)
-    source = style.measured_in(evidence.studies["embeddings"])
-    return figures.v8_embeddings(frame, evidence.card, source, evidence.covers) if len(frame) else untimed(evidence)
+    used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
+    source = style.measured_on(evidence.card, used)
+    return figures.v8_family(frame, evidence.card, source) if len(frame) else untimed(evidence)
 
 
 def untimed(evidence: Evidence) -> Missing:
@@ -305,116 +401,3 @@ def untimed(evidence: Evidence) -> Missing:
     if found.ran or found.word == UNMEASURED:
         return Missing(COMMANDS["beyond"])
     return Missing(why=f"`{V8}` is {found.word}" + f": {found.reason}" * bool(found.reason))
-
-
-PARTS = {
-    "idea": Part((), idea),
-    "floor": Part((), floor_table),
-    "steps": Part((SHAPES,), step_table, _warpgroups),
-    "shapes": Part((SHAPES,), lambda e: figures.v8_shapes(steps.regret(e.shapes), e.card, tuned(e)), _clusters),
-    "cuts": Part((SHAPES,), lambda e: figures.v8_cuts(steps.cuts(e.shapes), e.card, tuned(e)), _warpgroups),
-    "counters": Part((COUNTERS,), counter_table),
-    "targets": Part(("beyond",), target_table),
-    "problems": Part(("beyond",), problem_table),
-    "family": Part(("beyond",), family),
-    "embeddings": Part(("embeddings",), embeddings),
-}
-OTHER_CORE = "These are parts and shapes of another core than the one that this card gets"
-COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
-
-
-def part(name: str, evidence: Evidence) -> None:
-    """Show a part of the chapter, or say what has to be measured for it. Raises: DataError for an unknown part."""
-    if name not in PARTS:
-        raise DataError(f"the chapter has no part {name!r}; it has {', '.join(PARTS)}")
-    chosen = PARTS[name]
-    if not chosen.on(capability(evidence.target)):
-        show(Missing(why=OTHER_CORE), evidence)
-    elif lacking := evidence.lacks(*chosen.needs):
-        show(Missing("` and `".join(COMMANDS[each] for each in lacking)), evidence)
-    else:
-        show(chosen.make(evidence), evidence)
-
-
-# ---------------------------------------------------------------- findings
-
-
-class Found(NamedTuple):
-    """What a finding says: whether it holds, why it has no number, and its numbers."""
-
-    holds: bool | None
-    numbers: dict[str, Any]
-    why: Known | None = None
-
-
-def found_main(evidence: Evidence) -> Found:
-    """V8 at the main shape: its time, its floor, the fastest peer, and how many targets it reaches everywhere."""
-    measured, least = measured_at(evidence, MAIN), floor(MAIN, evidence.gpu)
-    taken = measured.time(V8, MAIN) if measured else None
-    peer = next(iter(rivals(evidence, MAIN, peers=True)), None)
-    found, own = results(evidence), targets_of(evidence)
-    verdicts = [worst_verdict([each for each in found if each.target == target]) for target in own]
-    known = known_of(evidence, MAIN)
-    why = Known(UNMEASURED) if known.ran else known
-    numbers = {
-        "card": evidence.card,
-        "main": f"{taken.us:.1f} µs" if taken else why.word,
-        "over_floor": f"{taken.us / least.us:.1f}×" if taken else why.word,
-        "peer": f"`{peer.version}`" if peer else "none",
-        "over_peer": f"{peer.ratio.value:.1f}×" if peer else why.word,
-        "reached": verdicts.count(REACHED),
-        "targets": len(own),
-    }
-    return Found(peer.ratio.low > TIE, numbers) if peer and taken else Found(None, numbers, why)
-
-
-def found_tiles(evidence: Evidence) -> Found:
-    """How the blocks of the main shape fill the card."""
-    plan = VERSIONS[V8](MAIN, evidence.target)
-    launch = plan.launches[-1]
-    blocks = math.prod(launch.grid)
-    numbers = {
-        "card": evidence.card,
-        "tiles": -(-MAIN.seq_q // launch.shape.queries),
-        "queries": launch.shape.queries,
-        "cluster": launch.cluster,
-        "width": launch.shape.width if launch.cluster > 1 else MAIN.hdim,
-        "blocks": blocks,
-        "sms": evidence.gpu["sms"],
-    }
-    return Found(launch.cluster > 1 and evidence.gpu["sms"] / 2 < blocks <= evidence.gpu["sms"], numbers)
-
-
-def found_counters(evidence: Evidence) -> Found:
-    """What the hardware counted of V8 at the main shape."""
-    counted = evidence.profiled
-    rows = counted[(counted["problem"] == MAIN) & (counted["version"] == V8)].to_dict("records")
-    numbers = {"card": evidence.card, "tiles": found_tiles(evidence).numbers["tiles"]}
-    if not rows:
-        return Found(None, numbers | dict.fromkeys(("busiest", "longest_wait", "times_read"), UNMEASURED))
-    idle = [share for cause, share in profiles.waits(rows[-1]).items() if cause != profiles.ISSUES]
-    busiest = max(rows[-1][column] for column in profiles.UNITS.values())
-    numbers |= {
-        "busiest": f"{busiest:.0f} %",
-        "longest_wait": f"{100 * max(idle):.0f} %",
-        "times_read": f"{times_read(rows[-1]):.2f}",
-    }
-    return Found(busiest < profiles.BUSY and max(idle) < 0.5, numbers)
-
-
-def tell_search(evidence: Evidence) -> None:
-    """Say what the search of shapes is worth, where there was one."""
-    if evidence.lacks(SHAPES):
-        return
-    changed = int(outdated(evidence.shapes, V8).sum())
-    display(
-        Markdown(
-            (FITTED if is_reference(evidence.slug, evidence.gpu) else PREDICTED)
-            + f" {len(evidence.shapes)} rows were measured."
-            + (f" Of them, **{changed} are stale**: the code has changed since." if changed else "")
-        )
-    )
-
-
-FITTED = "The rule was fitted to such searches, so the figure says how well it fits and not how well it predicts."
-PREDICTED = "The rule was fitted to searches on the reference card, so here the figure says how well it predicts."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import Any, NamedTuple
 
@@ -13,15 +13,14 @@ from IPython.display import Markdown, display
 from kernels import VERSIONS, Problem
 
 from ...measure.studies import MAIN
-from ...models.targets import BEYOND, V8, Evidence, Rival, floor, known_of, label, measured_at, relative_error, rivals
+from ...models.targets import BEYOND, V8, Evidence, floor, known_of, label, measured_at, relative_error, rivals
 from ...records.current import Row, complete_runs
 from ...records.files import gpu_folder, problem_of, read_records, read_table
 from ...records.interval import TIE, Ratio
-from ...records.known import FAILED, REFUSED, WORDS
+from ...records.known import FAILED, REFUSED
 from ...records.measured import Measured
-from ...records.text import NOTHING, factor, number, span
-from ..findings import Speedups
-from ..notebook import show, try_load
+from ...records.text import NOTHING, factor
+from ..notebook import try_load
 from ..table import Format, Missing, Table, lines, mark, microseconds, ratio, small, status, timed
 from ..tables import fastest
 
@@ -45,33 +44,17 @@ LOOPS = {
 # ---------------------------------------------------------------- beside PyTorch
 
 
-def _fastest_peer(evidence: Evidence, problem: Problem) -> Rival | None:
-    return next(iter(rivals(evidence, problem, peers=True)), None)
-
-
-def speedups(evidence: Evidence) -> Speedups:
-    """How much faster than the fastest right peer V8 is, at every problem where both were timed, by its place."""
-    found = [_fastest_peer(evidence, problem) for problem in BEYOND]
-    timed = {place: rival.ratio for place, rival in enumerate(found) if rival}
-    known = min((known_of(evidence, problem) for problem in BEYOND), key=lambda each: WORDS.index(each.word))
-    return Speedups(timed) if timed or known.ran else Speedups(why=known)
-
-
 def before_a_change(evidence: Evidence) -> str:
     """What is to be said of times that were taken before the code of V8 changed; nothing where they are of today's."""
     stale = any(V8 in measured.stale_versions() for measured in evidence.studies.values())
     return ", measured before its code last changed" if stale else ""
 
 
-def _order(rival: Rival | None) -> float:
-    return rival.ratio.value if rival else 0.0
-
-
 def against(evidence: Evidence) -> Table:
-    """V8 and its fastest peer at every problem of the study: where V8 loses first, and where it gains most last."""
+    """V8, its floor and its fastest peer at every problem of the study: where V8 loses first, gains most last."""
     rows = []
-    peers = {problem: _fastest_peer(evidence, problem) for problem in BEYOND}
-    for problem, peer in sorted(peers.items(), key=lambda pair: _order(pair[1])):
+    peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in BEYOND}
+    for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].ratio.value if pair[1] else 0.0):
         measured = measured_at(evidence, problem)
         rows.append(
             {
@@ -79,6 +62,7 @@ def against(evidence: Evidence) -> Table:
                 "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
                 "peer": lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title))) if peer else NOTHING,
                 "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
+                "floor": floor(problem, evidence.gpu).us,
                 "error": relative_error(measured.check(V8, problem)) if measured else None,
             }
         )
@@ -87,15 +71,16 @@ def against(evidence: Evidence) -> Table:
         {
             "problem": ("problem", str),
             "us": ("rope_v8, µs", str),
-            "peer": ("fastest peer, µs", str),
+            "peer": ("fastest alternative, µs", str),
             "speedup": ("speedup", str),
+            "floor": ("floor, µs", "{:.1f}"),
             "error": ("error", factor),
         },
         slice(1, None),
-        f"Device time of one call (device_warm) on the {evidence.card}, losses first. B batch, H heads, S "
-        "queries and keys, D head dim, R rotated dims. Speedup over the fastest peer with a right result, above 1 is "
-        "faster, with the 95 % interval {evidence.covers}. Error: the largest over that of fp32 math, on the worse of "
-        "two inputs.",
+        f"Device time of one call (device_warm) on the {evidence.card}, losses first. B batch, H heads, S queries and "
+        "keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, with the 95 % "
+        f"interval {evidence.covers}. Floor: the least that launch, bytes and products need. Error: the largest over "
+        "that of fp32 math, on the worse of two inputs.",
     )
 
 
@@ -114,8 +99,7 @@ def one_query(measured: Measured) -> Table:
         if problem.seq_q > 1 or taken is None:
             continue
         least = floor(problem, measured.gpu).us
-        shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
-        rows.append({"problem": label(problem) + shared, "taken": taken, "floor": least, "over": taken.us / least})
+        rows.append({"problem": label(problem), "taken": taken, "floor": least, "over": taken.us / least})
     return Table.from_frame(
         sorted(rows, key=lambda row: row["over"], reverse=True),
         {
@@ -130,27 +114,32 @@ def one_query(measured: Measured) -> Table:
     )
 
 
-def rates(evidence: Evidence) -> dict[str, str] | None:
-    """TFLOP/s of V8 in float32 and of the fastest half-precision attention of PyTorch, at prompts of one length;
-    None where either was not measured."""
-    slow = [
-        problem.flops / taken.us / 1e6
-        for problem in BEYOND
-        if problem.seq_q == PREFILL and not problem.causal
-        if (measured := measured_at(evidence, problem)) and (taken := measured.time(V8, problem))
-    ]
-    fast = []
-    if measured := try_load(evidence.slug, "fp16"):
-        for problem in measured.problems("fp16"):
-            name = fastest(measured, measured.versions("fp16", peers=True), problem)
-            taken = measured.time(name, problem) if name else None
-            if taken and problem.seq_q == PREFILL and not problem.causal:
-                fast.append(problem.flops / taken.us / 1e6)
-    found = {"full": slow, "half": fast}
-    if not slow or not fast:
-        return None
-    words = {name: span(values, "TFLOP/s", 0) for name, values in found.items()}
-    return {**words, "queries": number(PREFILL), "card": evidence.card}
+class Rates(NamedTuple):
+    """TFLOP/s at prompts of one length without a mask: V8 in float32, and PyTorch's fastest in half precision."""
+
+    full: list[float]
+    half: list[float]
+
+    @property
+    def half_faster(self) -> bool | None:
+        return min(self.half) > max(self.full) if self.full and self.half else None
+
+
+def rates(evidence: Evidence) -> Rates:
+    def prompt(problem: Problem) -> bool:
+        return problem.seq_q == PREFILL and not problem.causal
+
+    def rate(measured: Measured | None, name: str | None, problem: Problem) -> list[float]:
+        taken = measured.time(name, problem) if measured and name else None
+        return [problem.flops / taken.us / 1e6] if taken else []
+
+    half = try_load(evidence.slug, "fp16")
+    names = half.versions("fp16", peers=True) if half else []
+    shorts = filter(prompt, half.problems("fp16") if half else [])
+    return Rates(
+        [each for p in filter(prompt, BEYOND) for each in rate(measured_at(evidence, p), V8, p)],
+        [each for p in shorts if half for each in rate(half, fastest(half, names, p), p)],
+    )
 
 
 # ---------------------------------------------------------------- the op
@@ -316,11 +305,22 @@ def op_kernels(rows: Iterable[Row]) -> Table:
 # ---------------------------------------------------------------- what the notebook calls
 
 
-def show_or_say(what: Table | None, evidence: Evidence, command: str) -> None:
-    """Show a table, or, where there is none, what measures it or why nothing can."""
+def missing(evidence: Evidence, command: str) -> Missing:
+    """What measures what is not there, or why nothing can."""
     found = known_of(evidence, MAIN)
-    refused = Missing(why=f"`{V8}` is {found.word}: {found.reason}") if found.word in (*REFUSED, FAILED) else None
-    show(what if what and what.rows else refused or Missing(command), evidence)
+    refused = found.word in (*REFUSED, FAILED)
+    return Missing(why=f"`{V8}` is {found.word}: {found.reason}") if refused else Missing(command)
+
+
+def table_or_missing(make: Callable[[list[Row]], Table], rows: list[Row] | None, evidence: Evidence) -> Table | Missing:
+    """A table of what was measured of the op."""
+    return make(rows) if rows else missing(evidence, "make op")
+
+
+def decoding(measured: Measured | None, evidence: Evidence) -> Table | Missing:
+    """`one_query`, where anything of the kind was timed."""
+    table = one_query(measured) if measured else None
+    return table if table and table.rows else missing(evidence, "make measure STUDY=map")
 
 
 def listing(*what: Any) -> None:

@@ -3,6 +3,7 @@
 Titles are computed from what is drawn.
 """
 
+from .angle_error import angle_error
 from .by_card import speedups_by_card
 from .counters import emulator_agreement, warp_waits
 from .distance import published_distance
@@ -15,11 +16,12 @@ from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
 from .speedups import rope_fusion, sinusoidal_fusion
-from .v8_cluster import v8_idea
-from .v8_measured import v8_cuts, v8_embeddings, v8_family, v8_shapes
+from .v8_cluster import v8_idea, v8_tile
+from .v8_measured import v8_cuts, v8_family
 from .when_to_fuse import fusion_map, fusion_model
 
 __all__ = [
+    "angle_error",
     "attention_online",
     "cliff",
     "emulator_agreement",
@@ -37,9 +39,8 @@ __all__ = [
     "sinusoidal_fusion",
     "speedups_by_card",
     "v8_cuts",
-    "v8_embeddings",
     "v8_family",
     "v8_idea",
-    "v8_shapes",
+    "v8_tile",
     "warp_waits",
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pandas as pd
-from matplotlib.ticker import LogLocator
 
 from ...measure.studies import FUSIONS, NAIVE
-from ...models import advice, cost, fit
-from ..style import WRONG, Plot, canvas, legend, log_ticks, looks, measured_in
+from ...models import cost, fit
+from ...models.advice import MANY_HEADS, kv_heads
+from ..style import Plot, canvas, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
     (fit.FULL, 0, "o", "full fusion"),
@@ -18,96 +17,78 @@ FUSION_SERIES = looks(
     (fit.SEPARATE, 2, "^", "separate"),
     (NAIVE, 4, "P", "the log's full fusion"),
 )
+ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
+OUTCOMES = looks((ALONE, 0, "o", ALONE), (TIES, 7, "D", TIES), (LOSES, 1, "s", LOSES))
+OUTCOMES[TIES]["markerfacecolor"] = "white"
+CELL = 0.23  # between marks of the same keys and heads
+
+
+def outcome(judged: fit.Judged, problem: Any) -> str:
+    winners = judged.winners(problem)
+    return LOSES if fit.FULL not in winners else ALONE if winners == {fit.FULL} else TIES
 
 
 def fusion_map(judged: fit.Judged) -> Plot:
-    """Which of full fusion, hybrid and separate wins on one core: by keys, size of K, and how K is rotated."""
+    """Where full fusion is the fastest of the family, ties or loses: by keys and by heads of K and V."""
     rows = []
     for problem in judged.problems:
         best = judged.fastest(problem)
         others = [judged.measured(problem, version) for version in FUSIONS if version != best]
         rows.append(
             {
-                "kind": advice.kind(problem, judged.evidence.target),
                 "problem": str(problem),
                 "keys": problem.seq_k,
-                "k_megabytes": 4e-6 * math.prod(problem.kv_shape),
+                "kv_heads": kv_heads(problem),
                 "winner": best,
                 "margin": min(others) / judged.measured(problem, best),
-                "tie": len(judged.winners(problem)) > 1,
-                "predicted": judged.chosen(problem),
-                "predicted_right": judged.chosen(problem) in judged.winners(problem),
-                "held_out": problem in judged.held(),
+                "outcome": outcome(judged, problem),
             }
         )
-    frame = pd.DataFrame(rows)
-    said = advice.words(judged)
-    title = (
-        f"Full fusion wins or ties on {said['fused_one_tile']} problems whose keys fit one tile, on "
-        f"{said['fused_together']} whose blocks rotate more keys together, on {said['fused_alone']} of the others"
-    )
-    left, right = frame["keys"].min() / 2, frame["keys"].max() * 2
-    low, high = frame["k_megabytes"].min() / 2, frame["k_megabytes"].max() * 2
-    together = frame["kind"] == advice.KINDS[2]
-    panels = {"Rotated where met": frame[~together], "Rotated together": frame[together]}
-    with canvas(title, rows=1, columns=2, height=4.6, sharex=True, sharey=True) as (figure, axes):
-        for axis, (name, mine) in zip(axes, panels.items()):
-            axis.axvline(cost.CORE_KEYS * 1.2, color="0.4", ls="--", lw=1, label="one tile of keys")
-            for row in mine.sort_values("margin", ascending=False).itertuples():
-                look = {"ms": _margin_size(row.margin), "ls": "", "zorder": 3, **FUSION_SERIES[row.winner]}
-                hollow = {"markerfacecolor": "white"} if row.tie else {}
-                axis.plot(row.keys, row.k_megabytes, **{**look, "label": None}, **hollow)
-                if not row.predicted_right:
-                    axis.plot(row.keys, row.k_megabytes, **{**WRONG, "ms": 6, "label": None})
-            axis.set_title(name, loc="left")
-            log_ticks(axis, "x", left, right, "")
-            log_ticks(axis, "y", low, high)
-            axis.set(xlim=(left, right), ylim=(low, high), xlabel="keys")
-            axis.xaxis.set_major_locator(LogLocator(base=10))
-        axes[0].set_ylabel("K, MB")
-        for version in FUSIONS:
-            axes[0].plot([], [], ls="", **FUSION_SERIES[version])
-        axes[0].plot([], [], ls="", marker="o", color="0.3", markerfacecolor="white", label="a tie")
-        if not frame["predicted_right"].all():
-            axes[0].plot([], [], **{**WRONG, "ms": 6, "label": "the model chose another"})
-        legend(figure, axes)
+    frame = pd.DataFrame(rows).sort_values(["keys", "kv_heads", "outcome"], kind="stable")
+    keys, heads = (sorted(frame[name].unique()) for name in ("keys", "kv_heads"))
+    cells = frame.groupby(["keys", "kv_heads"])
+    beside, abreast = cells.cumcount(), cells["keys"].transform("size").clip(upper=4)
+    x = frame["keys"].map(keys.index) + CELL * (beside % 4 - (abreast - 1) / 2)
+    y = frame["kv_heads"].map(heads.index) + CELL * (beside // 4)
+    tile = sum(count <= cost.CORE_KEYS for count in keys) - 0.5
+    few = sum(count < MANY_HEADS for count in heads) - 0.5
+    with canvas("Where full fusion wins, by keys and heads", height=4.4) as (figure, (axis,)):
+        axis.set(xlim=(-0.6, len(keys) - 0.4), ylim=(-0.6, len(heads) - 0.3))
+        axis.axvline(tile, color="0.4", lw=1)
+        axis.plot([tile, len(keys)], [few] * 2, color="0.4", lw=1)
+        for rule, place in (
+            ("1", (-0.5, few)),
+            ("2", (tile + 0.1, len(heads) - 0.75)),
+            ("3", (tile + 0.1, few - 0.45)),
+        ):
+            axis.text(*place, rule, fontsize=13, color="0.4", fontweight="bold", va="center")
+        for name, look in OUTCOMES.items():
+            mine = frame["outcome"] == name
+            axis.plot(x[mine], y[mine], ls="", ms=5.5, zorder=3, **look)
+        axis.set_xticks(range(len(keys)), keys)
+        axis.set_yticks(range(len(heads)), heads)
+        axis.set(xlabel=f"keys; {judged.evidence.card}", ylabel="batch × heads of K and V")
+        legend(figure, [axis])
     return Plot(
         "fusion-map",
         figure,
-        f"The fastest of three versions of one core, device_warm on the {judged.evidence.card}; larger marks: a "
-        "larger lead over the next. Left and right: how full fusion rotates K, by its rule: again for each tile of "
-        "queries, or once, by all blocks before they attend. A tie is within 3 %, or within the 95 % interval "
+        f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
+        "problem, and 1 to 3 are the rules above. A tie is within 3 %, or within the 95 % interval "
         f"{judged.evidence.covers()}.",
-        "Dot plot of the fastest version by number of keys and size of K. "
-        + "; ".join(
-            f"{name}: "
-            + ", ".join(f"{FUSION_SERIES[v]['label']} {n}" for v, n in mine["winner"].value_counts().items())
-            for name, mine in frame.groupby("kind", sort=False)
-        )
+        "Dot plot by number of keys and heads of K and V. "
+        + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
         + ".",
         frame,
         measured_in(judged.evidence),
     )
 
 
-def _margin_size(margin: float) -> float:
-    """Points across of a mark, by how many times as long the next takes."""
-    return 4 + 7 * min(math.log2(margin), 1.0)
-
-
 def fusion_model(judged: fit.Judged) -> Plot:
     """Predicted over measured times: what the model was fitted to in grey, what was held out in colour."""
     frame = judged.points.sort_values(["held_out", "version"], kind="stable")
-    held = frame[frame["held_out"] & frame["version"].isin(FUSIONS)]
-    found = fit.answers(judged).set_index("answer")["right"]
-    constants = found.drop(index="the model")
-    title = (
-        f"Held out, the model is off by {fit.errors(held).median():.0f} % in the median; its choice is right on "
-        f"{found['the model']:.0f} % of problems, the best constant one on {constants.max():.0f} %"
-    )
     low = min(frame["measured_us"].min(), frame["predicted_us"].min()) / 1.5
     high = max(frame["measured_us"].max(), frame["predicted_us"].max()) * 1.5
-    with canvas(title, height=5.2) as (figure, (axis,)):
+    with canvas("The model's times beside measured ones", height=4.6) as (figure, (axis,)):
         axis.fill_between([low, high], [0.8 * low, 0.8 * high], [1.2 * low, 1.2 * high], color="0.92", label="± 20 %")
         axis.plot([low, high], [low, high], color="0.2", lw=1)
         seen = frame[~frame["held_out"]]
@@ -118,14 +99,16 @@ def fusion_model(judged: fit.Judged) -> Plot:
             axis.plot(mine["measured_us"], mine["predicted_us"], zorder=3, **{**look, **style})
         for which in ("x", "y"):
             log_ticks(axis, which, low, high)  # type: ignore[arg-type]
-        axis.set(xlim=(low, high), ylim=(low, high), xlabel="µs a call, measured", ylabel="µs a call, predicted")
+        card = judged.evidence.card
+        axis.set(
+            xlim=(low, high), ylim=(low, high), xlabel=f"µs a call, measured on the {card}", ylabel="µs, predicted"
+        )
         legend(figure, [axis], columns=3)
     shown = frame.assign(problem=frame["problem"].map(str))
     return Plot(
         "fusion-model",
         figure,
-        f"Times of a call, device_warm on the {judged.evidence.card}. In colour: problems that the model "
-        "was not fitted to.",
+        f"Times of a call, device_warm on the {card}. In color: problems that the model was not fitted to.",
         "Dot plot of predicted by measured time. "
         + "; ".join(
             f"{version}, held out: median error {fit.errors(mine).median():.0f} %"

@@ -5,7 +5,7 @@ from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microsecon
 from .claims import ledger, verdicts
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, coverage, machine, repeatability, statuses
-from .map import advice, map_answers, map_constants, map_problems, map_regimes
+from .map import advice, map_answers, map_problems, map_regimes
 from .speed import checks, fastest, peers, speedups, summary, throughput, times
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "link",
     "machine",
     "map_answers",
-    "map_constants",
     "map_problems",
     "map_regimes",
     "microseconds",

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-import numpy as np
 import pandas as pd
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import Problem, Unsupported
 
 from ...measure.studies import FUSIONS, NAIVE
-from ...models import cost, fit
+from ...models import fit
 from ...models.advice import TYPICAL, advice_of
+from ...models.targets import label as shape_of
 from ...records.known import UNSUPPORTED, Known
 from ...records.text import NOTHING
 from ..table import Table, lines, mark, ratio, small, status, timed
-
-RATES = {"M": "T/s", "MFLOP": "TFLOP/s", "MB": "TB/s"}
 
 
 def map_problems(judged: fit.Judged) -> Table:
@@ -34,15 +32,15 @@ def map_problems(judged: fit.Judged) -> Table:
         for problem in sorted(of_kind, key=lambda problem: (problem.seq_q, problem.seq_k, problem)):
             chosen = judged.chosen(problem)
             answer = mark(fit.WORDS[chosen], "ok" if chosen in judged.winners(problem) else "wrong")
-            shape = _shape(problem) + (" *" if problem in held else "")
+            shape = shape_of(problem) + (" *" if problem in held else "")
             rows.append((regime, shape, *(cell(version, problem) for version in versions), answer))
-    header = ("kind", "problem", *(f"{version}, µs" for version in versions), "the model")
+    header = ("kind", "problem", *(f"{fit.WORDS[version]}, µs" for version in FUSIONS), "log, µs", "the model")
     return Table(
         header,
         rows,
         numbers=header[2:-1],
-        caption="device_warm. Bold: the fastest of the family, and what ties with it. * held out: not fitted to. The "
-        "log's fusion takes as many queries as keys alone, and is not measured where it would take longest.",
+        caption="device_warm. Bold: the fastest of the family, and what ties with it. * held out: not fitted to. Log: "
+        "its full fusion, which takes as many queries as keys alone, and is not measured where it would take longest.",
     )
 
 
@@ -88,22 +86,6 @@ def map_regimes(judged: fit.Judged) -> Table:
     )
 
 
-def map_constants(judged: fit.Judged) -> Table:
-    """What the model was fitted to say of the card: what a thing costs, or at which rate it goes."""
-    model = judged.model
-    planned = judged.points[["version", "problem"]].itertuples(index=False, name=None)
-    plans = (VERSIONS[name](problem, model.card.target) for name, problem in planned)
-    amounts = sum(np.sum(cost.work(plan, model.card), axis=0) for plan in plans)
-    rows = []
-    for amount, (term, does) in zip(amounts, cost.TERMS.items()):
-        if amount:
-            us = model.cost(term)
-            value = f"{1 / us:,.2f} {RATES[does.unit]}" if does.unit in RATES else f"{us:,.3f} µs a {does.unit}"
-            rows.append((term, does.about, value))
-    rows.append(("overlap", "1: parts of a launch follow each other; large: they run at once", f"{model.overlap:.1f}"))
-    return Table(("constant", "what it is", "fitted"), rows, numbers=("fitted",))
-
-
 def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Table:
     """What the model advises for some problems, with its error bars."""
     rows = []
@@ -113,7 +95,7 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         except Unsupported as refusal:
             why = status(Known(UNSUPPORTED, str(refusal)))
             rows.append(
-                {"problem": lines(label, small(_shape(problem))), "advice": why, "taken": NOTHING, "next": NOTHING}
+                {"problem": lines(label, small(shape_of(problem))), "advice": why, "taken": NOTHING, "next": NOTHING}
             )
             continue
         taken = given.times[given.choice]
@@ -121,7 +103,7 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         close = "too close to call" if given.margin and given.margin.low <= 1 else ""
         rows.append(
             {
-                "problem": lines(label, small(_shape(problem)), small(beyond) if beyond else ""),
+                "problem": lines(label, small(shape_of(problem)), small(beyond) if beyond else ""),
                 "advice": lines(fit.WORDS[given.choice], small(close) if close else ""),
                 "taken": lines(f"{taken.us:,.1f}", small(f"{taken.low:,.1f}–{taken.high:,.1f}")),
                 "next": lines(fit.WORDS[given.runner_up], ratio(given.margin)) if given.runner_up else NOTHING,
@@ -138,8 +120,3 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         slice(2, None),
         f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars.",
     )
-
-
-def _shape(problem: Problem) -> str:
-    grouped = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
-    return str(problem).removeprefix("rope ") + grouped

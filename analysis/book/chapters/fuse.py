@@ -1,0 +1,91 @@
+"""The rules of when to fuse: how much faster full fusion is than its relatives, on some of the map's problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kernels import Problem
+
+from ...measure.studies import FUSIONS
+from ...models.fit import FULL, Judged, answers, errors
+from ...records.interval import TIE
+from ...records.measured import Measured
+from ...records.text import NOTHING
+from ..findings import Speedups, why_none
+
+
+class Gains(Speedups):
+    """Speedups over one version by the problem's place, of which each may be faster, slower or a tie."""
+
+    @property
+    def won(self) -> int:
+        return sum(ratio.low > TIE for ratio in self.by_hdim.values())
+
+    @property
+    def lost(self) -> int:
+        return sum(ratio.high < 1 / TIE for ratio in self.by_hdim.values())
+
+    @property
+    def never_slower(self) -> bool | None:
+        """Whether it is at least a tie everywhere."""
+        return self._all(lambda ratio: ratio.value > 1 / TIE)
+
+    @property
+    def some_lost(self) -> bool | None:
+        return self.lost > 0 if self.by_hdim else None
+
+    @property
+    def more_lost(self) -> bool | None:
+        """Whether it is slower more often than faster."""
+        return self.lost > self.won if self.by_hdim else None
+
+    @property
+    def more_won(self) -> bool | None:
+        return self.won > self.lost if self.by_hdim else None
+
+    @property
+    def worst(self) -> str:
+        """The speedup of the other where this is slowest."""
+        return f"{1 / min(ratio.value for ratio in self.by_hdim.values()):.2f}×" if self.by_hdim else self.why.word
+
+    def __len__(self) -> int:
+        return len(self.by_hdim)
+
+
+def gains(measured: Measured | None, over: str, of: Callable[[Problem], bool], version: str = FULL) -> Gains:
+    """How much faster full fusion, or another version, is than one of its core, where both were timed right."""
+    problems = [problem for problem in measured.problems("rope") if of(problem)] if measured else []
+    found = {
+        place: ratio
+        for place, problem in enumerate(problems)
+        if measured
+        and all(check and check.status == "ok" for check in (measured.check(v, problem) for v in (over, version)))
+        if (ratio := measured.ratio(over, version, problem))
+    }
+    return Gains(found) if found else Gains(why=why_none(measured, version))
+
+
+def _right(measured: Measured, problem: Problem, *versions: str) -> bool:
+    checks = [measured.check(version, problem) for version in versions]
+    return all(check is not None and check.status == "ok" for check in checks)
+
+
+class Worth(NamedTuple):
+    """What a model's answers are worth on problems that it has not seen; nothing without one."""
+
+    problems: int = 0
+    right: str = NOTHING
+    constant: str = NOTHING
+    error: str = NOTHING
+    better: bool | None = None  # than the best constant answer
+
+
+def worth(judged: Judged | None) -> Worth:
+    if judged is None:
+        return Worth()
+    right = answers(judged).set_index("answer")["right"]
+    best = right.drop("the model").max()
+    held = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
+    share, constant, error = (f"{value:.0f} %" for value in (right["the model"], best, errors(held).median()))
+    return Worth(len(judged.held()), share, constant, error, bool(right["the model"] > best))
