@@ -90,6 +90,22 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         for version in ("attention_tensor_core_v1", "attention_tensor_core_v1_227k")
     },
     **{
+        ("attention_tensor_core_v1_227k", "attention", "bound", line): why
+        for line, why in (
+            ("for r in range(OUTPUTS):", "shared memory ends below 720 dims; the last output is of dim 3,840 or more"),
+            (
+                "last_key = min(key + keys_per_warp, tile)",
+                "the next warp's first score is stored once more, the same; that stores of scores race is declared",
+            ),
+        )
+    },
+    **{
+        (version, "attention", "barrier", "cuda.syncthreads()  # before tile_start += block_k"): (
+            "the one behind the last query comes right before it"
+        )
+        for version in ("attention_multi_query", "attention_multi_query_227k")
+    },
+    **{
         ("rope_v7", "attention", operator, "if dim + uint32(3) >= hdim:"): "never true: hdim is a multiple of 4"
         for operator in ("bound", "mask")
     },
