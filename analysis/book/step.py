@@ -115,7 +115,8 @@ def stated(name: str, baseline: str, problem: Problem) -> list[Stated]:
             speed, ms = (each[min(place, len(each) - 1)] if each else None for each in (given, taken))
             found.setdefault((speed, ms), {})[DOCUMENTS.get(document, RUN)] = None
     printed = {pair: [*sources] for pair, sources in found.items() if {*sources} & {*DOCUMENTS.values()}}
-    return [Stated(*pair, ", ".join(sources)) for pair, sources in (printed or found).items()]
+    named = {pair: [each for each in sources if each != RUN] for pair, sources in printed.items()}
+    return [Stated(*pair, ", ".join(sources)) for pair, sources in (named or found).items()]
 
 
 def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> Table:
@@ -138,15 +139,15 @@ def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> T
                 rows.append(_row(evidence, matched, name, base, problem))
     bases = list(dict.fromkeys(base for name in names for base in given or (baseline_of(name),)))
     columns: dict[str, tuple[str, Any]] = {
-        **({"version": ("version", str)} if len(names) > 1 else {}),
+        **({"version": ("step", str)} if len(names) > 1 else {}),
         **({"over": ("over", str)} if len(bases) > 1 else {}),
         "hdim": ("head dim", str),
-        "published": (f"published, {published.card(VERSIONS[names[0]].family)}", str),
-        SOURCE_TIMER: (f"as timed, {evidence.card}", str),
-        "device_warm": (f"device, {evidence.card}", str),
-        **({"matched": (f"matched load, {evidence.card}", str)} if matched else {}),
+        "published": ("published", str),
+        SOURCE_TIMER: ("as timed", str),
+        "device_warm": ("device", str),
+        **({"matched": ("matched load", str)} if matched else {}),
     }
-    first = len(columns) - (4 if matched else 3)
+    first = list(columns).index(SOURCE_TIMER)
     return Table.from_frame(rows, columns, slice(first, None), _caption(evidence, names, bases, bool(matched)))
 
 
@@ -172,7 +173,7 @@ def _row(evidence: Measured, matched: Measured | None, name: str, base: str, pro
     return {
         "version": link(name, short(name)),
         "over": link(base),
-        "hdim": f"{problem.hdim}{rotary(problem)}",
+        "hdim": f"{problem.hdim}{rotary(problem) if problem.rotary_dim < problem.hdim else ''}",
         "published": _published(stated(name, base, problem)),
         **{timer: _measured(evidence, base, name, problem, timer) for timer in (SOURCE_TIMER, "device_warm")},
         "matched": _measured(matched, base, name, alike, "device_warm") if matched and alike else small(NOT_MEASURED),
@@ -230,23 +231,26 @@ def _measured(evidence: Measured, base: str, name: str, problem: Problem, timer:
         here = known(evidence, base, problem)
         why = NOT_MEASURED if here.ran else here.word
         return _cell("", time, f"{base} {why}")
-    interval = f"{found.low:.2f}–{found.high:.2f}" if found.low == found.low else ""
-    return lines(factor(found.value), small("; ".join(filter(None, (interval, time)))))
+    half = f"±{(found.high - found.low) / 2:.1g}" if found.low == found.low else ""
+    return lines(_cell(factor(found.value), half), small(time))
 
 
 def _caption(evidence: Measured, names: Sequence[str], bases: Sequence[str], matched: bool) -> str:
     over = ", ".join(link(base) for base in bases if base)
     what = (
-        f"Speedup over {over}; above 1 is faster. Small: 95 % interval, time of a call." if over else "Time of a call."
+        f"Speedup over {over}, ± half its 95 % interval; above 1 is faster. Small: time of a call."
+        if over
+        else "Time of a call."
     )
+    cards = f" Published: {published.card(VERSIONS[names[0]].family)}; measured: {evidence.card}."
     absent = "" if matched else " Matched load: not measured."
     right = "; ".join(
         f"{link(name, short(name))}: {right_where(evidence, name)}" if len(names) > 1 else right_where(evidence, name)
         for name in names
     )
     page = f" Code, counters and all numbers: {link(names[0])}." if len(names) == 1 else ""
-    rotated = " R: rotated dims." if VERSIONS[names[0]].family == "rope" else ""
-    return lines(f"{what}{rotated}{absent}", f"<b>Result</b> {right}.{page}")
+    rotated = " R: rotated dims, where not all." if VERSIONS[names[0]].family == "rope" else ""
+    return lines(f"{what}{rotated}{cards}{absent}", f"<b>Result</b> {right}.{page}")
 
 
 def right_where(evidence: Measured, name: str) -> str:

@@ -138,7 +138,7 @@ def test_documents_that_differ_stand_with_their_source(measured: Measured) -> No
     at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
     assert at["2048"][1] == "0.84× 0.273 ms log 0.40× write-up" and at["128"][1] == "0.55× 0.058 ms"
     ratio = measured.ratio("rope_separate", "rope_v4", measured.shapes("rope_v4")[2048])
-    assert ratio and at["2048"][3].startswith(f"{ratio.value:.2f}× {ratio.low:.2f}–{ratio.high:.2f}; ")
+    assert ratio and at["2048"][3].startswith(f"{ratio.value:.2f}× ±{(ratio.high - ratio.low) / 2:.1g} ")
     assert at["4096"][2:] == ("infeasible", "infeasible")
 
 

@@ -15,7 +15,7 @@ from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
-from .speedups import rope_fusion, sinusoidal_fusion
+from .speedups import sinusoidal_fusion
 from .v8_cluster import v8_idea
 from .v8_measured import v8_cuts, v8_embeddings, v8_family, v8_shapes
 from .when_to_fuse import fusion_map, fusion_model
@@ -35,7 +35,6 @@ __all__ = [
     "published_distance",
     "roofline_plot",
     "roofline_published",
-    "rope_fusion",
     "rope_ladder_2048",
     "rope_savings",
     "sinusoidal_fusion",

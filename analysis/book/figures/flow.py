@@ -197,8 +197,7 @@ def flow(name: str, hdim: int | None = None) -> Plot:
     return Plot(
         f"flow-{name.replace('_', '-')}",
         figure,
-        "Above each launch what it reads from global memory, below what it writes; × is how often a head's keys and "
-        "values are read, once for each tile of queries. Kept: shared memory of a block.",
+        "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read.",
         described(name, plan.problem, steps, verb),
         table(steps),
         f"drawn from the plan of {name}" + (f", {COUNTED}" if any(embeds.values()) else ""),
