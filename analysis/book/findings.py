@@ -27,7 +27,7 @@ from ..records.files import REFERENCE, ROOT, DataError
 from ..records.interval import TIE, Ratio
 from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, UNSUPPORTED, Known, best
 from ..records.measured import Measured
-from ..records.text import ratios
+from ..records.text import ratios, span
 from .tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
@@ -62,6 +62,10 @@ class Speedups:
         return self._all(lambda ratio: ratio.high < 1 / TIE)
 
     @property
+    def not_slower(self) -> bool | None:
+        return self._all(lambda ratio: ratio.low > 1 / TIE)
+
+    @property
     def not_faster(self) -> bool | None:
         return self._all(lambda ratio: ratio.high < TIE)
 
@@ -76,6 +80,22 @@ class Speedups:
         return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else self.why.word
 
 
+class Shares(Speedups):
+    """Shares by head dim, such as of a gap: 1 is all of it."""
+
+    def above(self, share: float) -> bool | None:
+        return self._all(lambda each: each.low > share)
+
+    def below(self, share: float) -> bool | None:
+        return self._all(lambda each: each.high < share)
+
+    def at(self, *dims: int) -> Shares:
+        return Shares(super().at(*dims).by_hdim, self.why)
+
+    def __format__(self, spec: str) -> str:
+        return span([100 * each.value for each in self.by_hdim.values()], "%", 0) if self.by_hdim else self.why.word
+
+
 def speedups(
     evidence: Measured | None, version: str, baseline: str, timer: str = "device_warm", at: Problem | None = None
 ) -> Speedups:
@@ -86,6 +106,17 @@ def speedups(
     ratios = {hdim: evidence.ratio(baseline, version, problem, timer) for hdim, problem in problems.items()}
     found = {hdim: ratio for hdim, ratio in ratios.items() if ratio}
     return Speedups(found) if found else Speedups(why=why_none(evidence, version, at))
+
+
+def closed(evidence: Measured, version: str, without: str, baseline: str) -> Shares:
+    """The share of a version's gap to a faster baseline that closes in its ablation `without` something."""
+    found = {}
+    for hdim, problem in evidence.shapes(version).items():
+        less, whole = (evidence.ratio(version, each, problem) for each in (without, baseline))
+        if less and whole:
+            low, value, high = ((1 - 1 / part) / (1 - 1 / whole.value) for part in (less.low, less.value, less.high))
+            found[hdim] = Ratio(value, *sorted((low, high)))
+    return Shares(found) if found else Shares(why=why_none(evidence, without))
 
 
 def why_none(evidence: Measured | None, version: str, at: Problem | None = None) -> Known:

@@ -197,14 +197,6 @@ def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
     return f"{taken.us:,.1f} µs" if taken else NOT_MEASURED
 
 
-def best(evidence: Measured, family: str) -> str:
-    """The fastest own version with a right result at each head dim."""
-    versions = evidence.versions(family)
-    problems = evidence.problems(family, partial=True if family == "rope" else None)
-    found = {problem: fastest(evidence, versions, problem) for problem in problems}
-    return ", ".join(f"`{name}` at {problem.hdim}" for problem, name in found.items() if name) or "none"
-
-
 def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
     """The TFLOP/s printed for a version at a head dim, and what the printed time and the shape give."""
     problem = next(p for p in STUDIES["log"].problems if p.family == VERSIONS[name].family and p.hdim == hdim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import nbformat
@@ -88,6 +89,20 @@ def test_conditions_ask_the_interval_at_every_head_dim() -> None:
     assert Speedups().faster is None and f"{Speedups()}" == "not measured"
     assert f"{Speedups({512: FASTER, 2048: SLOWER})}" == "0.80–1.50×"
     assert every(True, True) is True and every(True, None) is None and every(None, False) is False
+
+
+def test_a_share_of_a_gap_is_what_an_ablation_closes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = Measured.load(REFERENCE, "ablation")
+    found = findings.closed(ablation, "rope_v2", "rope_v2_float4", "rope_separate").at(512)
+    problem = ablation.shapes("rope_v2")[512]
+    times = (ablation.time(name, problem) for name in ("rope_v2", "rope_v2_float4", "rope_separate"))
+    slow, less, fast = (time.us for time in times if time)
+    share = (slow - less) / (slow - fast)
+    assert found.by_hdim[512].value == pytest.approx(share, rel=0.02) and re.fullmatch(r"4[56] %", f"{found}")
+    assert found.above(share - 0.05) and not found.above(share + 0.05)
+    assert found.below(share + 0.05) and not found.below(share - 0.05)
+    nothing = findings.closed(Measured.nothing(REFERENCE, "ablation"), "rope_v2", "rope_v2_float4", "rope_separate")
+    assert nothing.above(0.5) is None and f"{nothing}" == "not measured"
 
 
 def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

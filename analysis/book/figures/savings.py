@@ -6,9 +6,7 @@ import pandas as pd
 
 from ...measure.studies import TIMERS
 from ...records.measured import Measured
-from ...records.text import span
 from ..style import HATCHES, PALETTE, Plot, canvas, legend, measured_in, place_of, shape_ticks
-from ..tables import SOURCE_TIMER
 
 
 def rope_savings(evidence: Measured) -> Plot:
@@ -23,11 +21,7 @@ def rope_savings(evidence: Measured) -> Plot:
             rows.append((*shape, timer, saved.median(), saved.min(), saved.max()))
     names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
     frame = pd.DataFrame(rows, columns=names)
-    by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
-    title = (
-        f"The hybrid saves {span(by_timer[SOURCE_TIMER], 'µs', 0)} a call where launches and syncs are timed, "
-        f"{span(by_timer['device_warm'], 'µs', 1)} on the device"
-    )
+    title = f"What the hybrid (V7) saves per call on the {evidence.card.removeprefix('NVIDIA ')}"
     with canvas(title, height=4) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for place, timer in enumerate(TIMERS):

@@ -30,18 +30,6 @@ from ..style import (
 from ..tables import SOURCE_TIMER
 
 
-def rope_fusion(evidence: Measured) -> Plot:
-    """Front page: what fusing RoPE gains, published and measured."""
-    pairs = [(version, "rope_separate") for version in ("rope_v1c", "rope_v7")]
-    plot = _fusion(evidence, "rope", pairs, "RoPE against separate kernels")
-    return replace(
-        plot,
-        caption="Speedup over separate RoPE kernels: above 1 the fused version is faster. V1c rotates every dim, "
-        "V7 the published part of them. The published loop times launches and host syncs too, of which the separate "
-        f"path has one more each. Published on the {published.card('rope')}.",
-    )
-
-
 def sinusoidal_fusion(evidence: Measured) -> Plot:
     """What fusing sinusoidal embeddings gains, and over which baseline."""
     pairs = [
