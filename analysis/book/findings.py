@@ -27,7 +27,7 @@ from ..records.files import REFERENCE, ROOT, DataError
 from ..records.interval import TIE, Ratio
 from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, UNSUPPORTED, Known, best
 from ..records.measured import Measured
-from ..records.text import ratios
+from ..records.text import ratios, span
 from .tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
@@ -72,8 +72,17 @@ class Speedups:
         """Those at some of the head dims."""
         return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim}, self.why)
 
+    @property
+    def slowest(self) -> Speedups:
+        """The least of them."""
+        return self.at(*sorted(self.by_hdim, key=lambda hdim: self.by_hdim[hdim].value)[:1])
+
     def __format__(self, spec: str) -> str:
-        return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else self.why.word
+        """`"0.75–0.95×"`, or how much longer it takes where the spec is "slower": `"6–34 %"`."""
+        values = [ratio.value for ratio in self.by_hdim.values()]
+        if not values:
+            return self.why.word
+        return span([100 / value - 100 for value in values], "%", 0) if spec == "slower" else ratios(values)
 
 
 def speedups(
