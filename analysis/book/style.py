@@ -39,7 +39,7 @@ SERIES: dict[str, dict[str, Any]] = {
     "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
 }  # fmt: skip
 WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
-FAMILIES = {"rope": "RoPE"}  # where the name in a figure is not just the word
+FAMILIES = {"rope": "RoPE", "fp16": "half-precision"}  # where the name in a figure is not just the word
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
     "pdf.fonttype": 42,

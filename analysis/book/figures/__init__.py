@@ -7,10 +7,12 @@ from .by_card import speedups_by_card
 from .counters import emulator_agreement, warp_waits
 from .distance import published_distance
 from .embedding_work import fusion
+from .flow import flow
 from .front import rope_ladder_2048
 from .l2_cliff import cliff
 from .ladders import ladder
 from .online import attention_online
+from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
@@ -21,14 +23,17 @@ from .v8_measured import v8_cuts, v8_embeddings, v8_family, v8_shapes
 from .when_to_fuse import fusion_map, fusion_model
 
 __all__ = [
+    "PIPELINES",
     "attention_online",
     "cliff",
     "emulator_agreement",
+    "flow",
     "fusion",
     "fusion_map",
     "fusion_model",
     "ladder",
     "peers",
+    "pipelines",
     "published_distance",
     "roofline_plot",
     "roofline_published",

@@ -1,76 +1,143 @@
-"""Every version of a family in the order of the log."""
+"""Every version of a family at one head dim, from left to right: published beside measured."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pandas as pd
-import seaborn as sns
+from matplotlib.axes import Axes
 
+from kernels import VERSIONS, Problem
+
+from ...measure.studies import MAIN
 from ...records import published
 from ...records.interval import TIE
-from ...records.measured import Measured, baseline_of
-from ..style import MARKERS, WRONG, Plot, canvas, legend, log_ticks, measured_in, published_on, short
-from .speedups import describe, speedup_rows
+from ...records.known import OK, WRONG, known
+from ...records.measured import Measured
+from ..step import ratio_over
+from ..style import FAMILIES, PALETTE, Plot, canvas, legend, log_ticks, measured_in, published_on, short
+from ..style import WRONG as CROSS
+
+NAMES = ["version", "rotary_dim", "published", "measured", "low", "high", "status"]
+SOFT, DEVICE = "0.4", PALETTE[0]
 
 
-def ladder(evidence: Measured, family: str) -> Plot:
-    """Every version of a family in the order of the log: its speedup over its baseline, published and measured."""
-    versions = [version for version in evidence.versions(family) if baseline_of(version)]
-    rows = [
-        row
-        for version in versions
-        for row in speedup_rows(evidence, version, list(evidence.shapes(version).values()), baseline_of(version))
-        if row["series"] in ("published", "device_warm")
-    ]
-    frame = pd.DataFrame(rows)
-    measured = frame[frame["series"] == "device_warm"]
-    right = measured[measured["status"] == "ok"]
-    winners = [v for v in versions if (right[right["version"] == v]["speedup"] > TIE).any()]
-    names = f": {', '.join(short(version) for version in winners)}" if 0 < len(winners) <= 3 else ""
-    title = (
-        f"{len(winners) or 'None'} of {len(versions)} versions {'is' if len(winners) < 2 else 'are'} right and, on the "
-        f"device, faster than the baseline at some head dim{names}"
-    )
-    dims = sorted(set(frame["hdim"]))
-    shades = sns.color_palette("viridis", len(dims))
-    with canvas(title, height=1.6 + 0.36 * len(versions)) as (figure, (axis,)):
-        axis.axvline(1, color="0.2", lw=1)
-        for place, size in enumerate(dims):
-            style: dict[str, Any] = {"color": shades[place], "marker": MARKERS[place % len(MARKERS)], "ls": ""}
-            for series, shift in (("published", 0.2), ("device_warm", -0.2)):
-                mine = frame[(frame["hdim"] == size) & (frame["series"] == series)]
-                y = [versions.index(version) + shift for version in mine["version"]]
-                open_marks = {"markerfacecolor": "white"} if series == "published" else {"label": f"head dim {size}"}
-                axis.plot(mine["speedup"], y, ms=5.5, zorder=3, **style, **open_marks)
-                if series == "device_warm":
-                    wrong = [(x, at) for x, at, found in zip(mine["speedup"], y, mine["status"]) if found == "wrong"]
-                    if wrong:
-                        axis.plot(*zip(*wrong), **{**WRONG, "ms": 7})
-        for row, version in enumerate(versions):
-            shapes = evidence.shapes(version)
-            refused = [d for d, p in shapes.items() if (c := evidence.check(version, p)) and c.status == "infeasible"]
-            if refused:
-                where = "at every head dim" if len(refused) == len(shapes) else f"at {', '.join(map(str, refused))}"
-                axis.annotate(
-                    f"infeasible {where}", (1, row), (-2, -1), ("axes fraction", "data"), "offset points", zorder=2,
-                    fontsize=7, color="0.35", ha="right", va="center", bbox={"color": "white", "pad": 0.5},
-                )  # fmt: skip
-        axis.set_yticks(range(len(versions)), [short(version) for version in versions])
-        axis.set_ylim(len(versions) - 0.5, -0.5)
-        axis.grid(visible=True, axis="y", color="0.93")
-        log_ticks(axis, "x", frame["speedup"].min(), frame["speedup"].max(), "×")
-        axis.set_xlabel("speedup over the baseline")
-        for label, face in (("published", "white"), ("measured", "0.3")):
-            axis.plot([], [], ls="", marker="o", color="0.3", markerfacecolor=face, label=label)
-        legend(figure, [axis], columns=3)
-    bases = ", ".join(dict.fromkeys(baseline_of(version) for version in versions))
+def ladder(
+    evidence: Measured, family: str, hdim: int, over: str = "", beyond: Measured | None = None, fused: str = "rope_v8"
+) -> Plot:
+    """The versions of a family in the log's order: speedup over one baseline at a head dim, published and measured.
+
+    `over` is the baseline, by default that of most versions; `beyond` adds the version `fused` where it was measured.
+    """
+    versions = [version for version in VERSIONS.values() if version.family == family and version.of_log]
+    named = pd.Series([version.baseline for version in versions if version.baseline])
+    over = over or str(named.mode().iloc[0])
+    shown = [v.id for v in versions if v.baseline and v.id != over and not v.fast_math and not v.variant_of]
+    rows = [_row(evidence, name, over, evidence.shapes(name, refused=True).get(hdim)) for name in shown]
+    if beyond:
+        rows.append(_row(beyond, fused, over, MAIN))
+    frame = pd.DataFrame(rows, columns=NAMES).astype(dict.fromkeys(NAMES[1:-1], float))
+    numbers = frame[["published", "measured"]].stack()
+    least, most = (numbers.min(), numbers.max()) if len(numbers) else (1.0, 1.0)
+    card = evidence.card.removeprefix("NVIDIA ")
+    title = _title(frame[frame["version"] != fused], family, over, card)
+    with canvas(title, height=3.4) as (figure, (axis,)):
+        axis.axhline(1, color="0.2", lw=1)
+        for place, row in frame.iterrows():
+            _marks(axis, int(str(place)), row, least / 1.8)
+        log_ticks(axis, "y", least, most, "×")
+        axis.set_ylim(least / 2, max(most, 1) * 2.1)
+        axis.set_xticks(range(len(frame)), [short(name) for name in frame["version"]])
+        if any(len(short(name)) > 8 for name in frame["version"]):
+            axis.set_xticks(axis.get_xticks(), axis.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
+        axis.set_xlim(-0.6, len(frame) - 0.4)
+        axis.set_ylabel("speedup")
+        axis.set_xlabel(
+            f"over {over}; head dim {hdim}{_shape(evidence, shown, hdim)}", loc="left", color=SOFT, fontsize=8
+        )
+        axis.plot([], [], "o", mfc="white", mec="0.2", label=f"published, {published.card(family)}")
+        axis.plot([], [], "o", color=DEVICE, label=f"measured, {card}, device")
+        if (frame["status"] == WRONG).any():
+            axis.plot([], [], **{**CROSS, "ms": 7})
+        legend(figure, [axis], columns=2)
     return Plot(
-        f"{family}-ladder",
+        f"{family}-ladder-{hdim}",
         figure,
-        f"Speedup over the baseline ({bases}) by head dim, above 1: faster. Open marks are published on the "
-        f"{published.card(family)}, filled ones measured on the {evidence.card} (device_warm).",
-        describe(frame),
+        f"Speedup over {over} at head dim {hdim}; above 1 is faster. Open marks: published; filled marks: measured on "
+        f"the device (device_warm).{_partly(frame, hdim)}",
+        f"Dot plot of speedups over {over} at head dim {hdim}. {'; '.join(map(_told, frame.itertuples()))}.",
         frame,
-        f"{published_on(family)}; {measured_in(evidence)}",
+        f"{measured_in(*filter(None, (evidence, beyond)))}; {published_on(family)}",
     )
+
+
+def _row(evidence: Measured, name: str, over: str, problem: Problem | None) -> tuple:
+    if problem is None:
+        return (name, None, None, None, None, None, "not measured")
+    stated = published.speedup(name, over, problem)
+    ratio = ratio_over(evidence, over, name, problem)
+    return (
+        name,
+        problem.rotary_dim,
+        stated and stated.value,
+        *(ratio or (None,) * 3),
+        known(evidence, name, problem).word,
+    )
+
+
+def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
+    """What holds on this card: that no published version is faster; else what is drawn."""
+    name, base = FAMILIES.get(family, family), over.removeprefix(f"{family}_").replace("_", " ")
+    base = f"{base} kernels" if base.startswith("separate") else base
+    measured = log[log["measured"].notna()]
+    if len(measured) and (measured["high"].fillna(measured["measured"]) < TIE).all():
+        return f"No published {name} kernel beats {base} on the {card}"
+    return f"Published {name} kernels against {base} on the {card}"
+
+
+def _marks(axis: Axes, place: int, row: pd.Series, low: float) -> None:
+    """The two marks of a version with their values; where it was not timed the word for why."""
+    both = [value for value in (row.published, row.measured) if value == value]
+    if both:
+        axis.plot([place, place], [min(both), max(both)], color="0.8", lw=2, zorder=1)
+    for value, other, style, ink in (
+        (row.published, row.measured, {"mfc": "white", "mec": "0.2"}, SOFT),
+        (row.measured, row.published, {"color": DEVICE}, DEVICE),
+    ):
+        if value == value:
+            above = not (other == other and value < other)
+            axis.plot(place, value, "o", ms=6.5, zorder=3, **style)
+            axis.annotate(
+                f"{value:.2g}", (place, value), (0, 6 if above else -6), textcoords="offset points",
+                ha="center", va="bottom" if above else "top", fontsize=8, color=ink,
+                bbox={"fc": "white", "ec": "none", "pad": 0.4},
+            )  # fmt: skip
+    if row.measured == row.measured:
+        if row.status == WRONG:
+            axis.plot(place, row.measured, **{**CROSS, "ms": 7, "label": None})
+    else:
+        word = row.status if row.status not in (OK, WRONG) else "not measured"
+        under = not both or min(both) > 4 * low
+        at, up = (low, "bottom") if under else (max(both) * 1.5, "bottom")
+        axis.text(place, at, word, rotation=90, ha="center", va=up, fontsize=8, color=SOFT)
+
+
+def _shape(evidence: Measured, names: list[str], hdim: int) -> str:
+    problems = (evidence.shapes(name, refused=True).get(hdim) for name in names)
+    problem = next(filter(None, problems), None)
+    return f", {problem.heads} head{'s' * (problem.heads > 1)}, {problem.seq_q} tokens" if problem else ""
+
+
+def _partly(frame: pd.DataFrame, hdim: int) -> str:
+    """Which versions rotate fewer dims than all."""
+    part = frame[(frame["rotary_dim"] > 0) & (frame["rotary_dim"] < hdim)]
+    if part.empty:
+        return ""
+    return f" {', '.join(map(short, part['version']))} rotate {int(part['rotary_dim'].iloc[0])} dims, the others all."
+
+
+def _told(row: Any) -> str:
+    values = [f"{name} {value:.2f}" for name, value in (("published", row.published), ("measured", row.measured))
+              if value == value]  # fmt: skip
+    values += [row.status] if row.status != OK else []
+    return f"{short(row.version)}: {', '.join(values)}"

@@ -1,0 +1,283 @@
+"""A step of a ladder: the lines that changed, its speeds, and the claims about it. Its picture is `figures.flow`.
+
+show(figures.flow("rope_v4"), measured)
+changed("rope_v4", new=("pair = tid", "pair += THREADS"))
+show(speeds(measured, "rope_v4"), measured)
+finding("rope-v4-why", "Why it is not enough: ...", holds=..., ...)
+claimed(measured, "C-10", "C-11")
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any, NamedTuple
+
+from IPython.display import HTML, Markdown, display
+
+from kernels import VERSIONS, Problem
+
+from ..measure.studies import SOURCE_TIMER
+from ..records import published
+from ..records.files import DataError
+from ..records.interval import Ratio, geometric_mean
+from ..records.known import NOT_MEASURED, OK, UNSUPPORTED, Known, known
+from ..records.measured import Measured, baseline_of
+from ..records.text import NOTHING, factor
+from ..verdicts import claims
+from ..verdicts.rule import UNDECIDED
+from .sources import diff_text
+from .style import short
+from .table import Table, lines, link, rotary, small, status, to, verdict_mark
+
+MOST = 12  # lines of a diff that a step shows
+DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analysis", "status report")))
+RUN = "a run's log"  # of which no document prints the number
+LEDGER = "claims.html"
+Marks = str | tuple[str, str]  # the line that begins so; or from there to the next that begins with the second
+
+
+# ---------------------------------------------------------------- what changed
+
+
+def changed(name: str, gone: Marks | Sequence[Marks] = (), new: Marks | Sequence[Marks] = (), other: str = "") -> None:
+    """Show what a version changes in its parent, or in another, as a diff of their sources.
+
+    Of the lines taken out those marked `gone`, of those put in those marked `new`; without marks all of both. A mark is
+    how a line begins, or a pair: how the first and the last of some begin; a list has several.
+
+    Raises: DataError where no line begins so, or more than 12 would be shown.
+    """
+    lines = [line for line in diff_text(name, other or None).splitlines() if line[:3] not in ("---", "+++")]
+    out, put = ([line[1:] for line in lines if line[:1] == sign] for sign in "-+")
+    out, put = (_marked(name, each, marks, bool(gone or new)) for each, marks in ((out, gone), (put, new)))
+    if not 0 < len(out) + len(put) <= MOST:
+        raise DataError(f"the diff of {name!r} has {len(out) + len(put)} marked lines; allowed: 1 to {MOST}")
+    text = [
+        sign + line
+        for sign, each in (("-", out), ("+", put))
+        for line in textwrap.dedent("\n".join(each)).splitlines()
+        if each
+    ]
+    display(Markdown("```diff\n{}\n```".format("\n".join(text))))
+
+
+def _marked(name: str, text: list[str], marks: Marks | Sequence[Marks], some: bool) -> list[str]:
+    """The marked lines of some that were taken out or put in; all where nothing is marked at all."""
+    if not some:
+        return [line for line in text if line.strip()]
+    single = isinstance(marks, (str, tuple)) and len(marks) > 0
+    found: list[str] = []
+    for mark in [marks] if single else marks:
+        first, last = (mark, mark) if isinstance(mark, str) else mark
+        begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
+        ends = (
+            [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
+        )
+        if not ends:
+            raise DataError(f"the diff of {name!r} has no lines from {first!r} to {last!r}")
+        found += text[begins[0] : ends[0] + 1]
+    return found
+
+
+# ---------------------------------------------------------------- how fast
+
+
+class Stated(NamedTuple):
+    """What one document prints of a version on a problem: a speedup over a baseline, milliseconds, or both."""
+
+    speedup: float | None
+    ms: float | None
+    source: str
+
+
+def stated(name: str, baseline: str, problem: Problem) -> list[Stated]:
+    """Every speedup over a baseline and every time that is printed of a version on a problem, the documents first.
+
+    Where a document prints a time and no speedup, it is that of its two times.
+    """
+    times, speeds = (published.rows(name, problem, each) for each in ("time_ms", "speedup"))
+    speeds = speeds[speeds["baseline"] == baseline] if baseline else speeds.head(0)
+    theirs = published.rows(baseline, problem, "time_ms") if baseline else times.head(0)
+    found: dict[tuple[float | None, float | None], dict[str, None]] = {}
+    for document in dict.fromkeys([*times["source_document"], *speeds["source_document"]]):
+        ours, ratios, base = (frame[frame["source_document"] == document] for frame in (times, speeds, theirs))
+        given = [1 / row.value if row.unit == "x_slower" else row.value for row in ratios.itertuples()]
+        taken = [float(value) for value in dict.fromkeys(ours["value"])]
+        if not given and taken and len(base):
+            places = dict(zip(base["locator"].str.partition(";")[0], base["value"]))
+            own = ours["locator"].str.partition(";")[0].iloc[0]
+            given = [places.get(own, base["value"].iloc[0]) / taken[0]]
+        given = list(dict.fromkeys(round(float(value), 2) for value in given))
+        for place in range(max(len(given), len(taken))):
+            speed, ms = (each[min(place, len(each) - 1)] if each else None for each in (given, taken))
+            found.setdefault((speed, ms), {})[DOCUMENTS.get(document, RUN)] = None
+    printed = {pair: [*sources] for pair, sources in found.items() if {*sources} & {*DOCUMENTS.values()}}
+    return [Stated(*pair, ", ".join(sources)) for pair, sources in (printed or found).items()]
+
+
+def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> Table:
+    """Published and measured speeds of a step: a row a head dim, version and baseline, and whether the result is right.
+
+    `over` names the baselines, by default what the version's source compares it with; one without a baseline has
+    times alone. Where documents print different numbers, each stands with its source.
+
+    Raises: DataError for a version that there is not.
+    """
+    for name in names:
+        if name not in VERSIONS:
+            raise DataError(f"there is no version {name!r}")
+    given = (over,) if isinstance(over, str) else tuple(over)
+    rows = []
+    matched = _matched(evidence)
+    for name in names:
+        for base in given or (baseline_of(name),):
+            for problem in _problems(evidence, name):
+                rows.append(_row(evidence, matched, name, base, problem))
+    bases = list(dict.fromkeys(base for name in names for base in given or (baseline_of(name),)))
+    columns: dict[str, tuple[str, Any]] = {
+        **({"version": ("version", str)} if len(names) > 1 else {}),
+        **({"over": ("over", str)} if len(bases) > 1 else {}),
+        "hdim": ("head dim", str),
+        "published": (f"published, {published.card(VERSIONS[names[0]].family)}", str),
+        SOURCE_TIMER: (f"as timed, {evidence.card}", str),
+        "device_warm": (f"device, {evidence.card}", str),
+        **({"matched": (f"matched load, {evidence.card}", str)} if matched else {}),
+    }
+    first = len(columns) - (4 if matched else 3)
+    return Table.from_frame(rows, columns, slice(first, None), _caption(evidence, names, bases, bool(matched)))
+
+
+def _matched(evidence: Measured) -> Measured | None:
+    """The study in which an SM has the load that it had on the authors' card; None where it is not measured."""
+    from .notebook import try_load
+
+    return try_load(evidence.slug, "matched")
+
+
+def _problems(evidence: Measured, name: str) -> Iterable[Problem]:
+    """One a head dim; of a version without a baseline each that it takes, or all that it refuses."""
+    if baseline_of(name):
+        return evidence.shapes(name, refused=True).values()
+    problems = evidence.problems(VERSIONS[name].family)
+    return [problem for problem in problems if known(evidence, name, problem).word != UNSUPPORTED] or problems
+
+
+def _row(evidence: Measured, matched: Measured | None, name: str, base: str, problem: Problem) -> dict[str, str]:
+    alike = None
+    if matched:
+        alike = next((p for p in matched.problems(problem.family) if _same_shape(p, problem)), None)
+    return {
+        "version": link(name, short(name)),
+        "over": link(base),
+        "hdim": f"{problem.hdim}{rotary(problem)}",
+        "published": _published(stated(name, base, problem)),
+        **{timer: _measured(evidence, base, name, problem, timer) for timer in (SOURCE_TIMER, "device_warm")},
+        "matched": _measured(matched, base, name, alike, "device_warm") if matched and alike else small(NOT_MEASURED),
+    }
+
+
+def _same_shape(one: Problem, other: Problem) -> bool:
+    return (one.hdim, one.rotary_dim, one.seq_q, one.causal) == (
+        other.hdim,
+        other.rotary_dim,
+        other.seq_q,
+        other.causal,
+    )
+
+
+def _published(said: Sequence[Stated]) -> str:
+    """Each printed speedup with its times; with their sources where documents differ, or none prints it."""
+    sourced = len(said) > 1 or any(each.source == RUN for each in said)
+    under: dict[str, list[str]] = {}
+    for each in said:
+        time = f"{each.ms:.3f} ms" if each.ms else ""
+        text = " ".join(filter(None, (time, each.source if sourced else "")))
+        under.setdefault(factor(each.speedup) if each.speedup else "", []).append(text)
+    return lines(*(_cell(first, *rest) for first, rest in under.items())) or NOTHING
+
+
+def ratio_over(evidence: Measured, base: str, name: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
+    """The speedup of a version over another on a problem; over one that was published for another mask, with that."""
+    if found := evidence.ratio(base, name, problem, timer):
+        return found
+    theirs = next((p for p in evidence.problems(problem.family) if replace(p, causal=problem.causal) == problem), None)
+    if theirs is None:
+        return None
+    pairs = (evidence.medians(base, theirs, timer) / evidence.medians(name, problem, timer)).dropna()
+    return None if pairs.empty else geometric_mean(pairs.to_numpy())
+
+
+def _cell(first: str, *rest: str) -> str:
+    """A number, and smaller what belongs to it."""
+    after = "; ".join(filter(None, rest))
+    return " ".join(filter(None, (first, small(after) if after else "")))
+
+
+def _measured(evidence: Measured, base: str, name: str, problem: Problem, timer: str) -> str:
+    """A speedup with its interval and the time, or why there is none."""
+    taken = evidence.time(name, problem, timer)
+    if not taken:
+        here = known(evidence, name, problem)
+        return status(Known(NOT_MEASURED) if here.ran else here)
+    time = f"{taken.us:,.1f} µs"
+    if not base:
+        return time
+    found = ratio_over(evidence, base, name, problem, timer)
+    if not found:
+        here = known(evidence, base, problem)
+        why = NOT_MEASURED if here.ran else here.word
+        return _cell("", time, f"{base} {why}")
+    interval = f"{found.low:.2f}–{found.high:.2f}" if found.low == found.low else ""
+    return lines(factor(found.value), small("; ".join(filter(None, (interval, time)))))
+
+
+def _caption(evidence: Measured, names: Sequence[str], bases: Sequence[str], matched: bool) -> str:
+    over = ", ".join(link(base) for base in bases if base)
+    what = (
+        f"Speedup over {over}; above 1 is faster. Small: 95 % interval, time of a call." if over else "Time of a call."
+    )
+    absent = "" if matched else " Matched load: not measured."
+    right = "; ".join(
+        f"{link(name, short(name))}: {right_where(evidence, name)}" if len(names) > 1 else right_where(evidence, name)
+        for name in names
+    )
+    page = f" Code, counters and all numbers: {link(names[0])}." if len(names) == 1 else ""
+    rotated = " R: rotated dims." if VERSIONS[names[0]].family == "rope" else ""
+    return lines(f"{what}{rotated}{absent}", f"<b>Result</b> {right}.{page}")
+
+
+def right_where(evidence: Measured, name: str) -> str:
+    """At which head dims the result of a version is right, and where it is not, why: `"right at 128, 512"`."""
+    told: dict[str, dict[str, str]] = {}
+    for problem in _problems(evidence, name):
+        here = known(evidence, name, problem)
+        told.setdefault(here.word, {}).setdefault(str(problem.hdim), here.reason)
+    parts = []
+    for word, reasons in told.items():
+        why = next((f" ({escape(reason)})" for reason in reasons.values() if reason and word != OK), "")
+        parts.append(f"{'right' if word == OK else word} at {', '.join(reasons)}{why}")
+    return "; ".join(parts) or NOT_MEASURED
+
+
+# ---------------------------------------------------------------- what is claimed
+
+
+def claimed(evidence: Measured, *ids: str) -> None:
+    """Show some claims, each in the documents' sense with its verdict on this card and a link to its tests.
+
+    Raises: DataError for one that there is not.
+    """
+    recorded = claims.recorded(evidence.slug)
+    known_claims = {claim.id: claim for claim in claims.load()}
+    unknown = [name for name in ids if name not in known_claims]
+    if unknown:
+        raise DataError(f"there is no claim {unknown[0]!r}")
+    items = []
+    for name in ids:
+        rows = recorded.get(name, [])
+        verdict = verdict_mark(rows[0]["verdict"] if rows else UNDECIDED)
+        items.append(f"<li>{to(name, LEDGER)} {escape(known_claims[name].claim)} {verdict}</li>")
+    display(HTML(f"<ul class='evidence-list'>{''.join(items)}</ul>"))

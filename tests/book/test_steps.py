@@ -1,0 +1,184 @@
+"""A step of a ladder: its picture is its plan, its table has every published number, its diff is of the sources."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+
+import pandas as pd
+import pytest
+from IPython.display import Markdown
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from analysis.book import figures, moves, step
+from analysis.book.figures.flow import KERNEL
+from analysis.book.style import Plot
+from analysis.records import published
+from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
+from analysis.records.measured import Measured
+from kernels import VERSIONS
+from kernels.version import Launch
+
+OWN = [version.id for version in VERSIONS.values() if not version.is_peer]
+
+
+@cache
+def counted(name: str) -> pd.DataFrame:
+    """What the launches of the plan that is drawn do, as data/counts.csv has it."""
+    problem = moves.plan_of(name).problem
+    frame = table()[table()["version"] == name]
+    return frame[[problem_of(row) == problem for row in frame.to_dict("records")]]
+
+
+@cache
+def table() -> pd.DataFrame:
+    return read_table(COUNTS, "counts")
+
+
+def texts(plot: Plot) -> list[str]:
+    (axis,) = plot.figure.axes
+    return [text.get_text() for text in axis.texts]
+
+
+def kernels(plot: Plot) -> int:
+    (axis,) = plot.figure.axes
+    boxes = [patch for patch in axis.patches if isinstance(patch, FancyBboxPatch)]
+    return sum(patch.get_facecolor() == to_rgba(KERNEL) for patch in boxes)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_picture_of_a_version_has_every_launch_and_wait_of_its_plan(name: str) -> None:
+    plan, plot = moves.plan_of(name), figures.flow(name)
+    assert kernels(plot) == len(plan.launches)
+    assert texts(plot).count("host waits") == len(plan.steps) - len(plan.launches)
+    drawn = " ".join(texts(plot))
+    for launch in plan.launches:
+        assert f"{math.prod(launch.grid):,} block" in drawn and f"{math.prod(launch.block)} threads" in drawn
+        assert all(kept.replace("_", " ") in drawn for kept in launch.shared if launch.shared.sizes[kept])
+    order = ["host waits" if not isinstance(each, Launch) else each.grid for each in plan.steps]
+    rows = plot.data.to_dict("records")
+    assert len(rows) == len(order)
+    for row, expected in zip(rows, order):
+        assert (row["step"] if expected == "host waits" else row["grid"]) == (
+            expected if expected == "host waits" else "x".join(map(str, expected))
+        )
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_launch_reads_and_writes_in_the_picture_what_it_does_in_the_emulator(name: str) -> None:
+    stages = [each for each in moves.moves(name, moves.plan_of(name)) if isinstance(each, moves.Stage)]
+    for place, stage in enumerate(stages):
+        rows = counted(name)[counted(name)["launch"] == place]["counter"]
+        for way, told in (("read", stage.reads), ("write", stage.writes)):
+            found = {each.rpartition(".")[2] for each in rows if each.startswith(f"global.{way}.sectors.")}
+            assert found - ({*stage.writes} if way == "read" else set()) == {*told}, (way, place)
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if VERSIONS[name].family == "rope"])
+def test_the_rotations_in_the_picture_are_those_counted(name: str) -> None:
+    problem = moves.plan_of(name).problem
+    often = {what: 0.0 for what in "KQ"}
+    for told in texts(figures.flow(name)):
+        if told.startswith("rotates"):
+            for what, number in re.findall(r"([KQ]) (once|[\d.]+×)", told):
+                often[what] += 1 if number == "once" else float(number[:-1])
+    vectors = problem.batch * problem.heads * problem.seq_q
+    rotations = counted(name).query("counter == 'event.rotation'")["value"].sum()
+    assert (often["K"] + often["Q"]) * vectors * problem.rotary_dim / 2 == rotations
+    assert often["K"] == {"rope_v4": 64, "rope_v3": 16, "rope_v7": 1, "rope_v8": 3}.get(name, often["K"])
+
+
+def test_the_pipelines_say_how_often_each_rotates_a_key() -> None:
+    plot = figures.pipelines()
+    assert kernels(plot) == sum(len(moves.plan_of(name).launches) for name in figures.PIPELINES.values())
+    told = [text for text in texts(plot) if text.startswith("each key rotated")]
+    assert told == [f"each key rotated {often}" for often in ("once", "once", "64×", "3×")]
+    (axis,) = plot.figure.axes
+    assert any(isinstance(patch, FancyArrowPatch) for patch in axis.patches)
+
+
+def test_what_cannot_be_drawn_says_so() -> None:
+    with pytest.raises(DataError, match="'torch_sdpa' is another's library"):
+        figures.flow("torch_sdpa")
+    with pytest.raises(DataError, match="no version is called 'rope_v0'"):
+        figures.flow("rope_v0")
+    with pytest.raises(DataError, match="'rope_v4' is not counted at head dim 96"):
+        figures.flow("rope_v4", 96)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measured:
+    return Measured.load(REFERENCE)
+
+
+def test_a_step_has_every_time_and_speedup_that_a_document_prints_of_its_version(measured: Measured) -> None:
+    frame = published.load()
+    frame = frame[frame["source_document"].isin(published.DOCUMENTS) & frame["hdim"].notna()]
+    frame = frame[frame["version"].isin(VERSIONS) & frame["family"].isin(("rope", "sinusoidal"))]
+    seen = 0
+    for row in frame[frame["quantity"].isin(("time_ms", "speedup"))].to_dict("records"):
+        base = row["baseline"] if isinstance(row["baseline"], str) else VERSIONS[row["version"]].baseline or ""
+        problem = next((p for p in measured.problems(row["family"]) if published.states(row, p)), None)
+        if problem is None or (row["quantity"] == "speedup" and base not in VERSIONS):
+            continue
+        said = step.stated(row["version"], base, problem)
+        value = 1 / row["value"] if row["unit"] == "x_slower" else row["value"]
+        shown = [each.ms if row["quantity"] == "time_ms" else each.speedup for each in said]
+        assert any(each == pytest.approx(value, abs=0.005) for each in shown if each), row["id"]
+        seen += 1
+    assert seen > 80
+
+
+def test_documents_that_differ_stand_with_their_source(measured: Measured) -> None:
+    at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
+    assert at["2048"][1] == "0.84× 0.273 ms log 0.40× write-up" and at["128"][1] == "0.55× 0.058 ms"
+    ratio = measured.ratio("rope_separate", "rope_v4", measured.shapes("rope_v4")[2048])
+    assert ratio and at["2048"][3].startswith(f"{ratio.value:.2f}× {ratio.low:.2f}–{ratio.high:.2f}; ")
+    assert at["4096"][2:] == ("infeasible", "infeasible")
+
+
+def test_a_step_says_where_its_result_is_right(measured: Measured) -> None:
+    assert step.right_where(measured, "rope_v1c") == "right at 128, 512, 2048, 4096, 8192"
+    assert step.right_where(measured, "rope_v1a").startswith("wrong at 128, 512, 2048, 4096, 8192 (warps beyond")
+    assert "; infeasible at 4096, 8192 (hdim 4096 needs 57,728 B" in step.right_where(measured, "rope_v4")
+    nothing = Measured.nothing(REFERENCE, "log")
+    assert step.right_where(nothing, "rope_v4") == "not measured"
+
+
+def test_a_mask_that_differs_is_compared_as_published() -> None:
+    half = Measured.load(REFERENCE, "fp16")
+    row = next(row for row in step.speeds(half, "fp16_phase6_iter2", over="fp16_phase4").rows if "64" in row[0])
+    (plain,) = (p for p in half.problems("fp16") if p.hdim == 64 and not p.causal)
+    (causal,) = (p for p in half.problems("fp16") if p.hdim == 64 and p.causal)
+    ratio = half.medians("fp16_phase4", plain, "device_warm") / half.medians("fp16_phase6_iter2", causal, "device_warm")
+    assert row[3].startswith(f"{ratio.mean():.2f}×")
+
+
+# ---------------------------------------------------------------- lines, claims
+
+
+def test_a_diff_shows_the_marked_lines_of_both_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Markdown] = []
+    monkeypatch.setattr(step, "display", shown.append)
+    step.changed("rope_v4", gone=[("exponent =", "inv_freq =")], new=("pair = tid", "pair += THREADS"))
+    lines = str(shown[0].data).splitlines()
+    assert lines[0] == "```diff" and lines[-1] == "```" and len(lines) == 9
+    assert [line[0] for line in lines[1:-1]] == ["-", "-", "+", "+", "+", "+", "+"]
+    assert lines[1].startswith("-exponent =") and lines[3] == "+pair = tid"
+    step.changed("rope_v1b")  # whole, where it is short
+    with pytest.raises(DataError, match="no lines from 'nobody wrote this'"):
+        step.changed("rope_v4", new="nobody wrote this")
+    with pytest.raises(DataError, match="marked lines; allowed: 1 to 12"):
+        step.changed("rope_v4")
+
+
+def test_what_a_step_asks_for_and_is_not_there_fails(measured: Measured) -> None:
+    with pytest.raises(DataError, match="there is no claim 'A-99'"):
+        step.claimed(measured, "A-01", "A-99")
+    with pytest.raises(DataError, match="there is no version 'rope_v0'"):
+        step.speeds(measured, "rope_v0")
