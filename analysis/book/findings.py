@@ -77,6 +77,11 @@ class Speedups:
         """The least of them."""
         return self.at(*sorted(self.by_hdim, key=lambda hdim: self.by_hdim[hdim].value)[:1])
 
+    @property
+    def fastest(self) -> Speedups:
+        """The largest of them."""
+        return self.at(*sorted(self.by_hdim, key=lambda hdim: self.by_hdim[hdim].value)[-1:])
+
     def __format__(self, spec: str) -> str:
         """`"0.75–0.95×"`, or how much longer it takes where the spec is "slower": `"6–34 %"`."""
         values = [ratio.value for ratio in self.by_hdim.values()]

@@ -54,7 +54,6 @@ STYLE: dict[Any, Any] = {
     "grid.color": "0.9",
 }
 WIDTH = 5.2
-WIDE = 8.2  # of a figure that fills the column
 TITLE_COLUMNS = 52
 
 
@@ -111,13 +110,13 @@ def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def canvas(
-    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any
+    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, **axes: Any
 ) -> Iterator[tuple[Figure, list]]:
     """A figure in the book's style whose title, at the left, is its message."""
     with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
-        lines = textwrap.wrap(title, int(TITLE_COLUMNS * width / WIDTH))
+        lines = textwrap.wrap(title, TITLE_COLUMNS)
         figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11, fontweight="bold")
         yield figure, [axis for row in grid for axis in row]
         sns.despine(fig=figure)

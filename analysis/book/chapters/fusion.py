@@ -67,7 +67,7 @@ def work_table(frame: pd.DataFrame) -> Table:
         {
             "version": ("version", link),
             "launches": ("launches", "{:.0f}"),
-            "embedded": ("embeds", lambda times: number(times, "×")),
+            "embedded": ("embeds", "{:.3g}×"),
             "sines": ("sines and cosines, M", lambda count: number(count / 1e6) if count else NOTHING),
             "asked_mb": ("MB asked for", "{:,.0f}"),
             "us": ("µs", "{:.1f}"),

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ...records.measured import Measured
 from ...verdicts.measures import SCALAR, SEPARATE
-from ..style import COUNTED, PALETTE, WIDE, Plot, canvas, measured_in, short
+from ..style import COUNTED, PALETTE, Plot, canvas, measured_in, short
 
 HEIGHT = 0.235  # inches of a bar
 NAMES = {"sinusoidal": "Sinusoidal", "rope": "RoPE"}
@@ -31,7 +31,7 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
     families = list(dict.fromkeys(bars["family"]))
     sizes = [int((bars["family"] == family).sum()) for family in families]
     with canvas(
-        title, max(1, len(families)), height=1.3 + HEIGHT * sum(sizes), width=WIDE, sharex=True,
+        title, max(1, len(families)), height=1.3 + HEIGHT * sum(sizes), sharex=True,
         height_ratios=sizes or [1],
     ) as (figure, axes):  # fmt: skip
         for axis, family in zip(axes, families):

@@ -13,7 +13,7 @@ from ...measure.studies import MAIN
 from ...records import published
 from ...records.interval import Ratio
 from ...records.measured import Measured
-from ..style import PALETTE, WIDE, Plot, canvas, log_ticks, measured_in, published_on, short
+from ..style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
 
 BASELINE, FUSED = "rope_separate", "rope_v8"
 LADDER = ("rope_v1c", "rope_v2", "rope_v3", "rope_v4", "rope_v5", "rope_v6a", "rope_v6b", "rope_v7")
@@ -41,7 +41,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     if len(measured) and measured.drop(FUSED, errors="ignore").max() < 1:
         title = f"No published RoPE kernel beats separate kernels on the {card}"
         title += "; V8 does" if measured.get(FUSED, 0) > 1 else ""
-    with canvas(title, height=2.75, width=WIDE) as (figure, (axis,)):
+    with canvas(title, height=2.75) as (figure, (axis,)):
         values = pd.concat([drawn["published"], drawn["measured"]]).dropna()
         log_ticks(axis, "y", values.min(), values.max(), "×")
         axis.set_ylim(values.min() / 1.9, max(values.max(), 1) * 2)

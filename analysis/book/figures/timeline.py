@@ -15,7 +15,7 @@ from ...measure.studies import SOURCE_TIMER
 from ...models import profiles
 from ...records.files import gpu_folder
 from ...records.measured import Measured
-from ..style import PALETTE, WIDE, Plot, canvas, counters_of, measured_in
+from ..style import PALETTE, Plot, canvas, counters_of, measured_in
 from ..table import Missing
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
@@ -58,7 +58,7 @@ def timeline(evidence: Measured) -> Plot | Missing:
     title = f"One call of separate kernels and of V7 on the {card}"
     if len(device) == len(DIMS) and (device["rope_v7"] > device["rope_separate"]).all():
         title = f"V7 saves a wait of the host, not time on the {card}"
-    with canvas(title, len(drawn), height=0.5 + 1.75 * len(drawn), width=WIDE) as (figure, axes):
+    with canvas(title, len(drawn), height=0.5 + 1.75 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
