@@ -39,10 +39,10 @@ CHAPTER = re.compile(r"\]\((\w+)\.ipynb\)")  # a link between chapters
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
-def most_published(evidence: Measured, version: str, baseline: str, digits: int = 0) -> str:
+def most_published(evidence: Measured, version: str, baseline: str) -> str:
     """The largest speedup that the documents state of a version over a baseline: `"2×"`."""
     claims = [published.speedup(version, baseline, problem) for problem in evidence.shapes(version).values()]
-    return number(max((claim.value for claim in claims if claim), default=math.nan), "×", digits)
+    return number(max((claim.value for claim in claims if claim), default=math.nan), "×", 0)
 
 
 def microseconds(evidence: Measured | None, problem: Problem, *versions: str) -> dict[str, str]:

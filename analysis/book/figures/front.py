@@ -41,12 +41,11 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     if len(measured) and measured.drop(FUSED, errors="ignore").max() < 1:
         title = f"No published RoPE kernel beats separate kernels on the {card}"
         title += "; V8 does" if measured.get(FUSED, 0) > 1 else ""
-    with canvas(title, height=2.75) as (figure, (axis,)):
+    with canvas(title, height=2.5) as (figure, (axis,)):
         values = pd.concat([drawn["published"], drawn["measured"]]).dropna()
         log_ticks(axis, "y", values.min(), values.max(), "×")
         axis.set_ylim(values.min() / 1.9, max(values.max(), 1) * 2)
         axis.axhline(1, color="0.2", lw=1)
-        _say(axis, (len(drawn) - 1, 1), "separate kernels", SOFT, (0, 3), "center")
         for place, row in drawn.iterrows():
             _pair(axis, int(str(place)), {name: getattr(row, name) for name in MARKS})
         for name, words in (("published", f"published, {published.card('rope')}"), ("measured", f"measured, {card}")):
@@ -68,8 +67,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     return Plot(
         "front",
         figure,
-        "Every RoPE kernel at head dim 2048. Above 1 it is faster than separate kernels. V1c to V5 rotate all dims; "
-        "V6, V7 and V8 the published 128.",
+        "Above 1 is faster than separate kernels. V1c to V5 rotate all dims; V6, V7 and V8 the published 128.",
         f"Dot plot of speedups over separate RoPE kernels at head dim {MAIN.hdim}. {alt}.",
         frame,
         f"{measured_in(*(each for each in (evidence, beyond) if each))}; {published_on('rope')}",
