@@ -41,7 +41,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
     if len(measured) and measured.drop(FUSED, errors="ignore").max() < 1:
         title = f"No published RoPE kernel beats separate kernels on the {card}"
         title += "; V8 does" if measured.get(FUSED, 0) > 1 else ""
-    with canvas(title, height=2.5) as (figure, (axis,)):
+    with canvas(title, height=2.7) as (figure, (axis,)):
         values = pd.concat([drawn["published"], drawn["measured"]]).dropna()
         log_ticks(axis, "y", values.min(), values.max(), "×")
         axis.set_ylim(values.min() / 1.9, max(values.max(), 1) * 2)
@@ -52,7 +52,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
             known = drawn[drawn[name].notna()]
             if len(known):
                 row = known.iloc[-1] if name == "measured" else known.loc[known[name].idxmax()]
-                _say(axis, (row.name, row[name]), words, INKS[name], (-9, 0), "right")
+                _say(axis, (row.name, row[name]), words, INKS[name], (-14, 7), "right")
         axis.set_xticks(range(len(drawn)), [short(version) for version in drawn["version"]])
         axis.set_xlim(-0.6, len(drawn) - 0.4)
         axis.set_ylabel("speedup over separate")
