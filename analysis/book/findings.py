@@ -76,8 +76,22 @@ class Speedups:
         """Those at some of the head dims."""
         return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim}, self.why)
 
+    @property
+    def slowest(self) -> Speedups:
+        """The least of them."""
+        return self.at(*sorted(self.by_hdim, key=lambda hdim: self.by_hdim[hdim].value)[:1])
+
+    @property
+    def fastest(self) -> Speedups:
+        """The largest of them."""
+        return self.at(*sorted(self.by_hdim, key=lambda hdim: self.by_hdim[hdim].value)[-1:])
+
     def __format__(self, spec: str) -> str:
-        return ratios(ratio.value for ratio in self.by_hdim.values()) if self.by_hdim else self.why.word
+        """`"0.75–0.95×"`, or how much longer it takes where the spec is "slower": `"6–34 %"`."""
+        values = [ratio.value for ratio in self.by_hdim.values()]
+        if not values:
+            return self.why.word
+        return span([100 / value - 100 for value in values], "%", 0) if spec == "slower" else ratios(values)
 
 
 class Shares(Speedups):

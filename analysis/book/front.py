@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ..measure.studies import SOURCE_TIMER
+from kernels import Problem
+
+from ..measure.studies import FUSIONS, SOURCE_TIMER
+from ..models.cost import CORE_KEYS
+from ..models.fit import FULL, HYBRID
 from ..records import published
 from ..records.files import DataError
+from ..records.known import NOT_MEASURED
 from ..records.measured import Measured
 from ..records.text import number, ratios
 from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .style import Plot
 from .table import Table, why_untimed
+from .tables import fastest
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 FIVE = (  # in words, version, baseline
-    ("sinusoidal, full fusion (V5), over separate kernels that load one float", "sinusoidal_v5", SCALAR),
+    ("sinusoidal V5, fully fused, over separate kernels that load one float", "sinusoidal_v5", SCALAR),
     ("the same, over separate kernels that load four", "sinusoidal_v5", FLOAT4),
-    ("sinusoidal, hybrid (V1), over separate kernels that load four", "sinusoidal_hybrid_v1", FLOAT4),
-    ("RoPE, full fusion (V1c), over separate kernels", "rope_v1c", "rope_separate"),
-    ("RoPE, hybrid (V7), over separate kernels", "rope_v7", "rope_separate"),
+    ("sinusoidal hybrid, over separate kernels that load four", "sinusoidal_hybrid_v1", FLOAT4),
+    ("RoPE V1c, fully fused, over separate kernels", "rope_v1c", "rope_separate"),
+    ("RoPE V7, hybrid, over separate kernels", "rope_v7", "rope_separate"),
 )
+TEN = 10.0  # µs, below which a time has a decimal
+MOST, LEAST = 0.9, 0.25  # shares of shapes: nearly all, and enough that neither way is the answer
+NOTEBOOKS = "analysis/notebooks"
+CHAPTER = re.compile(r"\]\((\w+)\.ipynb\)")  # a link between chapters
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
@@ -31,6 +43,52 @@ def most_published(evidence: Measured, version: str, baseline: str) -> str:
     """The largest speedup that the documents state of a version over a baseline: `"2×"`."""
     claims = [published.speedup(version, baseline, problem) for problem in evidence.shapes(version).values()]
     return number(max((claim.value for claim in claims if claim), default=math.nan), "×", 0)
+
+
+def microseconds(evidence: Measured | None, problem: Problem, *versions: str) -> dict[str, str]:
+    """Device times of some versions at a problem, and as `peer` that of the fastest right peer, each as text."""
+    peers = evidence.versions(problem.family, peers=True) if evidence else []
+    chosen = {version: version for version in versions} | {"peer": evidence and fastest(evidence, peers, problem)}
+    taken = {key: evidence.time(name, problem) if evidence and name else None for key, name in chosen.items()}
+    return {key: number(t.us, "µs", 0 if t.us >= TEN else 1) if t else NOT_MEASURED for key, t in taken.items()}
+
+
+class Fastest(NamedTuple):
+    """Which of the V8 family is fastest, on problems of one tile of keys and of more."""
+
+    holds: bool | None
+    numbers: dict[str, str]
+
+
+def fastest_by_length(mapped: Measured | None) -> Fastest:
+    """On how many timed problems each way to fuse is fastest, by whether one tile holds all keys.
+
+    It holds where full fusion is fastest on nearly all of the short ones, and neither it nor the hybrid is on most of
+    the others.
+    """
+    won: dict[bool, list[str]] = {True: [], False: []}
+    if mapped:
+        for problem in dict.fromkeys(mapped.checks["problem"]):
+            over = {version: [mapped.ratio(other, version, problem) for other in FUSIONS] for version in FUSIONS}
+            wins = [version for version, each in over.items() if all(ratio and ratio.value >= 1 for ratio in each)]
+            won[problem.seq_k <= CORE_KEYS] += wins[:1]
+    short, long = won[True], won[False]
+    if not short or not long:
+        names = ("short", "short_full", "long", "long_full", "long_hybrid")
+        return Fastest(None, {"keys": str(CORE_KEYS), **dict.fromkeys(names, NOT_MEASURED)})
+    full, hybrid = (long.count(version) for version in (FULL, HYBRID))
+    mixed = all(LEAST < count / len(long) < 1 - LEAST for count in (full, hybrid))
+    return Fastest(
+        short.count(FULL) >= MOST * len(short) and mixed,
+        {
+            "keys": str(CORE_KEYS),
+            "short": str(len(short)),
+            "short_full": str(short.count(FULL)),
+            "long": str(len(long)),
+            "long_full": str(full),
+            "long_hybrid": str(hybrid),
+        },
+    )
 
 
 def five(evidence: Measured) -> Table:
@@ -63,18 +121,18 @@ def five(evidence: Measured) -> Table:
             "compared": ("compared", str),
             "published": ("published", ratios),
             SOURCE_TIMER: ("as timed", ratios),
-            "device_warm": ("on the device", ratios),
-            "outcome": ("published against the device", str),
+            "device_warm": ("GPU alone", ratios),
+            "outcome": ("verdict of the GPU alone, by head dim", str),
         },
         slice(1, 4),
         "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
-        f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and on the device "
-        f"(kernels alone): {evidence.card}.",
+        f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and GPU alone: "
+        f"{evidence.card}.",
     )
 
 
 def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table, use: Iterable[Finding]) -> str:
-    """`text` of the README with what was found, and how fast the kernel is, between their marks.
+    """`text` of the README with what was found, three findings and a box, and how fast the kernel is, in their marks.
 
     Raises: DataError without the marks, or where a finding does not hold.
     """
@@ -82,6 +140,7 @@ def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table, use
     if wrong := broken([*findings, *use]):
         raise DataError("\n".join(["the README would say what does not hold", *wrong]))
     made = render("readme.md", findings=findings, table=table.plain(), plot=plot)
+    made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", made)
     return _between(_between(text, FOUND, made), USE, "\n".join(f"{each.text}\n" for each in use))
 
 

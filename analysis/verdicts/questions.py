@@ -27,7 +27,7 @@ from .facts import Facts
 from .rule import NotMeasured, Undecided, interval
 
 QUESTIONS = DATA / "questions.yml"
-CHAPTERS = ("fusion", "contradictions", "causes")
+CHAPTERS = ("contradictions", "causes")
 NOT_YET = "not measured on this GPU yet"
 OPEN = f"Open: {NOT_YET}"
 DIFFERS = "Differs from the reference: no answer with a condition holds here, and the table has what was measured"

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.book import findings, front, notebook, style
-from analysis.book.chapters import story, use
+from analysis.book.chapters import fusion, setup, story, use
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
@@ -21,9 +21,15 @@ from analysis.models import steps
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
-from analysis.records.measured import Measured
+from analysis.records.measured import Measured, Time
 
-OF_NO_RATIO = ("rope-race", "v8-tiles", "v8-counters", "use-half")  # their conditions have tests of their own
+OF_NO_RATIO = (
+    "rope-race",
+    "v8-tiles",
+    "v8-counters",
+    "use-half",
+    "setup-floor",
+)  # their conditions have tests of their own
 NOTEBOOKS = sorted(findings.NOTEBOOKS.glob("*.ipynb"))
 FRONT, USE = (findings.NOTEBOOKS / f"{name}.ipynb" for name in ("index", "use"))
 FASTER, SLOWER, TIE = Ratio(1.5, 1.4, 1.6), Ratio(0.8, 0.75, 0.85), Ratio(1.01, 0.99, 1.02)
@@ -43,6 +49,8 @@ def test_every_finding_holds_on_the_reference_record() -> None:
 def test_findings_cease_to_hold_where_the_compared_values_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     ratio = Measured.ratio
     monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
+    across = fusion.across
+    monkeypatch.setattr(fusion, "across", lambda evidence, a, b: across(evidence, b, a))
     read, other = use.read_records, {"op": "launch", "launch": "op", "ok": "wrong", "wrong": "ok"}
 
     def swapped(row: dict) -> dict:
@@ -66,6 +74,13 @@ def test_the_other_findings_cease_to_hold_as_well() -> None:
     assert story.shown_when_full(measured, Measured.nothing(REFERENCE, "filled"), *race) is None
 
 
+def test_a_time_near_the_floor_is_not_far_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Measured.load(REFERENCE)
+    assert setup.floor(measured).holds and setup.floor(Measured.nothing(REFERENCE, "log")).holds is None
+    monkeypatch.setattr(Measured, "time", lambda *asked: Time(5.0, 5.0, 5.0))  # little more than the floor
+    assert setup.floor(measured).holds is False
+
+
 def test_no_condition_is_a_constant() -> None:
     for path in NOTEBOOKS:
         for cell in nbformat.read(path, as_version=4).cells:
@@ -87,7 +102,8 @@ def test_conditions_ask_the_interval_at_every_head_dim() -> None:
     assert Speedups({512: SLOWER}).slower and not Speedups({512: SLOWER, 2048: TIE}).slower
     assert Speedups({512: SLOWER, 2048: TIE}).not_faster and not Speedups({512: TIE, 2048: FASTER}).not_faster
     assert Speedups().faster is None and f"{Speedups()}" == "not measured"
-    assert f"{Speedups({512: FASTER, 2048: SLOWER})}" == "0.80–1.50×"
+    both = Speedups({512: FASTER, 2048: SLOWER})
+    assert f"{both}" == "0.80–1.50×" and f"{both.slowest:slower}" == "25 %" and f"{Speedups():slower}" == "not measured"
     assert every(True, True) is True and every(True, None) is None and every(None, False) is False
 
 
@@ -128,11 +144,12 @@ def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monk
 def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) -> None:
     text, used = build.README.read_text(encoding="utf-8"), evaluate(USE, REFERENCE)
     table = front.five(Measured.load(REFERENCE))
-    plot = style.Plot("rope-ladder-2048", Figure(), "", "ALT", pd.DataFrame(), "")
+    plot = style.Plot("front", Figure(), "", "ALT", pd.DataFrame(), "")
     made = front.readme(text, front_page, plot, table, used)
     committed = [line for line in text.splitlines() if not line.startswith("![")]
     assert [line for line in made.splitlines() if not line.startswith("![")] == committed
     assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text and used[0].text in text
+    assert "> **Should I fuse?**" in made and "](analysis/notebooks/map.ipynb)" in made
     with pytest.raises(DataError, match="lacks <!-- found -->"):
         front.readme("no marks", front_page, plot, table, used)
     with pytest.raises(DataError, match="lacks <!-- use -->"):
@@ -152,3 +169,22 @@ def test_a_study_without_a_complete_run_is_none_and_a_damaged_file_is_an_error(
     monkeypatch.setattr(notebook, "gpu_folder", lambda slug: tmp_path)
     with pytest.raises(DataError, match="the file is truncated"):
         try_load(REFERENCE, "beyond")
+
+
+def test_across_compares_versions_of_two_families_at_the_head_dims_that_both_have() -> None:
+    measured = Measured.load(REFERENCE)
+    found = fusion.across(measured, "rope_v4", "sinusoidal_separate_scalar").by_hdim
+    us = {name: measured.time(name, measured.shapes(name)[2048]) for name in ("rope_v4", "sinusoidal_separate_scalar")}
+    slow, fast = us["sinusoidal_separate_scalar"], us["rope_v4"]
+    assert sorted(found) == [512, 2048] and slow and fast
+    assert found[2048].value == pytest.approx(slow.us / fast.us, rel=0.01)  # of medians, and of each process
+
+
+def test_the_box_counts_the_fastest_on_short_and_long_problems() -> None:
+    mapped = Measured.load(REFERENCE, "map")
+    numbers = front.fastest_by_length(mapped).numbers
+    short = [problem for problem in set(mapped.checks["problem"]) if problem.seq_k <= 64]
+    times = {problem: {name: mapped.time(name, problem) for name in front.FUSIONS} for problem in short}
+    full = sum(min(each, key=lambda name: each[name].us) == front.FULL for each in times.values())  # type: ignore[union-attr]
+    assert (numbers["short"], numbers["short_full"]) == (str(len(short)), str(full))
+    assert front.fastest_by_length(None).holds is None

@@ -127,7 +127,7 @@ def answers(when: str, says: str = "So") -> dict:
     ("change", "says"),
     [
         ({"stands": "So"}, "'stands' is unknown; allowed: id, chapter, question"),
-        ({"chapter": "riddles"}, "chapter is 'riddles'; allowed: fusion, contradictions, causes"),
+        ({"chapter": "riddles"}, "chapter is 'riddles'; allowed: contradictions, causes"),
         ({"claims": ["A-99"]}, "there is no claim 'A-99'"),
         ({"needs": ["slow"]}, "it needs 'slow'; items are: fast"),
         (item(measure='us("rope_v77", hdim)'), "item fast: 'rope_v77' is neither registered nor listed under wanted"),
@@ -162,8 +162,8 @@ def test_what_is_wrong_is_named_by_file_question_and_what_is_allowed(tmp_path: P
 
 def test_an_id_is_taken_once_in_a_chapter(tmp_path: Path) -> None:
     path = tmp_path / "questions.yml"
-    path.write_text(yaml.safe_dump({"questions": [ONE, {**ONE, "chapter": "fusion"}]}))
-    assert [question.chapter for question in load(path)] == ["causes", "fusion"]
+    path.write_text(yaml.safe_dump({"questions": [ONE, {**ONE, "chapter": "contradictions"}]}))
+    assert [question.chapter for question in load(path)] == ["causes", "contradictions"]
     path.write_text(yaml.safe_dump({"questions": [ONE, ONE, ONE]}))
     with pytest.raises(DataError, match="why: the id is taken in the chapter causes"):
         load(path)
@@ -316,12 +316,6 @@ def test_an_answer_changes_when_the_versions_compared_are_swapped(
          "By rotating again in V2, not in V6; V6 by idle lanes"),
         ("causes phase6", {"warp": at(90.0, 64), "own": at(5.0, 64)}, "To idle threads, not to register pressure"),
         ("causes phase6", {"warp": at(20.0, 64), "own": at(90.0, 64)}, "To register pressure"),
-        ("fusion redundancy", {"sinusoidal": at(64.0), "rope": at(33.0), "least": at(8.5)},
-         "No: what fused computes more again than what did not"),
-        ("fusion redundancy", {"sinusoidal": at(1.0), "rope": at(33.0), "least": at(8.5)},
-         "It may be: what fused computes less"),
-        ("fusion baselines", {"scalar": at(1.9), "float4": at(1.3), "rope": at(0.8)},
-         "No: it wins against kernels that load alike, too"),
     ],
 )  # fmt: skip
 def test_the_answer_follows_the_values(key: str, planted: dict[str, Result], says: str) -> None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from kernels import VERSIONS
 
+from ...records.interval import geometric_mean
 from ...records.measured import Measured
-from ...records.text import number
+from ...records.text import factor, number
 from ...verdicts.facts import Facts
 from ...verdicts.measures import SEPARATE, embedded, rotary
-from ...verdicts.rule import Undecided
-from ..tables import NOTHING, Table, link, small
+from ...verdicts.rule import Undecided, interval
+from ..findings import Speedups, why_none
+from ..tables import NOTHING, Table, link
 
 HDIM = 2048
 SECTOR_BYTES = 32
+DEVICE = "device_warm"
 COLUMNS = (
-    "version", "family", "launches", "embedded", "sines", "powers", "barriers", "asked_mb", "us", "over_separate",
-    "over_separate_fast_math", "status",
+    "version", "family", "launches", "embedded", "sines", "asked_mb", "us", "speedup", "low", "high", "status",
 )  # fmt: skip
 
 
@@ -42,10 +42,7 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
     def counted(*counters: str) -> float:
         return float(sum(facts.count(version, counter, HDIM, **chosen) for counter in counters))
 
-    def over(other: str) -> float:
-        return float((facts.us(other, HDIM, **chosen) / facts.us(separate, HDIM, **chosen)).mean())
-
-    fast = next((v.id for v in VERSIONS.values() if v.fast_math and v.variant_of == version), None)
+    over = interval(facts.speed(version, separate, HDIM, **chosen))
     problem = evidence.shapes(version)[HDIM]
     check = evidence.check(version, problem)
     return {
@@ -54,41 +51,41 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
         "launches": facts.launches(version, HDIM, **chosen),
         "embedded": embedded(facts, version, HDIM),
         "sines": counted("event.sin", "event.cos", "event.sincos"),
-        "powers": counted("event.pow"),
-        "barriers": counted("barriers"),
         "asked_mb": SECTOR_BYTES * counted("global.read.sectors", "global.write.sectors") / 1e6,
         "us": float(facts.us(version, HDIM, **chosen).median()),
-        "over_separate": over(version),
-        "over_separate_fast_math": over(fast) if fast else None,
+        "speedup": over.value,
+        "low": over.low,
+        "high": over.high,
         "status": check.status if check else "",
     }
 
 
 def work_table(frame: pd.DataFrame) -> Table:
-    """The rows of `work`: versions by name alone, counts in millions."""
-
-    def time(row: Any) -> str:
-        fast = row.over_separate_fast_math
-        return number(row.over_separate, "×") + (f"<br>{small(number(fast, '×'))}" if pd.notna(fast) else "")
-
-    rows = [
-        (
-            link(row.version),
-            f"{row.launches:.0f}",
-            number(row.embedded, "×"),
-            *(number(value / 1e6) if value else NOTHING for value in (row.sines, row.powers)),
-            f"{row.barriers:,.0f}",
-            f"{row.asked_mb:,.0f}",
-            f"{row.us:.1f}",
-            time(row),
-        )
-        for row in frame.itertuples()
-    ]
-    header = ("version", "launches", "embeds", "sin, cos, M", "powf, M", "barriers", "MB", "µs", "time")
-    caption = (
-        f"One call at head dim {HDIM}, 4 heads of 64 queries. Embeds: how often each element of Q and K is embedded. "
-        "Sines and cosines, powers and barriers as the emulator counts them in the source's own terms; MB: all 32 B "
-        "sectors that are asked for; launches by the plan. µs is device_warm; time is over separate kernels that load "
-        "four floats (above 1: slower), below it that of a build with fast-math where this differs."
+    """The rows of `work`."""
+    return Table.from_frame(
+        frame,
+        {
+            "version": ("version", link),
+            "launches": ("launches", "{:.0f}"),
+            "embedded": ("embeds", "{:.3g}×"),
+            "sines": ("sines and cosines, M", lambda count: number(count / 1e6) if count else NOTHING),
+            "asked_mb": ("MB asked for", "{:,.0f}"),
+            "us": ("µs", "{:.1f}"),
+            "speedup": ("speedup", factor),
+        },
+        slice(1, None),
+        f"One call at head dim {HDIM}, 4 heads of 64 tokens. Embeds: how often each element of Q and K is embedded. "
+        "Sines, cosines and MB of 32-byte sectors are counted by the emulator; launches are the plan's. µs and speedup "
+        "are times on the GPU alone; the speedup is over separate kernels with float4 loads.",
     )
-    return Table(header, rows, numbers=header[1:], caption=caption)
+
+
+def across(evidence: Measured, version: str, baseline: str) -> Speedups:
+    """Speedup of a version over one of another family, at the shapes of the log that both have."""
+    mine, theirs = evidence.shapes(version), evidence.shapes(baseline)
+    found = {}
+    for hdim in sorted(mine.keys() & theirs.keys()):
+        over, own = evidence.medians(baseline, theirs[hdim], DEVICE), evidence.medians(version, mine[hdim], DEVICE)
+        if len(ratios := (over / own).dropna()):
+            found[hdim] = geometric_mean(ratios.to_numpy())
+    return Speedups(found) if found else Speedups(why=why_none(evidence, version))

@@ -9,14 +9,16 @@ from .counters import emulator_agreement, warp_waits
 from .distance import published_distance
 from .embedding_work import fusion
 from .flow import flow
+from .front import rope_ladder_2048
 from .l2_cliff import cliff
-from .ladders import ladder, rope_ladder_2048
+from .ladders import ladder
 from .online import attention_online
 from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
 from .speedups import sinusoidal_fusion
+from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
 from .when_to_fuse import fusion_map, fusion_model
@@ -41,6 +43,7 @@ __all__ = [
     "rope_savings",
     "sinusoidal_fusion",
     "speedups_by_card",
+    "timeline",
     "v8_cuts",
     "v8_family",
     "v8_idea",

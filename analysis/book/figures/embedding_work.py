@@ -1,65 +1,77 @@
-"""How often every version embeds each element, and what that costs."""
+"""How often every version embeds each element, and how fast it is."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 
 from ...records.measured import Measured
-from ...records.text import factor
-from ..style import COUNTED, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, measured_in, short
+from ...verdicts.measures import SCALAR, SEPARATE
+from ..style import COUNTED, PALETTE, Plot, canvas, measured_in, short
+
+HEIGHT = 0.235  # inches of a bar
+NAMES = {"sinusoidal": "Sinusoidal", "rope": "RoPE"}
+LINE: dict[str, Any] = {"fontsize": 8, "color": "0.3", "va": "bottom", "ha": "center"}
+PLAIN = {"fc": "white", "ec": "none", "pad": 0.3}
 
 
 def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
-    """How often every version embeds each element, and its time over separate kernels that load four floats.
+    """Speedup of every version over separate kernels that load four floats, by how often it embeds each element.
 
     `frame` is `fusion.work`, which has a row a version.
     """
-    frame = frame[~frame["version"].isin(("rope_separate", "sinusoidal_separate_float4"))]
-    scalar = frame[frame["version"] == "sinusoidal_separate_scalar"]["over_separate"]
-    frame = frame[~frame["version"].str.contains("_separate_") & (frame["version"] != "rope_v1a")]
-    of = frame.set_index("version")
-    fused, turned = of.loc["sinusoidal_v5"], of.loc["rope_v4"]
-    title = (
-        f"Sinusoidal V5 embeds an element {fused['embedded']:.0f} times and takes {factor(fused['over_separate'])} as "
-        f"long as separate kernels ({factor(fused['over_separate'] / scalar.iloc[0])} for scalar ones); RoPE V4 embeds "
-        f"{turned['embedded']:.0f} times and takes {factor(turned['over_separate'])}"
-    )
-    families = list(dict.fromkeys(frame["family"]))
-    sizes = [int((frame["family"] == family).sum()) for family in families]
-    builds = {"over_separate": "accurate functions", "over_separate_fast_math": "fast-math, where it differs"}
-    with canvas(title, rows=2, height=6.4, sharex=True, height_ratios=sizes) as (figure, axes):
+    scalar = frame[frame["version"] == SCALAR]["speedup"]
+    bars = frame[~frame["version"].isin((*SEPARATE.values(), SCALAR)) & ~frame["version"].str.endswith(("v1a", "v1b"))]
+    bars = bars.sort_values(["family", "embedded"], ascending=[False, False], kind="stable").reset_index(drop=True)
+    card = evidence.card.removeprefix("NVIDIA ")
+    title = f"Times that each element is embedded, and speed, on the {card}"
+    if _unpredicted(bars):
+        title = f"Recomputing more does not mean running slower on the {card}"
+    families = list(dict.fromkeys(bars["family"]))
+    sizes = [int((bars["family"] == family).sum()) for family in families]
+    with canvas(
+        title, max(1, len(families)), height=1.3 + HEIGHT * sum(sizes), sharex=True,
+        height_ratios=sizes or [1],
+    ) as (figure, axes):  # fmt: skip
         for axis, family in zip(axes, families):
-            mine = frame[frame["family"] == family].sort_values("embedded", kind="stable")
-            axis.axvline(1, color="0.2", lw=1, label="separate kernels, float4 loads")
-            if family == "sinusoidal":
-                axis.axvline(scalar.iloc[0], color="0.2", lw=1, ls="--", label="separate kernels, scalar loads")
-            for (column, label), face in zip(builds.items(), (PALETTE[0], "white")):
-                places = range(len(mine))
-                axis.plot(mine[column], places, ls="", marker="o", color=PALETTE[0], markerfacecolor=face, label=label)
-            mark_wrong(axis, list(mine["over_separate"]), pd.Series(range(len(mine))), mine["status"])
-            names = [f"{short(row.version)}   {row.embedded:.3g}×" for row in mine.itertuples()]
-            axis.set_yticks(range(len(mine)), names)
+            mine = bars[bars["family"] == family]
+            axis.barh(range(len(mine)), mine["speedup"], height=0.7, color=PALETTE[0 if family == "rope" else 2])
+            for y, row in enumerate(mine.itertuples()):
+                axis.text(row.speedup, y, f"  {row.speedup:.2f}×", va="center", fontsize=8.5, bbox=PLAIN)
+            axis.set_yticks(
+                range(len(mine)), [f"{short(row.version)}   {row.embedded:.3g}×" for row in mine.itertuples()]
+            )
             axis.set_ylim(len(mine) - 0.5, -0.5)
-            axis.grid(visible=True, axis="y", color="0.93")
-            axis.set_title({"rope": "RoPE"}.get(family, family.capitalize()), loc="left")
-        drawn = frame[list(builds)].stack()
-        axes[-1].set_xlim(min(drawn.min(), 1) / 1.15, drawn.max() * 1.15)
-        log_ticks(axes[-1], "x", 1, 10, "×")
-        axes[-1].set_xlabel("time over separate kernels with float4 loads")
-        legend(figure, axes)
+            axis.set_title(
+                f"{NAMES[family]}: version, and how often it embeds each element", loc="left", fontsize=9, pad=17
+            )
+            axis.axvline(1, color="0.2", lw=1)
+            if family == "sinusoidal" and len(scalar):
+                axis.axvline(scalar.iloc[0], color="0.2", lw=1, ls="--")
+                axis.text(scalar.iloc[0], -0.55, "separate kernels, scalar loads", **LINE)
+            axis.text(1, -0.55, "separate kernels, float4 loads", **LINE)
+            axis.grid(visible=False)
+        if len(bars):
+            axes[-1].set_xlim(0, max(bars["speedup"].max(), 1) * 1.15)
+        axes[-1].set_xlabel("speedup over separate kernels with float4 loads, head dim 2048", loc="left")
     return Plot(
         "fusion",
         figure,
-        f"Head dim 2048, 4 heads of 64 queries, device_warm on the {evidence.card}. Beside each name how often "
-        "the version embeds each element of Q and K, where once would do, counted by the emulator. Left of a line: "
-        "faster than those separate kernels. V6b and V7 rotate the published part of the dims, the other RoPE versions "
-        "all, and each is compared with separate kernels that rotate as many.",
-        "Dot plot. "
-        + "; ".join(
-            f"{row.version}: each element {row.embedded:.3g} times, {row.over_separate:.2f} times as long as separate"
-            for row in frame.itertuples()
-        )
-        + f". Scalar separate kernels: {scalar.iloc[0]:.2f} times as long.",
+        "Above 1 is faster than separate kernels with float4 loads. Sorted by how often a version embeds each element "
+        "of Q and K, where once would do. V6b and V7 rotate the published 128 dims, the other RoPE versions all.",
+        "Bar chart. "
+        + "; ".join(f"{row.version}: {row.embedded:.3g} times, {row.speedup:.2f}×" for row in bars.itertuples())
+        + ".",
         frame,
         f"times {measured_in(evidence)}; embeddings {COUNTED}",
     )
+
+
+def _unpredicted(bars: pd.DataFrame) -> bool:
+    """Whether the version that embeds most often is faster than one that does so least among the fused ones."""
+    fused = bars[bars["embedded"] > 1]
+    if len(fused) < 2:
+        return False
+    most = fused[fused["embedded"] == fused["embedded"].max()]["speedup"].max()
+    return bool(most > fused.loc[fused["embedded"].idxmin(), "speedup"])

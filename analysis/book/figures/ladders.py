@@ -22,11 +22,6 @@ NAMES = ["version", "rotary_dim", "published", "measured", "low", "high", "statu
 SOFT, DEVICE = "0.4", PALETTE[0]
 
 
-def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
-    """The ladder of the front page: RoPE at the documents' main head dim, and V8 where it was measured."""
-    return ladder(evidence, "rope", MAIN.hdim, beyond=beyond)
-
-
 def ladder(
     evidence: Measured, family: str, hdim: int, over: str = "", beyond: Measured | None = None, fused: str = "rope_v8"
 ) -> Plot:

@@ -11,6 +11,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -23,10 +24,14 @@ VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every
 KEPT = ("book/_static", "book/references.bib")  # beside the pages that are not made: those of _toc.yml
 
 
+def _toc() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
+
+
 def contents() -> list[str]:
     """The pages of _toc.yml, the front page first."""
-    toc = yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
-    return [toc["root"], *(chapter["file"] for chapter in toc["chapters"])]
+    toc = _toc()
+    return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
 
 
 def chapters() -> list[str]:
@@ -67,10 +72,11 @@ class Place:
 
     def write_contents(self) -> None:
         """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
-        toc = yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
-        for chapter in toc["chapters"]:
-            if chapter["file"] == VERSION_PAGES:
-                chapter["sections"] = pages.contents()
+        toc = _toc()
+        for part in toc["parts"]:
+            for chapter in part["chapters"]:
+                if chapter["file"] == VERSION_PAGES:
+                    chapter["sections"] = pages.contents()
         self.source.mkdir(parents=True, exist_ok=True)
         (self.source / TOC).write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
 

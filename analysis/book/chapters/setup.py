@@ -1,0 +1,120 @@
+"""The tables of the chapter that sets the problem up: the documents' shapes, and what a wait of the host costs."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from kernels import VERSIONS, Problem
+
+from ...measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, SOURCE_TIMER, partial_rope
+from ...records import published
+from ...records.known import NOT_MEASURED
+from ...records.measured import Measured
+from ...records.text import NOTHING, number
+from ..table import Table
+
+SEPARATE, HYBRID = "rope_separate", "rope_v7"
+SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
+FLOAT_BYTES = 4
+SEVERAL = 4  # times the floor, from which on neither bytes nor products take the time
+
+
+def megabytes(problem: Problem) -> float:
+    """Q, K, V and the output, each moved once."""
+    return 2 * FLOAT_BYTES * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
+
+
+class Floor(NamedTuple):
+    """What a call cannot do without, and whether separate kernels take several times as long."""
+
+    holds: bool | None
+    numbers: dict[str, str]
+
+
+def floor(evidence: Measured) -> Floor:
+    """What moving every byte once and the products alone would take at the main shape, and what separate kernels do."""
+    ceilings, taken = evidence.gpu["ceilings"], evidence.time(SEPARATE, MAIN)
+    moving = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"]
+    computing = MAIN.flops / ceilings["fp32_tflops"] / 1e6
+    return Floor(
+        taken.us > SEVERAL * (moving + computing) if taken else None,
+        {
+            "bytes_us": number(moving, "µs", 1),
+            "flops_us": number(computing, "µs", 1),
+            "separate": number(taken.us, "µs", 0) if taken else NOT_MEASURED,
+        },
+    )
+
+
+def shapes(evidence: Measured) -> Table:
+    """The documents' shapes and what follows from them by arithmetic."""
+    sms = int(evidence.gpu["sms"])
+    rows = []
+    for problem in SHAPES:
+        blocks = problem.heads * problem.seq_q
+        rows.append(
+            (
+                str(problem.hdim),
+                f"{problem.heads} × {problem.seq_q}",
+                number(megabytes(problem), digits=2),
+                number(problem.flops / 1e6, digits=0),
+                number(problem.flops / megabytes(problem) / 1e6, digits=0),
+                str(blocks),
+                *(number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms)),
+            )
+        )
+    header = (
+        "head dim",
+        "heads × tokens",
+        "MB",
+        "MFLOP",
+        "FLOP per byte",
+        "blocks",
+        f"blocks per SM, {published.card('rope')} ({AUTHORS_SMS})",
+        f"blocks per SM, {evidence.card.removeprefix('NVIDIA ')} ({sms})",
+    )
+    caption = (
+        "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. A kernel of the log "
+        "runs one block per query and head; in brackets the SMs of each card. Computed from the shapes."
+    )
+    return Table(header, rows, header[1:], caption)
+
+
+def saved(evidence: Measured) -> Table:
+    """What V7 saves a call at each head dim, published and measured by both clocks, and what one wait costs here."""
+    rows = []
+    for problem in SHAPES:
+        stated = [published.published(name, problem) for name in (SEPARATE, HYBRID)]
+        times = {
+            timer: [evidence.time(name, problem, timer) for name in (SEPARATE, HYBRID)]
+            for timer in (SOURCE_TIMER, "device_warm")
+        }
+        differences = [_less(*(each.us if each else None for each in pair)) for pair in times.values()]
+        rows.append(
+            (
+                str(problem.hdim),
+                _less(*(1000 * each.value if each else None for each in stated)),
+                *differences,
+                _wait(evidence, problem),
+            )
+        )
+    header = ("head dim", f"published, {published.card('rope')}", "authors' clock", "GPU alone", "one wait")
+    caption = (
+        "Microseconds that V7 saves per call over separate kernels; below zero it takes longer. All but the published "
+        f"column: {evidence.card}. One wait: how much longer separate kernels take by the authors' clock than on the "
+        "GPU alone, over their waits."
+    )
+    return Table(header, rows, header[1:], caption)
+
+
+def _wait(evidence: Measured, problem: Problem) -> str:
+    """What one wait of the host, with the launches after it, adds to a call of separate kernels."""
+    timed, device = (evidence.time(SEPARATE, problem, timer) for timer in (SOURCE_TIMER, "device_warm"))
+    plan = VERSIONS[SEPARATE](problem)
+    waits = len(plan.steps) - len(plan.launches)
+    return number((timed.us - device.us) / waits, digits=1) if timed and device else NOTHING
+
+
+def _less(separate: float | None, hybrid: float | None) -> str:
+    return NOTHING if separate is None or hybrid is None else number(separate - hybrid, digits=1)
