@@ -34,6 +34,8 @@ NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
 
 
+RECORD = ("finding", "answer")  # what a notebook calls to show and record one
+
 UNKNOWN = Known(NOT_MEASURED)
 LABELS = {  # of a finding without numbers
     NOT_MEASURED: "Not measured here",
@@ -158,7 +160,7 @@ def broken(findings: Iterable[Finding]) -> list[str]:
 
 def _calls_finding(node: ast.AST) -> bool:
     return any(
-        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "finding"
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in RECORD
         for each in ast.walk(node)
     )
 

@@ -15,6 +15,7 @@ from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
 from .speedups import rope_fusion, sinusoidal_fusion
+from .threads import score_threads
 from .v8_cluster import v8_idea
 from .v8_measured import v8_cuts, v8_embeddings, v8_family, v8_shapes
 from .when_to_fuse import fusion_map, fusion_model
@@ -34,6 +35,7 @@ __all__ = [
     "rope_fusion",
     "rope_ladder_2048",
     "rope_savings",
+    "score_threads",
     "sinusoidal_fusion",
     "speedups_by_card",
     "v8_cuts",
