@@ -37,8 +37,8 @@ def ablations(evidence: Measured) -> Table:
         rows.append((f"{link(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))
     header = ("version", "change", "speed")
     caption = (
-        "Speed over the version that is changed, by head dim; above 1, the change makes it faster. On the device, in one "
-        "run with that version."
+        "Speed over the version that is changed, by head dim, on the device in one run with it; above 1, the change "
+        "makes it faster."
     )
     return Table(header, rows, numbers=header[2:], caption=caption)
 

@@ -1,4 +1,4 @@
-"""Questions as the chapters show them: an overview, the written answer, then what the documents say and what was measured."""
+"""Questions as the chapters show them: an overview, then each with its written answer and the proof."""
 
 from __future__ import annotations
 
