@@ -77,7 +77,7 @@ def compares(question: questions.Question) -> bool:
 
 
 def test_findings_of_counters_cease_to_hold_where_a_unit_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    launches, points = profiles.launches, roofline.points
+    launches = profiles.launches
     busy = {"dram_percent": 70.0, "issue_percent": 0.1}
 
     def warm(folder: Path) -> pd.DataFrame:
@@ -85,17 +85,13 @@ def test_findings_of_counters_cease_to_hold_where_a_unit_is_busy(monkeypatch: py
         return found.assign(**busy, dram_read_bytes=found["dram_read_bytes_cold"])
 
     near = {"percent_of_roof": 70.0, "flop_per_byte": 0.1}
+    points = roofline.points(Measured.load(REFERENCE)).assign(**near)
     published = roofline.published_points().assign(**near)
     monkeypatch.setattr(profiles, "launches", warm)
-    monkeypatch.setattr(
-        roofline,
-        "points",
-        lambda evidence: points(evidence, profiled=launches(files.gpu_folder(evidence.slug))).assign(**near),
-    )
+    monkeypatch.setattr(roofline, "points", lambda evidence: points)
     monkeypatch.setattr(roofline, "published_points", lambda: published)
-    found = [
-        each for name in ("roofline", "counters") for each in evaluate(findings.NOTEBOOKS / f"{name}.ipynb", REFERENCE)
-    ]
+    paths = [findings.NOTEBOOKS / f"{name}.ipynb" for name in ("roofline", "counters")]
+    found = [each for path in paths for each in evaluate(path, REFERENCE)]
     assert {each.id for each in found} == set(OF_COUNTERS) and not any(each.holds for each in found)
 
 

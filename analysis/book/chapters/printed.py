@@ -147,7 +147,7 @@ def table(everything: Sequence[Beside], document: str = "") -> Table:
     rows = []
     for one in everything:
         source = one.row["source_document"]
-        if source == document if document else source in published.DOCUMENTS:
+        if source != document if document else source in published.DOCUMENTS:
             continue
         place = one.row["locator"].partition(";")[0] if document else source
         claims_of = named.get(one.row["id"], ())

@@ -44,9 +44,10 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
                 if len(point):
                     x, y = point["flop_per_byte"].iloc[0], point["tflops"].iloc[0]
                     axis.plot(x, y, marker=MARKERS[place], color=PALETTE[place], ms=6)
+                    side, high = (0.97, 0.62) if level == "l2" else (0.03, 0.42)  # where there are no points
                     axis.annotate(
-                        name, (x, y), (0.97, 0.34 - 0.07 * place), textcoords="axes fraction", ha="right", va="center",
-                        fontsize=8, color=PALETTE[place],
+                        name, (x, y), (side, high - 0.07 * place), textcoords="axes fraction", va="center",
+                        ha="right" if side > 0.5 else "left", fontsize=8, color=PALETTE[place],
                         arrowprops={"arrowstyle": "-", "color": PALETTE[place], "lw": 0.7, "shrinkB": 4},
                     )  # fmt: skip
             axis.set_xlabel(f"FLOP a byte\n{WHERE[level]}")

@@ -133,7 +133,7 @@ def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
     """The tests that fail, and folded, those that do not: places where one asks the same are one line."""
     groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
-        says = row["says"].removesuffix(f" at {row['place']}") if row["place"] else row["says"]
+        says = row["says"].removesuffix(f" at {row['place']}").rstrip(",") if row["place"] else row["says"]
         role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
         groups.setdefault((role, says, row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
     fails = [_line(*key, rows) for key, rows in groups.items() if key[-1] in FALLS]
