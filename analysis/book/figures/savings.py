@@ -33,7 +33,7 @@ def rope_savings(evidence: Measured) -> Plot:
             x = [place_of(problems, row.hdim) + 0.27 * (place - 1) for row in mine.itertuples()]
             colour = {"device_warm": PALETTE[0], "device_cold": PALETTE[9], "launched": PALETTE[1]}[timer]
             axis.bar(x, mine["saved_us"], 0.25, color=colour, hatch=HATCHES[place], edgecolor="white", label=timer)
-        axis.set_ylabel("µs saved a call, over separate kernels")
+        axis.set_ylabel("µs saved a call")
         shape_ticks(axis, problems)
         legend(figure, [axis], columns=3)
     return Plot(
