@@ -243,7 +243,7 @@ class Settled:
         """What stands in the places of the answer and the reasons."""
         text = f"{self.question.answer} {self.question.because}"
         names = dict.fromkeys(place.partition("[")[0] for _, place, *_ in Formatter().parse(text) if place)
-        return {name: self.card if name == "card" else self.results[name] for name in names}
+        return {"card": self.card} | {name: self.results[name] for name in names if name != "card"}
 
 
 def _result(item: Item, dims: Sequence[int], facts: Facts) -> Result:
