@@ -34,6 +34,8 @@ NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded
 
 
+RECORD = ("finding", "answer")  # what a notebook calls to show and record one
+
 UNKNOWN = Known(NOT_MEASURED)
 LABELS = {  # of a finding without numbers
     NOT_MEASURED: "Not measured here",
@@ -129,7 +131,7 @@ def closed(evidence: Measured, version: str, without: str, baseline: str) -> Sha
         less, whole = (evidence.ratio(version, each, problem) for each in (without, baseline))
         if less and whole:
             low, value, high = ((1 - 1 / part) / (1 - 1 / whole.value) for part in (less.low, less.value, less.high))
-            found[hdim] = Ratio(value, *sorted((low, high)))
+            found[hdim] = Ratio(value, min(low, high), max(low, high), less.runs)
     return Shares(found) if found else Shares(why=why_none(evidence, without))
 
 
@@ -203,7 +205,7 @@ def broken(findings: Iterable[Finding]) -> list[str]:
 
 def _calls_finding(node: ast.AST) -> bool:
     return any(
-        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "finding"
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in RECORD
         for each in ast.walk(node)
     )
 

@@ -62,9 +62,12 @@ class Table:
         return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
 
     def _repr_html_(self) -> str:
+        labels = [re.sub("<[^>]+>", " ", title) for title in self.header]  # of the rows that a phone shows as cards
+
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
             kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
-            return f"<{tag} class='{kind}'{attributes}>{text}</{tag}>"
+            label = f" data-label='{labels[column]}'" if tag == "td" else ""
+            return f"<{tag} class='{kind}'{attributes}{label}>{text}</{tag}>"
 
         head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
         body, row = [], 0

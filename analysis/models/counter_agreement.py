@@ -177,9 +177,3 @@ def agreement(compared: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
-
-
-def trusted(summary: pd.DataFrame) -> dict[str, float]:
-    """The quantities whose count can stand for the hardware's, with the share of launches in which it is close."""
-    found = summary[(summary["close"] >= MOST) & (summary["launches"] >= ENOUGH)].sort_values("close", ascending=False)
-    return dict(zip(found["quantity"], found["close"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,6 +150,8 @@ def bound(launch: Mapping[str, Any], sms: int) -> str:
     return f"latency: {max(idle, key=lambda name: idle[name])}"
 
 
-def tally(words: Iterable[str]) -> str:
-    """How often each is among some words, the most frequent first: `"latency (3), L2 (1)"`."""
-    return ", ".join(f"{word} ({count})" for word, count in Counter(words).most_common())
+def tally(attention: pd.DataFrame, sms: int) -> Counter[str]:
+    """How many launches are held back by `latency`, too few `blocks`, or a unit: `DRAM`, `L2`, `L1`, `issue`."""
+    words = (bound(row, sms) for row in attention.to_dict("records"))
+    short = {"too": "blocks", "latency:": "latency"}
+    return Counter(short.get(first, first) for first in (word.split()[0] for word in words))

@@ -307,18 +307,3 @@ def stand_all(facts: Facts) -> list[Beside]:
     frame = published.load().astype(object)
     rows = frame.where(frame.notna(), None).to_dict("records")
     return [stand(row, entries.get(row["id"]), facts) for row in rows]
-
-
-def counted(everything: Sequence[Beside]) -> dict[str, str]:
-    """How many rows there are and how many stand beside what, for prose."""
-    beside = [one for one in everything if one.values]
-    judged = [one for one in beside if one.outcome]
-    return {
-        "total": str(len(everything)),
-        "beside": str(len(beside)),
-        "judged": str(len(judged)),
-        "confirmed": str(sum(one.outcome == CONFIRMED for one in judged)),
-        "differs": str(sum(one.outcome == DIFFERS for one in judged)),
-        "shown": str(len(beside) - len(judged)),
-        "without": str(len(everything) - len(beside)),
-    }

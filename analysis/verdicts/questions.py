@@ -1,14 +1,14 @@
-"""Questions of the chapters: what the data of a GPU say to them, and the written answer that follows.
+"""Questions of the chapters: what the data of a GPU say to them, and whether the written answer holds there.
 
-data/questions.yml holds each question with what is measured for it, its answers with their conditions, and the reasons;
-its head describes the words.
+data/questions.yml holds each question with what is measured for it, its answer and the condition; its head describes
+the words.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder, is_reference
+from ..records.files import DATA, DataError, gpu_folder
 from ..records.interval import Ratio
+from ..records.known import FAILED, REFUSED, Known, best
 from ..records.measured import Measured
-from ..records.text import beside, number, span
+from ..records.text import span
 from . import claims
 from .expressions import check_expression, evaluate, measure, names_in, rows_in, versions_in
 from .facts import Facts
@@ -28,11 +29,7 @@ from .rule import NotMeasured, Undecided, interval
 
 QUESTIONS = DATA / "questions.yml"
 CHAPTERS = ("contradictions", "causes")
-NOT_YET = "not measured on this GPU yet"
-OPEN = f"Open: {NOT_YET}"
-DIFFERS = "Differs from the reference: no answer with a condition holds here, and the table has what was measured"
-OF_A_CARD = ("timings", "checks", "counters")  # how evidence of one card is named
-FORMATS = ("", "printed", "as")  # what may stand behind the colon of an item in a sentence
+PRINTED = "printed"  # what may stand behind the colon of an item in a sentence
 
 T = TypeVar("T")
 
@@ -47,51 +44,59 @@ class Item:
     printed: str = ""
     dims: Sequence[int] = ()
     each: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A written answer and the condition that makes it true; without one it always is."""
-
-    says: str
-    when: str = ""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, what is measured for it, its answers, the reasons, and the claims that it is about."""
+    """A question, what is measured for it, the written answer with its condition, and the claims that it is about."""
 
     id: str
     chapter: str
     question: str
     dims: Sequence[int]
     items: Mapping[str, Item]
-    answers: Sequence[Answer]
-    because: Sequence[str]
+    holds: str
+    answer: str
+    because: str
     claims: Sequence[str] = ()
-    needs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured for an item, by head dim: values with intervals, what is printed, why a value is missing."""
+    """What was measured for an item, by head dim: values with intervals, what is printed, why a value is missing.
+
+    Compared with a number or with another result it lies above or below with all its values, intervals included.
+    """
 
     unit: str = "×"
     values: Mapping[int, Ratio] = field(default_factory=dict)
     printed: Mapping[int, float] = field(default_factory=dict)
     undecided: Mapping[int, str] = field(default_factory=dict)  # the reasons
     not_measured: Sequence[int] = ()
-    name: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.values)
 
+    def __gt__(self, other: float | Result) -> bool:
+        most = max(high for _, high in other._intervals()) if isinstance(other, Result) else other
+        return all(low > most for low, _ in self._intervals())
+
+    def __lt__(self, other: float | Result) -> bool:
+        least = min(low for low, _ in other._intervals()) if isinstance(other, Result) else other
+        return all(high < least for _, high in self._intervals())
+
+    def _intervals(self) -> list[tuple[float, float]]:
+        if not self.values:
+            raise NotMeasured("no value to compare")
+        return [ends(value) for value in self.values.values()]
+
+    def __getitem__(self, hdim: int) -> Result:
+        return at(self, hdim)
+
     def __format__(self, spec: str) -> str:
-        values = [value.value for value in self.values.values()]
-        if spec == "printed":
+        if spec == PRINTED:
             return span(self.printed.values(), self.unit)
-        return beside(values) if spec == "as" else span(values, self.unit)
+        return span([value.value for value in self.values.values()], self.unit)
 
 
 Results = Mapping[str, Result]
@@ -105,116 +110,24 @@ def ends(value: Ratio) -> tuple[float, float]:
 # ---------------------------------------------------------------- what conditions may call
 
 
-def _intervals(results: Iterable[Result]) -> list[tuple[float, float]]:
-    return [ends(value) for result in results for value in result.values.values()]
-
-
-def above(*arguments: Any) -> bool:
-    """Whether something was measured for the results and all of it lies above the bound, which comes last."""
-    intervals = _intervals(arguments[:-1])
-    return bool(intervals) and all(low > arguments[-1] for low, _ in intervals)
-
-
-def below(*arguments: Any) -> bool:
-    """Whether something was measured for the results and all of it lies below the bound, which comes last."""
-    intervals = _intervals(arguments[:-1])
-    return bool(intervals) and all(high < arguments[-1] for _, high in intervals)
-
-
-def known(*results: Result) -> bool:
-    """Whether something was measured for one of the results."""
-    return any(results)
-
-
-def at(result: Result, *hdims: Any) -> Result:
-    """What was measured at some head dims, or at those of a list."""
-    (dims,) = hdims if isinstance(hdims[0], list) else (hdims,)
+def at(result: Result, *hdims: int) -> Result:
+    """What was measured at some head dims."""
 
     def only(by_hdim: Mapping[int, T]) -> dict[int, T]:
-        return {hdim: by_hdim[hdim] for hdim in dims if hdim in by_hdim}
+        return {hdim: by_hdim[hdim] for hdim in hdims if hdim in by_hdim}
 
-    absent = [hdim for hdim in dims if hdim in result.not_measured]
-    return Result(result.unit, only(result.values), only(result.printed), only(result.undecided), absent, result.name)
-
-
-def _values(arguments: Iterable[Any]) -> list[float]:
-    """The values of results, and numbers as they are."""
-    each = ([v.value for v in one.values.values()] if isinstance(one, Result) else [one] for one in arguments)
-    return [value for values in each for value in values]
+    absent = [hdim for hdim in hdims if hdim in result.not_measured]
+    return Result(result.unit, only(result.values), only(result.printed), only(result.undecided), absent)
 
 
-def least(*arguments: Any) -> float:
-    """The least of results and numbers; not a number where there is none."""
-    return min(_values(arguments), default=math.nan)
-
-
-def largest(*arguments: Any) -> float:
-    """The largest of results and numbers; not a number where there is none."""
-    return max(_values(arguments), default=math.nan)
-
-
-def as_printed(result: Result, share: float) -> bool:
+def near(result: Result, share: float) -> bool:
     """Whether every value is within a share of what the documents print for it."""
-    printed = result.printed
-    return bool(result) and all(abs(v.value / printed[hdim] - 1) < share for hdim, v in result.values.items())
+    if not result:
+        raise NotMeasured("no value to compare")
+    return all(abs(value.value / result.printed[hdim] - 1) < share for hdim, value in result.values.items())
 
 
-def dims_above(result: Result, bound: float) -> list[int]:
-    """The head dims at which a result lies above a bound."""
-    return [hdim for hdim in result.values if above(at(result, hdim), bound)]
-
-
-def dims_below(result: Result, bound: float) -> list[int]:
-    """The head dims at which a result lies below a bound."""
-    return [hdim for hdim in result.values if below(at(result, hdim), bound)]
-
-
-def names_above(*arguments: Any) -> list[str]:
-    """The names of those results, of the ones known, that lie above the bound, which comes last."""
-    return [result.name for result in arguments[:-1] if result and above(result, arguments[-1])]
-
-
-def names_not_above(*arguments: Any) -> list[str]:
-    """The names of the other results that are known."""
-    return [result.name for result in arguments[:-1] if result and not above(result, arguments[-1])]
-
-
-CONDITIONS: Mapping[str, Callable[..., Any]] = {
-    "above": above,
-    "below": below,
-    "known": known,
-    "at": at,
-    "min": least,
-    "max": largest,
-    "abs": abs,
-    "as_printed": as_printed,
-    "dims_above": dims_above,
-    "dims_below": dims_below,
-    "names_above": names_above,
-    "names_not_above": names_not_above,
-}
-
-
-# ---------------------------------------------------------------- sentences
-
-
-def places(text: str) -> list[tuple[str, str]]:
-    """The places of a sentence: what stands there and how it is written. Raises: ValueError."""
-    return [(place, spec or "") for _, place, spec, _ in Formatter().parse(text) if place is not None]
-
-
-def write(text: str, results: Results) -> str:
-    """A sentence with its values."""
-    parts = []
-    for literal, place, spec, _ in Formatter().parse(text):
-        parts.append(literal)
-        if place:
-            value = evaluate(place, results, CONDITIONS.__getitem__)
-            if isinstance(value, list):
-                parts.append(" and ".join(map(str, value)))
-            else:
-                parts.append(format(value, spec or "") if isinstance(value, Result) else number(value, spec or ""))
-    return "".join(parts)
+CONDITIONS: Mapping[str, Callable[..., Any]] = {"at": at, "near": near}
 
 
 # ---------------------------------------------------------------- loading
@@ -238,8 +151,8 @@ def _load(path: Path, changed: int) -> tuple[Question, ...]:
     for place, entry in enumerate(content["questions"], start=1):
         name = entry.get("id", f"question {place}") if isinstance(entry, dict) else f"question {place}"
         what = f"{path}, {name}"
-        required = ("id", "chapter", "question", "dims", "claims", "items", "answers", "because")
-        claims.check_fields(entry, what, required, ("needs",))
+        required = ("id", "chapter", "question", "dims", "claims", "items", "holds", "answer", "because")
+        claims.check_fields(entry, what, required, ())
         if entry["chapter"] not in CHAPTERS:
             raise DataError(f"{what}: chapter is {entry['chapter']!r}; allowed: {', '.join(CHAPTERS)}")
         if (entry["chapter"], name) in questions:
@@ -250,25 +163,17 @@ def _load(path: Path, changed: int) -> tuple[Question, ...]:
         items = {
             str(key): _item(each, entry["dims"], f"{what}, item {key}", stated) for key, each in entry["items"].items()
         }
-        for each in entry.get("needs", ()):
-            if each not in items:
-                raise DataError(f"{what}: it needs {each!r}; items are: {', '.join(items)}")
-        questions[entry["chapter"], name] = Question(
-            name,
-            entry["chapter"],
-            entry["question"],
-            tuple(entry["dims"]),
-            items,
-            tuple(_answers(entry["answers"], items, what)),
-            tuple(_sentence(text, items, what) for text in entry["because"]),
-            tuple(entry["claims"]),
-            tuple(entry.get("needs", ())),
-        )
+        check_expression(str(entry["holds"]), items, f"{what}, holds", CONDITIONS, condition=True)
+        if not names_in(str(entry["holds"])):
+            raise DataError(f"{what}: {entry['holds']!r} names no item; items are: {', '.join(items)}")
+        for text in (entry["answer"], entry["because"]):
+            _check_places(text, items, entry["dims"], what)
+        questions[entry["chapter"], name] = Question(**{**entry, "items": items})
     return tuple(questions.values())
 
 
 def _item(entry: Any, dims: Sequence[int], what: str, stated: set[str]) -> Item:
-    claims.check_fields(entry, what, ("what", "measure"), ("unit", "printed", "dims", "each", "name"))
+    claims.check_fields(entry, what, ("what", "measure"), ("unit", "printed", "dims", "each"))
     item = Item(**{**entry, "measure": str(entry["measure"]), "printed": str(entry.get("printed", ""))})
     dims = item.dims or dims
     for name, values in item.each.items():
@@ -291,33 +196,25 @@ def _names(item: Item, dims: Sequence[int]) -> Iterator[dict[str, Any]]:
         yield {"hdim": hdim, **{name: values[place] for name, values in item.each.items()}}
 
 
-def _answers(entries: Any, items: Mapping[str, Item], what: str) -> Iterator[Answer]:
-    if not entries:
-        raise DataError(f"{what}: it has no answer")
-    for place, entry in enumerate(entries, start=1):
-        here = f"{what}, answer {place}"
-        claims.check_fields(entry, here, ("says",), ("when",))
-        answer = Answer(_sentence(entry["says"], items, here), str(entry.get("when", "")))
-        if not answer.when and place < len(entries):
-            raise DataError(f"{here}: only the last answer may do without a condition")
-        check_expression(answer.when, items, here, CONDITIONS, condition=True)
-        if answer.when and not names_in(answer.when):
-            raise DataError(f"{here}: {answer.when!r} names no item; items are: {', '.join(items)}")
-        yield answer
-
-
-def _sentence(text: str, items: Mapping[str, Item], what: str) -> str:
+def _check_places(text: str, items: Mapping[str, Item], dims: Sequence[int], what: str) -> None:
+    """Raises: DataError for a place of a sentence that names no item, no head dim of it, or what is not printed."""
     try:
-        named = places(text)
+        named = [(place, spec or "") for _, place, spec, _ in Formatter().parse(text) if place is not None]
     except ValueError as error:
         raise DataError(f"{what}: {text!r}: {error}") from None
     for place, spec in named:
-        check_expression(place, items, what, CONDITIONS)
-        if place in items and spec not in FORMATS:
-            raise DataError(f"{what}: {{{place}:{spec}}}; allowed: {', '.join(filter(None, FORMATS))}, or no colon")
-        if spec == "printed" and place in items and not items[place].printed:
-            raise DataError(f"{what}: nothing is printed for {place}")
-    return text
+        name, _, hdim = place.rstrip("]").partition("[")
+        if name == "card":
+            continue
+        if name not in items:
+            raise DataError(f"{what}: {{{place}}}: items are: {', '.join(items)}")
+        known = items[name].dims or dims
+        if hdim and hdim not in map(str, known):
+            raise DataError(f"{what}: {{{place}}}: head dims of {name} are: {', '.join(map(str, known))}")
+        if spec not in ("", PRINTED):
+            raise DataError(f"{what}: {{{place}:{spec}}}; allowed: {PRINTED}, or no colon")
+        if spec == PRINTED and not items[name].printed:
+            raise DataError(f"{what}: nothing is printed for {name}")
 
 
 # ---------------------------------------------------------------- settling
@@ -330,47 +227,23 @@ class Settled:
     question: Question
     results: Results
     evidence: str
-    written_for: bool = True  # whether its answers without a condition are: on the reference, or of no card
+    card: str = ""
+    why: Known | None = None  # what keeps a version from running on this GPU, if that is why a value is missing
 
     @property
-    def answer(self) -> str:
-        """The first written answer whose condition holds, or that there is none, or that the question is open."""
-        answer = self._answer()
-        return write(answer.says, self.results) if answer else DIFFERS if self.differs else OPEN
-
-    @property
-    def open(self) -> bool:
-        """Whether the question waits for a measurement."""
-        return self._answer() is None and not self.differs
-
-    @property
-    def differs(self) -> bool:
-        """Whether what it needs was measured on another card, and no answer with a condition holds there."""
-        known = all(self.results[name] for name in self.question.needs) and any(self.results.values())
-        return known and not self.written_for and self._answer() is None
-
-    def _answer(self) -> Answer | None:
-        if not all(self.results[name] for name in self.question.needs):
+    def holds(self) -> bool | None:
+        """Whether the written answer does; None where something that its condition names was not measured."""
+        try:
+            return bool(evaluate(self.question.holds, self.results, CONDITIONS.__getitem__))
+        except NotMeasured:
             return None
-        for answer in self.question.answers:
-            if not answer.when and not self.written_for:
-                continue
-            if not answer.when or evaluate(answer.when, self.results, CONDITIONS.__getitem__):
-                return answer
-        return None
 
     @property
-    def because(self) -> str:
-        """The sentences whose values were measured, then what was not."""
-        complete = [
-            write(text, self.results)
-            for text in self.question.because
-            if all(self.results[name] for place, _ in places(text) for name in names_in(place))
-            and (self.written_for or self._answer())
-        ]
-        items = self.question.items.items()
-        absent = [item.what for key, item in items if self.results[key].not_measured and not self.results[key]]
-        return " ".join([*complete, *([f"N{NOT_YET[1:]}: {'; '.join(absent)}."] if absent else [])])
+    def numbers(self) -> dict[str, Any]:
+        """What stands in the places of the answer and the reasons."""
+        text = f"{self.question.answer} {self.question.because}"
+        names = dict.fromkeys(place.partition("[")[0] for _, place, *_ in Formatter().parse(text) if place)
+        return {"card": self.card} | {name: self.results[name] for name in names if name != "card"}
 
 
 def _result(item: Item, dims: Sequence[int], facts: Facts) -> Result:
@@ -395,20 +268,30 @@ def _result(item: Item, dims: Sequence[int], facts: Facts) -> Result:
                 undecided[hdim] = "it has no value"
             else:
                 values[hdim] = value
-    return Result(item.unit, values, printed, undecided, not_measured, item.name)
+    return Result(item.unit, values, printed, undecided, not_measured)
 
 
-def settle(question: Question, facts: Facts) -> Settled:
+def settle(question: Question, facts: Facts, card: str = "", why: Known | None = None) -> Settled:
     """What the data of a GPU say to a question. Raises: DataError when an expression is wrong or a file is damaged."""
     facts.used, facts.stale = {}, {}
     results = {key: _result(item, question.dims, facts) for key, item in question.items.items()}
     stale = f" Stale, since the code has changed: {', '.join(facts.stale)}." if facts.stale else ""
-    measured = any(name.startswith(OF_A_CARD) for name in facts.used)
-    written_for = not measured or is_reference(facts.folder.name, facts.identity)
-    return Settled(question, results, f"From {', '.join(facts.used) or 'the shapes alone'}.{stale}", written_for)
+    return Settled(question, results, f"From {', '.join(facts.used) or 'the shapes alone'}.{stale}", card, why)
 
 
 def settle_chapter(name: str, evidence: Measured) -> dict[str, Settled]:
     """The questions of a chapter, by their ids, with what the data of a GPU say to them."""
     facts = Facts(gpu_folder(evidence.slug))
-    return {key: settle(question, facts) for key, question in chapter(name).items()}
+    return {key: settle(each, facts, evidence.card, why_missing(each, evidence)) for key, each in chapter(name).items()}
+
+
+def why_missing(question: Question, evidence: Measured) -> Known | None:
+    """Why the versions that decide a question did not run on a GPU, where one of them ran at none of its problems."""
+    for name in sorted(names_in(question.holds)):
+        item = question.items[name]
+        for names in _names(item, item.dims or question.dims):
+            for version in sorted(versions_in(item.measure, names) & set(VERSIONS)):
+                found = best(evidence, version, evidence.problems(VERSIONS[version].family))
+                if found.word in (*REFUSED, FAILED):
+                    return found
+    return None

@@ -16,11 +16,12 @@ from analysis.book import notebook, style, tables
 from analysis.book.site import build, check
 from analysis.book.site.place import CHAPTERS
 from analysis.book.table import Format, Table
+from analysis.book.tables import claims as claims_table
 from analysis.book.templates import render
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.measured import Measured
-from analysis.verdicts import claims
+from analysis.verdicts import claims, rule
 
 NOTEBOOKS = sorted(build.NOTEBOOKS.glob("*.ipynb"))
 GPU = "nvidia-h200"
@@ -207,6 +208,26 @@ def test_a_page_lacks_no_value_and_shows_no_empty_section() -> None:
     page = render("family.md", title="RoPE", overview=full, tables={"Speed": empty, "Checks": full})
     assert page.startswith("# RoPE: every version\n\n<div") and page.endswith("</div>\n")
     assert "## Checks\n\n<div" in page and "## Speed" not in page
+
+
+def test_no_test_of_a_claim_that_fails_is_folded_away() -> None:
+    evidence = Measured.load(GPU)
+    recorded = claims.recorded(GPU)
+    rows = {
+        re.search(r"id='([^']+)'", row[0])[1]: row[1] for each in "ABCDE" for row in tables.ledger(evidence, each).rows
+    }
+    assert rows.keys() == recorded.keys()
+    for name, cell in rows.items():
+        shown, _, folded = cell.partition("<details>")
+        failing = {test["outcome"] for test in recorded[name]} & set(rule.FALLS)
+        assert all(f"<b>{outcome}</b>" in shown for outcome in failing), name
+        assert not any(f"<b>{outcome}</b>" in folded for outcome in rule.FALLS), name
+
+
+def test_the_summary_of_claims_counts_each_once_and_says_what_its_verdict_means() -> None:
+    rows = tables.verdict_summary(Measured.load(GPU)).rows
+    assert sum(int(re.sub("<[^>]+>", "", row[1])) for row in rows) == len(claims.load())
+    assert set(claims_table.MEANS) == set(rule.VERDICTS)
 
 
 def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,9 +113,9 @@ def test_only_on_its_own_card_is_a_time_set_in_relation(
     row = other.row
     monkeypatch.setitem(facts.identity, "name", f"NVIDIA {row['gpu']} Generation")
     own = printed.stand(row, None, facts)
-    assert "another card" in page_of.judged(other) and "of the published" not in page_of.judged(other)
+    assert "another card" in page_of.comparison(other) and "of the published" not in page_of.comparison(other)
     expected = f"{own.values[0].value / 1000 / row['value']:.2g} of the published"
-    assert expected in page_of.judged(own) and not own.outcome
+    assert expected in page_of.comparison(own) and not own.outcome
 
 
 @pytest.mark.parametrize(
@@ -157,11 +158,11 @@ def test_the_page_shows_every_number_once_with_what_is_published(everything: lis
     assert sorted(anchors) == sorted(published.load()["id"])
     known = {claim.id for claim in claims.load()}
     for row in (row for table in shown for row in table.rows):
-        name = re.search(r"id='(\w+)'", row[1])[1]
+        name = re.search(r"id='(\w+)'", row[0])[1]
         value = published.load().set_index("id").loc[name, "value"]
-        assert float(re.match(r"[−\d.,e-]+", row[2])[0].replace(",", "").replace("−", "-")) == value
-        assert set(re.findall(r"claims\.html#([^']+)'", row[4])) <= known
-        assert row[4], f"{name} says neither how it stands nor why not"
+        assert float(re.match(r"[−\d.,e-]+", row[1])[0].replace(",", "").replace("−", "-")) == value
+        assert set(re.findall(r"claims\.html#([^']+)'", row[3])) <= known
+        assert "class='status" in row[3], f"{name} says neither how it compares nor why not"
 
 
 def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -> None:
@@ -169,6 +170,11 @@ def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -
     page = table._repr_html_()
     for stated in ("16,800,000", "4,160", "524,000", "7.3 MB", "0.47 FLOP/B", "512 KB", "49,664 B", "3,104"):
         assert f">{stated}</a>" in page
-    counts = printed.counted(everything)
-    assert int(counts["beside"]) + int(counts["without"]) == int(counts["total"]) == len(published.load())
     assert all(row[2] != tables.NOTHING for row in table.rows)
+
+
+def test_the_summary_counts_every_number_once_and_says_what_its_outcome_means(everything: list[Beside]) -> None:
+    rows = page_of.summary(everything).rows
+    given = Counter(map(page_of.outcome, everything))
+    assert {re.sub("<[^>]+>", "", row[0]): int(re.sub("<[^>]+>", "", row[1])) for row in rows} == given
+    assert all(row[2] for row in rows)

@@ -1,4 +1,4 @@
-"""Every ablation beside the version that it changes one thing of."""
+"""Every ablation and its speed over the version in which it changes one thing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...records.measured import Measured
 from ...records.text import number
 from ...verdicts import claims
 from ...verdicts.facts import Facts
-from ...verdicts.questions import NOT_YET
 from ...verdicts.rule import Undecided, interval
-from ..tables import Table, code, small
+from ..table import Table, code, link, small
+from .questions import NOT_YET
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
 
@@ -33,10 +33,14 @@ def ablations(evidence: Measured) -> Table:
     for name, (change, parent) in described().items():
         speeds = _over_parent(facts, name, parent) if parent else {}
         cells = [f"{hdim}: {number(value.value, '×')}" for hdim, value in speeds.items()]
-        over = f" {small(f'over {code(parent)}')}" if parent else ""
-        rows.append((f"{code(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))
-    header = ("version", "what is changed", "speed over its parent, by head dim")
-    return Table(header, rows, numbers=header[2:], caption="On the device, in one run with what each is compared with.")
+        over = f"<br>{small(f'over {code(parent)}')}" if parent else ""
+        rows.append((f"{link(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))
+    header = ("version", "change", "speed")
+    caption = (
+        "Speed over the version that is changed, by head dim, on the device in one run with it; above 1, the change "
+        "makes it faster."
+    )
+    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 def _over_parent(facts: Facts, name: str, parent: str) -> dict[int, Ratio]:

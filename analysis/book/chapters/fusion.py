@@ -42,7 +42,7 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
     def counted(*counters: str) -> float:
         return float(sum(facts.count(version, counter, HDIM, **chosen) for counter in counters))
 
-    over = interval(facts.speed(version, separate, HDIM, **chosen))
+    over = interval(facts.speed(version, separate, HDIM, **chosen), facts.pools)
     problem = evidence.shapes(version)[HDIM]
     check = evidence.check(version, problem)
     return {

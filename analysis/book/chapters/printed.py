@@ -1,7 +1,8 @@
-"""Tables of the published numbers: what stands beside each, how they compare, and why nothing does."""
+"""Tables of the published numbers: what was measured, counted or computed for each, and how the two compare."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 from ...records import published
 from ...verdicts import claims
 from ...verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from ...verdicts.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
 from ..table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
-STYLE = {CONFIRMED: "ok", DIFFERS: "wrong", "opposite": "wrong", "not a tie": "wrong"}
+BY_HDIM = "differs by head dim"
+STYLE = {
+    **dict.fromkeys((CONFIRMED, REPRODUCED), "ok"),
+    **dict.fromkeys((DIFFERS, OPPOSITE, A_DIFFERENCE, NO_DIFFERENCE), "wrong"),
+    **dict.fromkeys((SAME_DIRECTION, BY_HDIM), "stale"),
+}
 
 
 def _unit(unit: str) -> str:
@@ -67,30 +74,65 @@ def _ratio(one: Beside) -> str:
     return small(f"{one.values[0].value / scale / row['value']:.2g} of the published")
 
 
-def judged(one: Beside, named: Iterable[str] = ()) -> str:
-    """How a value stands to what is published, or why it is not compared; and the claims that name the number."""
-    how = mark(one.outcome, STYLE.get(one.outcome, "neutral")) if one.outcome else ""
-    if not one.outcome and one.values and not one.same_card:
-        how = small("another card" if one.row["quantity"] in OF_A_CARD else "another quantity")
-    if one.reason:
-        how = small(escape(one.reason))
+NOT_COMPARED = "not compared"
+MEANS = {  # what the outcome of a comparison says
+    CONFIRMED: "counted or computed, and the same to the last digit that is printed",
+    DIFFERS: "counted or computed, and another number",
+    REPRODUCED: "a ratio of times, within 10 % of the published one and on its side of 1",
+    SAME_DIRECTION: "a ratio on the same side of 1, of another size",
+    NO_DIFFERENCE: "a difference is published, and none is measured",
+    A_DIFFERENCE: "a tie is published, and a difference is measured",
+    OPPOSITE: "faster is published and slower is measured, or the reverse",
+    BY_HDIM: "of several head dims, some agree",
+    UNDECIDED: "the interval is too wide",
+    NOT_COMPARED: "it depends on the card, or nothing can be measured for it; the row says why",
+}
+
+
+def outcome(one: Beside) -> str:
+    """How a value compares with what is published, in a word."""
+    return one.outcome or NOT_COMPARED
+
+
+def summary(everything: Sequence[Beside]) -> Table:
+    """How many numbers have each outcome, and what it means."""
+    given = Counter(map(outcome, everything))
+    rows = [
+        (_mark(word), f"<a href='?comparison={word.replace(' ', '+')}'>{given[word]}</a>", means)
+        for word, means in MEANS.items()
+        if given[word]
+    ]
+    return Table(("comparison", "numbers", "means"), rows, numbers=("numbers",))
+
+
+def _mark(word: str) -> str:
+    return mark(word, STYLE.get(word, "neutral"))
+
+
+def comparison(one: Beside, named: Iterable[str] = ()) -> str:
+    """How a value compares with what is published, or why it is not compared; and the claims that name the number."""
+    why = one.reason
+    if not (why or one.outcome or one.same_card):
+        why = "another card" if one.row["quantity"] in OF_A_CARD else "another quantity"
     links = ", ".join(to(claim, "claims.html") for claim in named)
-    return lines(how, mark("stale") if one.stale else "", _ratio(one), small(f"claim {links}") if links else "")
+    stale = mark("stale") if one.stale else ""
+    about = (small(escape(why)) if why else "", stale, _ratio(one), small(f"claim {links}") if links else "")
+    return lines(_mark(outcome(one)), *about)
 
 
-def _what(row: Mapping[str, Any]) -> str:
+def _what(row: Mapping[str, Any], place: str) -> str:
     """Whose number it is, at which shape, and what the document says of it."""
     over = f" over {link(row['baseline'])}" if row["baseline"] else ""
     shape = [f"{label} {int(row[name])}" for name, label in (("hdim", "hdim"), ("rotary_dim", "R")) if row[name]]
     if row["heads"] and row["seq_q"]:
         shape.append(f"{int(row['heads'])} × {int(row['seq_q'])}")
     line = row["locator"].partition("; ")[2] if row["source_document"] in published.DOCUMENTS else row["locator"]
-    parts = [", ".join(shape), row["what"], row["note"], line]
+    parts = [", ".join(shape), row["what"], row["note"], place, line]
     about = small(escape("; ".join(part for part in parts if part)))
     return f"<span id='{row['id']}'>{row['id']}</span> {link(row['version'] or '')}{over}<br>{about}"
 
 
-def judges() -> dict[str, list[str]]:
+def named_by() -> dict[str, list[str]]:
     """The claims whose tests name a row of published.csv."""
     found: dict[str, list[str]] = {}
     for claim in claims.load():
@@ -100,18 +142,17 @@ def judges() -> dict[str, list[str]]:
 
 
 def table(everything: Sequence[Beside], document: str = "") -> Table:
-    """The numbers of a document by its sections, what stands beside each, and how; without one, those of the logs."""
-    named = judges()
+    """The numbers of a document in its order, what was measured for each, and how they compare; else those of logs."""
+    named = named_by()
     rows = []
     for one in everything:
         source = one.row["source_document"]
         if source != document if document else source in published.DOCUMENTS:
             continue
         place = one.row["locator"].partition(";")[0] if document else source
-        rows.append(
-            (escape(place), _what(one.row), _stated(one.row), _here(one), judged(one, named.get(one.row["id"], ())))
-        )
-    return Table(("section" if document else "source", "what is stated", "published", "here", "how they stand"), rows)
+        claims_of = named.get(one.row["id"], ())
+        rows.append((_what(one.row, place), _stated(one.row), _here(one), comparison(one, claims_of)))
+    return Table(("what is stated", "published", "here", "comparison"), rows)
 
 
 def by_hand(everything: Sequence[Beside]) -> Table:
@@ -119,23 +160,10 @@ def by_hand(everything: Sequence[Beside]) -> Table:
     figures: dict[tuple[str, ...], str] = {}
     for one in everything:
         if one.counted:
-            figures.setdefault((one.counted, _stated(one.row), _here(one), judged(one)), one.row["id"])
+            figures.setdefault((one.counted, _stated(one.row), _here(one), comparison(one)), one.row["id"])
     order = list(dict.fromkeys(counted for counted, *_ in figures))
     rows = [
         (escape(counted), to(row, "published.html", stated), *cells)
         for (counted, stated, *cells), row in sorted(figures.items(), key=lambda item: order.index(item[0][0]))
     ]
-    return Table(("what was counted", "published", "counted here", "how it stands"), rows)
-
-
-def reasons(everything: Sequence[Beside]) -> Table:
-    """Why nothing stands beside a number, and beside how many."""
-    found: dict[str, list[str]] = {}
-    for one in everything:
-        if one.reason:
-            found.setdefault(one.reason, []).append(one.row["id"])
-    rows = [
-        (escape(why), str(len(ids)), " ".join(to(row, "published.html") for row in ids))
-        for why, ids in sorted(found.items(), key=lambda item: -len(item[1]))
-    ]
-    return Table(("why not", "numbers", "which"), rows, numbers=("numbers",))
+    return Table(("what was counted", "published", "counted here", "comparison"), rows)

@@ -1,48 +1,66 @@
-"""Settled questions as the chapters show them: an overview, what the documents say, what was measured."""
+"""Questions as the chapters show them: an overview, then each with its written answer and the proof."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
 
-from IPython.display import HTML, Markdown, display
+from IPython.display import HTML, display
 
 from ...records.interval import covers
 from ...records.measured import Measured
 from ...records.text import number
 from ...verdicts import claims
-from ...verdicts.questions import NOT_YET, Item, Question, Result, Settled, ends
+from ...verdicts.questions import Item, Result, Settled, ends
 from ...verdicts.rule import UNDECIDED
-from ..tables import NOTHING, VERDICT_STYLE, Table, small
+from ..findings import finding
+from ..table import NOTHING, Table, lines, small, to, verdict_mark
 
-SHORTLY = "not yet"  # in the cells of a table
-IN_CELLS = ("×", "%")  # units that a cell shows; others stand beside what is measured
-
-
-def overview(settled: Mapping[str, Settled], answer: str) -> Table:
-    """A row a question, with a link to where it is argued, and the answer."""
-    rows = [
-        (f"<a href='#{key}'>{escape(each.question.question)}</a>", escape(each.answer)) for key, each in settled.items()
-    ]
-    return Table(("question", answer), rows)
+NOT_YET = "not measured"
+NOT_HELD = {False: "Differs on this card.", None: "Not measured on this card."}
+IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is measured
 
 
-def statements(question: Question, evidence: Measured) -> Table:
+def overview(settled: Mapping[str, Settled]) -> Table:
+    """A row a question, with a link to where it is argued, and the answer in a sentence."""
+
+    def answer(each: Settled) -> str:
+        return each.question.answer.format(**each.numbers) if each.holds else small(NOT_HELD[each.holds])
+
+    rows = [(to(key, text=escape(each.question.question)), answer(each)) for key, each in settled.items()]
+    return Table(("question", "answer"), rows)
+
+
+def answer(key: str, settled: Mapping[str, Settled]) -> None:
+    """Show the written answer of a question as a finding."""
+    each = settled[key]
+    question, name = each.question, f"{each.question.chapter}-{key}"
+    finding(name, f"**{question.answer}** {question.because}", holds=each.holds, why=each.why, **each.numbers)
+
+
+def proof(key: str, settled: Mapping[str, Settled], evidence: Measured) -> None:
+    """Show what the documents say of a question, and what was measured for it."""
+    for table in (statements(settled[key], evidence), evidence_table(settled[key])):
+        if table.rows:
+            display(HTML(table._repr_html_()))
+
+
+def statements(settled: Settled, evidence: Measured) -> Table:
     """What the documents say, word for word and in ours, with the verdict on each claim."""
-    verdicts = {name: tests[0]["verdict"] for name, tests in claims.recorded(evidence.slug).items()}
-    cells = []
+    recorded = claims.recorded(evidence.slug)
+    rows = []
     for claim in claims.load():
-        if claim.id in question.claims:
+        if claim.id in settled.question.claims:
             place = ", ".join(map(escape, claim.sources[0].values()))
-            word = verdicts.get(claim.id, UNDECIDED)
-            cells.append(
+            tests = recorded.get(claim.id)
+            rows.append(
                 (
-                    f"<a href='claims.html#{claim.id}'>{claim.id}</a>",
-                    f"“{escape(claim.quote)}” {small(place)}<br>{escape(claim.claim)}",
-                    f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>",
+                    to(claim.id, "claims.html"),
+                    lines(escape(claim.claim), small(f"“{escape(claim.quote)}” {place}")),
+                    verdict_mark(tests[0]["verdict"] if tests else UNDECIDED),
                 )
             )
-    return Table(("claim", "the documents", "verdict"), cells)
+    return Table(("claim", "the documents", "verdict"), rows)
 
 
 def evidence_table(settled: Settled) -> Table:
@@ -57,31 +75,18 @@ def evidence_table(settled: Settled) -> Table:
         if hdim in result.values:
             value = result.values[hdim]
             low, high = (number(end, unit).removesuffix(unit).rstrip() for end in ends(value))
-            lines = [number(value.value, unit), *([small(f"{low} to {high}")] if low != high else [])]
+            shown = lines(number(value.value, unit), small(f"{low} to {high}") if low != high else "")
         elif hdim in result.not_measured:
-            lines = [small(SHORTLY)]
+            shown = small(NOT_YET)
         else:
-            lines = [small(escape(result.undecided[hdim])) if hdim in result.undecided else NOTHING]
-        if hdim in result.printed:
-            lines.append(small(f"printed {number(result.printed[hdim], unit)}"))
-        return "<br>".join(lines)
+            shown = small(escape(result.undecided[hdim])) if hdim in result.undecided else NOTHING
+        return lines(shown, small(f"printed {number(result.printed[hdim], unit)}") if hdim in result.printed else "")
 
     def label(item: Item) -> str:
         return escape(item.what) + (f", {item.unit}" if item.unit and item.unit not in IN_CELLS else "")
 
-    header = ("measured", *(str(hdim) for hdim in dims))
+    header = ("measured", *map(str, dims))
     rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]
     runs = max((value.runs for each in results.values() for value in each.values.values()), default=1)
-    caption = f"By head dim, with 95 % intervals {covers(runs)} where processes were timed."
-    if any(each.not_measured for each in results.values()):
-        caption += f" {SHORTLY.capitalize()}: {NOT_YET}."
-    return Table(header, rows, numbers=header[1:], caption=f"{caption} {escape(settled.evidence)}")
-
-
-def argue(key: str, settled: Mapping[str, Settled], evidence: Measured) -> None:
-    """Show one of the settled questions: the answer, what the documents say, what was measured."""
-    each = settled[key]
-    display(Markdown(f"<a id='{key}'></a>\n\n**{each.answer}.** {each.because}"))
-    if each.question.claims:
-        display(HTML(statements(each.question, evidence)._repr_html_()))
-    display(HTML(evidence_table(each)._repr_html_()))
+    caption = f"By head dim, with 95 % intervals {covers(runs)} where processes were timed. {escape(settled.evidence)}"
+    return Table(header, rows, numbers=header[1:], caption=caption)

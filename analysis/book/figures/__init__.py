@@ -18,6 +18,7 @@ from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
 from .speedups import sinusoidal_fusion
+from .threads import score_threads
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
@@ -41,6 +42,7 @@ __all__ = [
     "roofline_published",
     "rope_ladder_2048",
     "rope_savings",
+    "score_threads",
     "sinusoidal_fusion",
     "speedups_by_card",
     "timeline",

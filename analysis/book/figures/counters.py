@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,8 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ...models import profiles
-from ...models.counter_agreement import agreement, trusted
+from ...models.counter_agreement import agreement
 from ...records.measured import Measured
-from ...records.text import span
 from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, counters_of, legend, log_ticks, short
 
 WAITS: dict[str, dict[str, Any]] = {
@@ -39,10 +37,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
     )
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     idle = wide.drop(columns=profiles.ISSUES).idxmax(axis="columns").value_counts()
-    title = (
-        f"At head dim {hdim} warps wait most for {idle.index[0]}, in {idle.iloc[0]} of {len(wide)} versions; they "
-        f"issue, or could, in {span(wide[profiles.ISSUES], '%', 0)} of their time"
-    )
+    title = f"Warps wait most for {idle.index[0]} ({evidence.card})"
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]
     with canvas(title, rows=len(families), height=2.4 + 0.24 * len(wide), sharex=True, height_ratios=sizes) as (
@@ -60,7 +55,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
             axis.set_xlim(0, 100)
             axis.grid(visible=False)
             axis.set_title(FAMILIES.get(family, family.capitalize()), loc="left")
-        axes[-1].set_xlabel("% of a warp's time")
+        axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {hdim}")
         legend(figure, axes)
     return Plot(
         "warp-waits",
@@ -80,8 +75,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
 def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
     """What the hardware counts over what the emulator counts, a dot a launch (`counter_agreement.compare`)."""
     summary = agreement(compared)
-    close = [f"{name} in {100 * share:.0f} %" for name, share in trusted(summary).items()] or ["nothing"]
-    title = f"The emulator counts within 10 % of the hardware: {_listed(close)}{' of launches' * (len(close) > 1)}"
+    title = f"What the emulator counts as the {evidence.card} does"
     families = list(dict.fromkeys(compared["family"]))
     with canvas(title, height=1.9 + 0.42 * len(summary)) as (figure, (axis,)):
         axis.axvspan(1 / 1.1, 1.1, color="0.9", zorder=0, label="within 10 %")
@@ -115,8 +109,3 @@ def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
         compared,
         f"{counters_of(evidence)}; {COUNTED}",
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """`"a, b and c"`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

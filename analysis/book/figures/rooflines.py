@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 
 from ...models import roofline
@@ -14,62 +13,61 @@ from ...records.measured import Measured
 from ...records.text import span
 from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in
 
+NAMED = {  # points with their names at them: version, head dim
+    ("sinusoidal_hybrid_v1", 2048): "sinusoidal hybrid V1",
+    ("attention_online_fixed", 2048): "online attention",
+    ("rope_v7", 2048): "RoPE V7",
+    ("rope_v3", 2048): "RoPE V3",
+    ("attention_online_fixed", 8192): "online attention, head dim 8192",
+}
+WHERE = {"l2": "bytes between L2 and L1, warm", "dram": "bytes of DRAM, caches flushed"}
+
 
 def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot:
-    """Measured ceilings, and below them every version and shape twice: for L2 warm, for DRAM with caches flushed."""
+    """Measured ceilings, and below them every version and shape: for L2 with warm caches, for DRAM with flushed."""
     frame = roofline.points(evidence) if frame is None else frame
     ceilings = evidence.gpu["ceilings"]
     top = ceilings["fp32_tflops"]
-    title = f"Ceilings of the {evidence.card}, measured"
-    most = frame.groupby("level")["percent_of_roof"].max()
-    if len(frame):
-        title = (
-            f"No version gets beyond {most['l2']:.0f} % of what L2 would allow it, nor, with caches flushed, beyond "
-            f"{most['dram']:.0f} % of what DRAM would"
-        )
-    families = list(dict.fromkeys(frame["family"])) or [""]
-    dims = sorted(set(frame["hdim"]))
-    shades = sns.color_palette("viridis", len(dims))
-    of = {level: ceilings[key] for level, (key, _) in roofline.LEVELS.items()}
-    slopes = {f"{level.upper()}, {gb_s / 1e3:.1f} TB/s": gb_s for level, gb_s in of.items()}
-    with canvas(title, columns=len(families), height=4.6, sharey=True) as (figure, axes):
-        for axis, family in zip(axes, families):
-            _draw_roofs(axis, top, slopes, frame)
-            axis.set_title(FAMILIES.get(family, family.capitalize()), loc="left")
-            for place, size in enumerate(dims):
-                mine = frame[(frame["family"] == family) & (frame["hdim"] == size)]
-                style: dict[str, Any] = {"color": shades[place], "marker": MARKERS[place % len(MARKERS)], "ls": ""}
-                for level, look in (("l2", {"label": f"head dim {size}"}), ("dram", {"markerfacecolor": "white"})):
-                    points = mine[mine["level"] == level]
-                    axis.plot(points["flop_per_byte"], points["tflops"], ms=4, **style, **look)
-            axis.set_xlabel("FLOP a byte")
+    title = f"Every version under the ceilings of the {evidence.card}"
+    if len(frame) and frame["percent_of_roof"].max() < 50:
+        title = f"No version reaches half of what the {evidence.card} allows"
+    with canvas(title, columns=2, height=4.2, sharey=True) as (figure, axes):
+        for axis, (level, (ceiling, _)) in zip(axes, roofline.LEVELS.items()):
+            slope = ceilings[ceiling]
+            mine = frame[frame["level"] == level]
+            label = f"{level.upper()}, {slope / 1e3:.1f} TB/s"
+            _draw_roofs(axis, top, {label: slope}, frame)
+            axis.set_title(f"{label}; fp32, {top:.0f} TFLOP/s", loc="left", fontsize=9)
+            axis.plot(mine["flop_per_byte"], mine["tflops"], ls="", marker="o", ms=3.5, color="0.75")
+            for place, ((version, hdim), name) in enumerate(NAMED.items()):
+                point = mine[(mine["version"] == version) & (mine["hdim"] == hdim)].tail(1)
+                if len(point):
+                    x, y = point["flop_per_byte"].iloc[0], point["tflops"].iloc[0]
+                    axis.plot(x, y, marker=MARKERS[place], color=PALETTE[place], ms=6)
+                    side, high = (0.97, 0.62) if level == "l2" else (0.03, 0.42)  # where there are no points
+                    axis.annotate(
+                        name, (x, y), (side, high - 0.07 * place), textcoords="axes fraction", va="center",
+                        ha="right" if side > 0.5 else "left", fontsize=8, color=PALETTE[place],
+                        arrowprops={"arrowstyle": "-", "color": PALETTE[place], "lw": 0.7, "shrinkB": 4},
+                    )  # fmt: skip
+            axis.set_xlabel(f"FLOP a byte\n{WHERE[level]}")
         axes[0].set_ylabel("TFLOP/s")
-        legend(figure, axes, columns=3)
+    found = roofline.sources(frame) if len(frame) else ""
     return Plot(
         "roofline",
         figure,
-        f"Ceilings measured on the {evidence.card}, fp32 {top:.0f} TFLOP/s. Each version and shape is there "
-        "twice. Filled: over the bytes between L2 and the L1s, time device_warm. Open: over the bytes of DRAM, time "
-        f"device_cold. Bytes are from {roofline.sources(frame)}; FLOP are those of the two products."
-        if len(frame)
-        else f"Ceilings measured on the {evidence.card}.",
-        "Dot plot of TFLOP/s by FLOP a byte, below two roofs. "
-        + "; ".join(
-            f"{level} at head dim {size}: {_in_words(rows)}" for (level, size), rows in frame.groupby(["level", "hdim"])
-        )
-        if len(frame)
-        else "Ceilings only.",
+        f"Ceilings measured on the {evidence.card}. A point is a version at a shape; named points at head dim 2048, "
+        f"where nothing else is said. {f'Bytes are from {found}; ' if found else ''}FLOP are those of both products.",
+        "Two dot plots of TFLOP/s by FLOP a byte, each below a roof. "
+        + "; ".join(f"{level}: {_in_words(rows)}" for level, rows in frame.groupby("level")),
         frame,
-        f"{measured_in(evidence)}; bytes from {roofline.sources(frame)}" if len(frame) else measured_in(evidence),
+        f"{measured_in(evidence)}; bytes from {found}" if found else measured_in(evidence),
     )
 
 
 def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline.RTX_4000_ADA) -> Plot:
     """The published times below the roofline of their card's datasheet; `frame` is `roofline.published_points`."""
-    title = (
-        f"On the {sheet.name} the published times reach {span(frame['percent_of_roof'], '%', 0)} of what its "
-        "datasheet allows if every byte comes from DRAM once"
-    )
+    title = f"The published times under the roof of their card, the {sheet.name}"
     families = list(dict.fromkeys(frame["family"]))
     with canvas(title, height=4.4) as (figure, (axis,)):
         _draw_roofs(axis, sheet.fp32_tflops, {f"datasheet: DRAM, {sheet.dram_gb_s:.0f} GB/s": sheet.dram_gb_s}, frame)

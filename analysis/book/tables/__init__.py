@@ -3,6 +3,7 @@
 from ...measure.studies import SOURCE_TIMER
 from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
 from .claims import ledger, verdicts
+from .claims import summary as verdict_summary
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, coverage, machine, repeatability, statuses
 from .map import advice, map_answers, map_problems, map_regimes
@@ -42,5 +43,6 @@ __all__ = [
     "summary",
     "throughput",
     "times",
+    "verdict_summary",
     "verdicts",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,33 +11,70 @@ from ...records.measured import Measured
 from ...records.text import NOTHING
 from ...verdicts import claims
 from ...verdicts.claims import HEADLINE
-from ...verdicts.rule import FALLS, UNDECIDED
+from ...verdicts.rule import (
+    A_DIFFERENCE,
+    EXACT,
+    FALLS,
+    HOLDS,
+    IN_PART,
+    NO_DIFFERENCE,
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    ON_LOAD,
+    ON_TIMER,
+    OPPOSITE,
+    REFUTED,
+    REPRODUCED,
+    SAME_DIRECTION,
+    SUPPORTED,
+    UNDECIDED,
+    VERDICTS,
+    WRONG,
+)
 from ..table import Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
+MEANS = {  # what a verdict says of a claim
+    REPRODUCED: "a published ratio, measured within 10 %, on the same side of 1",
+    SAME_DIRECTION: "a published ratio on the same side of 1, of another size",
+    NO_DIFFERENCE: "a difference is published, and none is measured",
+    A_DIFFERENCE: "a tie is published, and a difference is measured",
+    OPPOSITE: "faster is published and slower is measured, or the reverse",
+    HOLDS: "true wherever the claim says so",
+    REFUTED: "false: at least one counterexample, which is named, or the cause closes nothing of the gap",
+    SUPPORTED: "the cause, taken away, closes at least half of the gap",
+    NOT_SUPPORTED: "the cause, taken away, closes less, or there is no gap",
+    EXACT: "a count that agrees to the last digit",
+    WRONG: "a count that does not; the row says what it is",
+    IN_PART: "the claim has parts; some stand and some fall",
+    ON_LOAD: "another verdict when the card is loaded as the authors' card was",
+    ON_TIMER: "another verdict when launches and host waits are timed",
+    NOT_TESTED: "a cause that no measurement takes away",
+    UNDECIDED: "the intervals are too wide, or it is not measured here",
+}
+
+
+def summary(evidence: Measured) -> Table:
+    """How many claims have each verdict, and what the verdict means."""
+    given = Counter(tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values())
+    rows = [
+        (verdict_mark(word), f"<a href='?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
+        for word in VERDICTS
+        if given[word]
+    ]
+    return Table(("verdict", "claims", "means"), rows, numbers=("claims",))
 
 
 def ledger(evidence: Measured, letter: str) -> Table:
-    """The claims of a group, each with its verdict and, folded, the tests that decide it."""
+    """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
     recorded = claims.recorded(evidence.slug)
-    chosen = [claim for claim in claims.load() if claim.id.startswith(letter)]
-    return Table.from_frame(
-        [
-            {
-                "place": _place(claim),
-                "claim": lines(escape(claim.claim), *map(small, _about(claim))),
-                "verdict": verdict(recorded.get(claim.id, [])),
-                "tests": _folded(recorded.get(claim.id, [])),
-            }
-            for claim in chosen
-        ],
-        {
-            "place": ("claim", str),
-            "claim": ("what is claimed", str),
-            "verdict": ("verdict", str),
-            "tests": ("tests", str),
-        },
-    )
+    rows = []
+    for claim in claims.load():
+        if claim.id.startswith(letter):
+            tests = recorded.get(claim.id, [])
+            about = lines(escape(claim.claim), *map(small, _about(claim)))
+            rows.append((_place(claim), about + _tests(tests), verdict(tests)))
+    return Table(("claim", "what is claimed", "verdict"), rows)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -91,19 +129,25 @@ def _about(claim: claims.Claim) -> Iterable[str]:
         yield f"numbers {', '.join(to(row, 'published.html') for row in numbers)}"
 
 
-def _folded(tests: Iterable[Mapping[str, Any]]) -> str:
-    """What each test compares, the value, what it must be, and the outcome."""
-    listed = []
+def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
+    """The tests that fail, and folded, those that do not: places where one asks the same are one line."""
+    groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
-        value = ""
-        if row["measured"] is not None:
-            span = f" ({row['low']:.4g}–{row['high']:.4g})" if row["low"] is not None else ""
-            value = f": {row['measured']:.4g}{span} {row['unit'] or ''}".rstrip()
-        why = escape(row["reason"] or row["rule"] or "")
-        role = escape(", ".join(filter(None, (row["role"], row["part"], row["condition"]))))
-        listed.append(f"<li>{small(role)} {escape(row['says'])}{value}. {small(why)} <b>{row['outcome']}</b></li>")
-    title = f"{len(listed)} test{'s' * (len(listed) != 1)}"
-    return f"<details><summary>{title}</summary><ul>{''.join(listed)}</ul></details>"
+        says = row["says"].removesuffix(f" at {row['place']}").rstrip(",") if row["place"] else row["says"]
+        role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
+        groups.setdefault((role, says, row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
+    fails = [_line(*key, rows) for key, rows in groups.items() if key[-1] in FALLS]
+    rest = [_line(*key, rows) for key, rows in groups.items() if key[-1] not in FALLS]
+    shown = f"<ul class='fails'>{''.join(fails)}</ul>" if fails else ""
+    folded = f"{len(rest)} {'other ' if fails else ''}test{'s' * (len(rest) != 1)}"
+    return shown + (f"<details><summary>{folded}</summary><ul>{''.join(rest)}</ul></details>" if rest else "")
+
+
+def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    values = [f"{_number(row['measured'])} {row['unit'] or ''}".rstrip() for row in rows if row["measured"] is not None]
+    places = ", ".join(row["place"] for row in rows if row["place"])
+    asked = small(escape("; ".join(filter(None, (role, rule, places)))))
+    return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"
 
 
 def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[claims.Claim]) -> Table:

@@ -68,7 +68,7 @@ def bounds(evidence: Measured, profiled: pd.DataFrame, hdim: int) -> Table:
             "issue_percent": ("issue %", "{:.1f}"),
             "warps_percent": ("warps %", "{:.1f}"),
             "blocks": ("blocks", str),
-            "bound": ("held back by", escape),
+            "bound": ("held back by", lambda words: f"<span data-status='{escape(words)}'>{escape(words)}</span>"),
         },
         slice(1, -1),
         f"The attention kernel at head dim {hdim}, and what holds it back. Per cent of peak: DRAM, L2, and the "
