@@ -197,7 +197,11 @@ def test_a_table_shows_the_named_columns_and_a_dash_where_a_number_is_missing() 
     table = Table.from_frame(frame, columns, slice(1, None), "Of <b>one</b> run.")
     assert table.rows == [("a&lt;b", "12.3"), ("c", tables.NOTHING)]
     html = table._repr_html_()
-    assert "<td class='number'>12.3</td>" in html and 'scope="row' in html and "Of <b>one</b> run." in html
+    assert (
+        re.search("<td class='number' data-label='[^']+'>12.3</td>", html)
+        and 'scope="row' in html
+        and "Of <b>one</b> run." in html
+    )
     assert "run</th>" not in html and table.plain().caption == "Of one run."
 
 
