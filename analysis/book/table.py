@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,8 @@ from ..records.measured import Check, Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
 from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
+from . import citing
+from .origin import Source
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 VERDICT_STYLE = {
@@ -31,12 +33,18 @@ VERDICT_STYLE = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined."""
+    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined.
+
+    `id` is its address in a page, by default made from its header; `source` where its numbers are from, by default
+    the evidence that it is shown for.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: Sequence[str] = ()
     caption: str = ""
+    id: str = ""
+    source: Source | None = None
 
     @classmethod
     def from_frame(
@@ -60,6 +68,27 @@ class Table:
 
         rows = [tuple(map(text, row)) for row in self.rows]
         return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
+
+    def csv(self) -> str:
+        """What the cells say, without HTML."""
+        plain = self.plain()
+        return pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header).to_csv(
+            index=False, lineterminator="\n"
+        )
+
+    def anchor(self) -> str:
+        """Its address, by its header where it has none."""
+        return f"table-{self.id or re.sub('[^a-z0-9]+', '-', ' '.join(self.plain().header).lower()).strip('-')}"
+
+    def cited(self, source: Source, anchor: str) -> str:
+        """As HTML with a permalink, a download and how to cite it."""
+        title = f"Table of {', '.join(self.plain().header)}"
+        return (
+            f"<div class='evidence-table' id='{anchor}'>{self._repr_html_()}<div class='below'>"
+            f"{citing.permalink(anchor)}"
+            f"{citing.block(anchor, title, self.source or source, citing.download(self.csv(), f'{anchor}.csv'))}"
+            "</div></div>"
+        )
 
     def _repr_html_(self) -> str:
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:

@@ -261,12 +261,12 @@ class Part:
     on: Callable[[tuple[int, int]], bool] = lambda capability: True
 
 
-def tuned(evidence: Evidence) -> str:
+def tuned(evidence: Evidence) -> style.Source:
     """Where the times of shapes and cuts are from."""
-    return style.measured_on(evidence.card, evidence.shapes[["commit"]].to_dict("records"))
+    return style.measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
 
 
-def compared(evidence: Evidence) -> str:
+def compared(evidence: Evidence) -> style.Source:
     """Where the times of `targets.family` are from."""
     used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
     return style.measured_on(evidence.card, used)

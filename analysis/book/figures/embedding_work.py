@@ -61,5 +61,5 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
         )
         + f". Scalar separate kernels: {scalar.iloc[0]:.2f} times as long.",
         frame,
-        f"times {measured_in(evidence)}; embeddings {COUNTED}",
+        measured_in(evidence) + COUNTED,
     )

@@ -79,7 +79,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
         "measured on the device (device_warm). V1c to V5 rotate every dim; V6, V7 and V8 the published 128.",
         f"Dot plot of speedups over separate RoPE kernels at head dim {MAIN.hdim}. {alt}.",
         frame,
-        f"{measured_in(*measured)}; {published_on('rope')}",
+        measured_in(*measured) + published_on("rope"),
     )
 
 

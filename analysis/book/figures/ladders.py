@@ -72,5 +72,5 @@ def ladder(evidence: Measured, family: str) -> Plot:
         f"{published.card(family)}, filled ones measured on the {evidence.card} (device_warm).",
         describe(frame),
         frame,
-        f"{published_on(family)}; {measured_in(evidence)}",
+        published_on(family) + measured_in(evidence),
     )

@@ -12,7 +12,20 @@ from matplotlib.axes import Axes
 from ...models import roofline
 from ...records.measured import Measured
 from ...records.text import span
-from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in
+from ..style import (
+    COUNTED,
+    FAMILIES,
+    MARKERS,
+    PALETTE,
+    Plot,
+    Source,
+    canvas,
+    computed,
+    legend,
+    log_ticks,
+    measured_in,
+    published_for,
+)
 
 
 def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot:
@@ -60,7 +73,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
         if len(frame)
         else "Ceilings only.",
         frame,
-        f"{measured_in(evidence)}; bytes from {roofline.sources(frame)}" if len(frame) else measured_in(evidence),
+        measured_in(evidence) + (computed(f"bytes from {roofline.sources(frame)}") if len(frame) else Source()),
     )
 
 
@@ -87,7 +100,7 @@ def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline
         "Dot plot of published TFLOP/s by FLOP a byte, below the datasheet's roof. "
         + "; ".join(f"{family}: {_in_words(rows)}" for family, rows in frame.groupby("family", sort=False)),
         frame,
-        f"times published for the {sheet.name}, its roof from the datasheet; bytes {COUNTED}",
+        published_for(sheet.name) + computed("its roof from the datasheet") + COUNTED,
     )
 
 

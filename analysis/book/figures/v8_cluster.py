@@ -8,7 +8,7 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..style import PALETTE, Plot, canvas
+from ..style import PALETTE, Plot, canvas, computed
 
 
 def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
@@ -63,5 +63,5 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
         "the scores to the blocks that own their rows, which sum them and send the weights to all; each multiplies "
         "them with its slice of V.",
         frame,
-        "a drawing; its numbers are computed by the rule that chooses the shape",
+        computed("drawn; its numbers by the rule that chooses the shape"),
     )

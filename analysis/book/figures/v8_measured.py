@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from ...models import fit
 from ...records.interval import TIE
 from ...records.text import span
-from ..style import PALETTE, Plot, canvas, legend, log_ticks, looks
+from ..style import PALETTE, Plot, Source, canvas, legend, log_ticks, looks
 
 V8_SERIES = looks(
     (fit.HYBRID, 1, "s", "hybrid"),
@@ -23,7 +23,7 @@ V8_SERIES = looks(
 CORES = looks(("wgmma", 0, "o", "core of warpgroups"), ("mma", 1, "s", "core of warps"))
 
 
-def v8_shapes(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_shapes(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """Every shape that was tried against the best of its problem, and the one that the rule chose."""
     problems = list(dict.fromkeys(frame["problem"]))
     chosen = frame[frame["chosen"]]
@@ -65,7 +65,7 @@ def v8_shapes(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     )
 
 
-def v8_cuts(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
     alone = frame[frame["part"] == "only copies and exchanges"]
@@ -100,7 +100,7 @@ def v8_cuts(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     )
 
 
-def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_family(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """The family of V8, the fastest peer and the log's V7 over full fusion, at every problem."""
     problems = list(dict.fromkeys(frame["problem"]))
     own = frame.set_index(["problem", "series"])["median_us"].xs("rope_v8", level="series")
@@ -143,7 +143,7 @@ def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     )
 
 
-def v8_embeddings(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_embeddings(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What each embedding adds to attention without any, on one core, and how exact its stored table is."""
     problems, names = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["embedding"]))
     added = frame[frame["embedding"] != "none"]["over_none"]

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator
 
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import advice, cost, fit
-from ..style import WRONG, Plot, canvas, legend, log_ticks, looks, measured_in
+from ..style import WRONG, Plot, canvas, computed, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
     (fit.FULL, 0, "o", "full fusion"),
@@ -133,5 +133,5 @@ def fusion_model(judged: fit.Judged) -> Plot:
         )
         + ".",
         shown,
-        f"{measured_in(judged.evidence)}; predicted by the model fitted to that",
+        measured_in(judged.evidence) + computed("predicted by the model fitted to that"),
     )
