@@ -43,9 +43,10 @@ def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
 
 def _row(part: Part) -> str:
     """One part of a source as a line of its facts: what, and each run with its commit and its day."""
-    words = part.words[:1].upper() + part.words[1:]
+    words = part.words if part.words.startswith(part.kind) else f"{part.kind}: {part.words}"
+    words = words[:1].upper() + words[1:]
     runs = "; ".join(f"{run}, {run.date}".strip(", ") for run in part.runs)
-    return f"<li><b>{part.kind}</b> {escape(': '.join(filter(None, (words, runs))))}</li>"
+    return f"<li>{escape(': '.join(filter(None, (words, runs))))}</li>"
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:

@@ -12,6 +12,7 @@ from ..records.measured import Measured
 from ..records.text import number, ratios
 from ..verdicts.rule import stands
 from .findings import Finding, broken
+from .origin import measured_in, published_on
 from .style import Plot
 from .table import Table, why_untimed
 from .templates import render
@@ -70,6 +71,7 @@ def five(evidence: Measured) -> Table:
         "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
         f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and on the device "
         f"(kernels alone): {evidence.card}.",
+        measured_in(evidence) + published_on("rope"),
     )
 
 

@@ -119,3 +119,4 @@ def computed(words: str) -> Source:
 
 
 COUNTED = computed("counted in the emulator")
+DECIDED = computed("decided by one rule from all that is recorded of the card")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape, unescape
 from typing import Any
 
@@ -53,12 +53,17 @@ class Table:
         columns: Mapping[str, tuple[str, Format]],
         numbers: slice = slice(0),
         caption: str = "",
+        source: Source | None = None,
     ) -> Table:
         """The named columns of a frame, or of its rows, each with its header and format; `numbers` are flush right."""
         records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else frame
         header = [title for title, _ in columns.values()]
         rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
-        return cls(header, rows, header[numbers], caption)
+        return cls(header, rows, header[numbers], caption, source=source)
+
+    def of(self, source: Source) -> Table:
+        """The same, from a source of its own."""
+        return replace(self, source=source)
 
     def plain(self) -> Table:
         """The same without HTML, for Markdown."""

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from analysis.book import notebook
+from analysis.book.chapters import targets, use
 from analysis.book.origin import Source
 from analysis.book.site import build
 from analysis.book.style import TITLE_WORDS, Plot
@@ -40,21 +41,27 @@ class Shown(NamedTuple):
         return f"{self.chapter}, {name}: cites {sorted(self.cited)}, made from {sorted(self.asked)}"
 
 
-class Asked:
-    """The runs that were asked for a number, and "published", since it was last emptied."""
+class Watch:
+    """What is shown, and what was asked for it: the runs that answered, and "published"."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.runs: set[str] = set()
+        self.asked: set[str] = set()
+        self.before: set[str] = set()  # for the names that the cell uses
+        self.shown: list[Shown] = []
+        self.chapter = ""
         for name in ("medians", "check"):
             patch.setattr(Measured, name, self.noting(getattr(Measured, name)))
         for name in ("published", "speedup"):
             patch.setattr(published, name, self.noting_published(getattr(published, name)))
+        for module in (notebook, targets, use):
+            patch.setattr(module, "show", self.show)
+            patch.setattr(module, "display", lambda *what, **how: None)
 
     def noting(self, real: Any) -> Any:
         def noting(evidence: Measured, *given: Any, **named: Any) -> Any:
             found = real(evidence, *given, **named)
             if found is not None and len(found):
-                self.runs.add(str(evidence.run["run"]))
+                self.asked.add(str(evidence.run["run"]))
             return found
 
         return noting
@@ -62,46 +69,40 @@ class Asked:
     def noting_published(self, real: Any) -> Any:
         def noting(*given: Any, **named: Any) -> Any:
             found = real(*given, **named)
-            self.runs |= {PUBLISHED} if found else set()
+            self.asked |= {PUBLISHED} if found else set()
             return found
 
         return noting
 
-
-def shown_by(path: Path, asked: Asked) -> Iterator[Shown]:
-    """What a notebook shows, each with what was asked for it: in its cell, or before, for a name that its cell uses."""
-    names: dict[str, Any] = {}
-    behind: dict[str, set[str]] = {}
-    found: list[Shown] = []
-
-    def show(what: Any, evidence: Any) -> None:
-        if isinstance(what, Plot | Table) and (isinstance(what, Plot) or what.rows):
+    def show(self, what: Any, evidence: Any) -> None:
+        if isinstance(what, Plot) or (isinstance(what, Table) and what.rows):
             source = what.source or notebook.source_of(evidence)
-            found.append(Shown(path.stem, what, source, frozenset(asked.runs | before)))
-        asked.runs.clear()
+            self.shown.append(Shown(self.chapter, what, source, frozenset(self.asked | self.before)))
+        self.asked.clear()
 
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type != "code":
-            continue
-        tree = ast.parse(cell.source)
-        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        before = set().union(*(behind.get(node.id, set()) for node in uses))
-        asked.runs.clear()
-        exec(compile(tree, path.name, "exec"), names)
-        names |= {"show": show} if "show" in names else {}
-        for node in uses:
-            if isinstance(node.ctx, ast.Store):
-                behind[node.id] = asked.runs | before
-    yield from found
+    def run(self, path: Path) -> None:
+        """Run the cells of a notebook."""
+        names: dict[str, Any] = {}
+        behind: dict[str, set[str]] = {}
+        self.chapter = path.stem
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type != "code":
+                continue
+            tree = ast.parse(cell.source)
+            uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+            self.before = set().union(*(behind.get(node.id, set()) for node in uses))
+            self.asked.clear()
+            exec(compile(tree, path.name, "exec"), names)
+            behind |= {node.id: self.asked | self.before for node in uses if isinstance(node.ctx, ast.Store)}
 
 
 @pytest.fixture(scope="module")
 def shown() -> Iterator[list[Shown]]:
     with pytest.MonkeyPatch.context() as patch:
-        asked = Asked(patch)
-        patch.setattr("IPython.display.display", lambda *what, **how: None)
-        patch.setattr(notebook, "display", lambda *what, **how: None)
-        yield [one for path in sorted(build.NOTEBOOKS.glob("*.ipynb")) for one in shown_by(path, asked)]
+        watch = Watch(patch)
+        for path in sorted(build.NOTEBOOKS.glob("*.ipynb")):
+            watch.run(path)
+        yield watch.shown
 
 
 def test_a_figure_cites_the_runs_that_its_numbers_are_from(shown: list[Shown]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ...records import published
 from ...verdicts import claims
 from ...verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from ..origin import DECIDED
 from ..table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
@@ -111,7 +112,9 @@ def table(everything: Sequence[Beside], document: str = "") -> Table:
         rows.append(
             (escape(place), _what(one.row), _stated(one.row), _here(one), judged(one, named.get(one.row["id"], ())))
         )
-    return Table(("section" if document else "source", "what is stated", "published", "here", "how they stand"), rows)
+    return Table(
+        ("section" if document else "source", "what is stated", "published", "here", "how they stand"), rows
+    ).of(DECIDED)
 
 
 def by_hand(everything: Sequence[Beside]) -> Table:
@@ -125,7 +128,7 @@ def by_hand(everything: Sequence[Beside]) -> Table:
         (escape(counted), to(row, "published.html", stated), *cells)
         for (counted, stated, *cells), row in sorted(figures.items(), key=lambda item: order.index(item[0][0]))
     ]
-    return Table(("what was counted", "published", "counted here", "how it stands"), rows)
+    return Table(("what was counted", "published", "counted here", "how it stands"), rows).of(DECIDED)
 
 
 def reasons(everything: Sequence[Beside]) -> Table:
@@ -138,4 +141,4 @@ def reasons(everything: Sequence[Beside]) -> Table:
         (escape(why), str(len(ids)), " ".join(to(row, "published.html") for row in ids))
         for why, ids in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
-    return Table(("why not", "numbers", "which"), rows, numbers=("numbers",))
+    return Table(("why not", "numbers", "which"), rows, numbers=("numbers",)).of(DECIDED)

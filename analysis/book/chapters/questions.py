@@ -12,6 +12,7 @@ from ...records.text import number
 from ...verdicts import claims
 from ...verdicts.questions import NOT_YET, Item, Question, Result, Settled, ends
 from ...verdicts.rule import UNDECIDED
+from ..origin import DECIDED
 from ..tables import NOTHING, VERDICT_STYLE, Table, small
 
 SHORTLY = "not yet"  # in the cells of a table
@@ -23,7 +24,7 @@ def overview(settled: Mapping[str, Settled], answer: str) -> Table:
     rows = [
         (f"<a href='#{key}'>{escape(each.question.question)}</a>", escape(each.answer)) for key, each in settled.items()
     ]
-    return Table(("question", answer), rows)
+    return Table(("question", answer), rows).of(DECIDED)
 
 
 def statements(question: Question, evidence: Measured) -> Table:
@@ -41,7 +42,7 @@ def statements(question: Question, evidence: Measured) -> Table:
                     f"<span class='status {VERDICT_STYLE[word]}'>{word}</span>",
                 )
             )
-    return Table(("claim", "the documents", "verdict"), cells)
+    return Table(("claim", "the documents", "verdict"), cells).of(DECIDED)
 
 
 def evidence_table(settled: Settled) -> Table:
@@ -73,7 +74,7 @@ def evidence_table(settled: Settled) -> Table:
     caption = "By head dim, with 95 % intervals where processes were timed."
     if any(each.not_measured for each in results.values()):
         caption += f" {SHORTLY.capitalize()}: {NOT_YET}."
-    return Table(header, rows, numbers=header[1:], caption=f"{caption} {escape(settled.evidence)}")
+    return Table(header, rows, numbers=header[1:], caption=f"{caption} {escape(settled.evidence)}").of(DECIDED)
 
 
 def argue(key: str, settled: Mapping[str, Settled], evidence: Measured) -> None:

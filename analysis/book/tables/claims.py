@@ -11,6 +11,7 @@ from ...records.text import NOTHING
 from ...verdicts import claims
 from ...verdicts.claims import HEADLINE
 from ...verdicts.rule import FALLS, UNDECIDED
+from ..origin import DECIDED
 from ..table import Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -36,7 +37,7 @@ def ledger(evidence: Measured, letter: str) -> Table:
             "verdict": ("verdict", str),
             "tests": ("tests", str),
         },
-    )
+    ).of(DECIDED)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
