@@ -126,6 +126,7 @@ def test_the_printed_book_links_within_itself_and_leaves_out_what_serves_on_a_sc
     text = pdf.assemble(place, "the imprint")
     links, anchors = set(re.findall(r'href=.#([^"\']+)', text)), set(re.findall(r'id=.([^"\']+)', text))
     assert {"one", "two", "two-there"} <= links <= anchors
+    assert f"<title>{edition.edition().title}</title>" in text
     assert "cite</details>" not in text and 'open=""' in text and "v.html" not in text and "a version" in text
     (chapters / "two.html").unlink()
     with pytest.raises(DataError, match=r"two\.html is not there; run `make book` first"):

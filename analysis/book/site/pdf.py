@@ -88,6 +88,8 @@ def assemble(place: Place, about: str) -> str:
     authors = this.authors.strip("{}").replace(" and ", ", ")
     title = f"<h1>{escape(this.title)}</h1><p>{escape(authors)}</p><p>{about}</p><ol>{listed}</ol>"
     chapters = "".join(f"<section class='chapter' id='{name}'>{article}</section>" for name, article in articles)
+    if isinstance(head, Tag) and head.title:
+        head.title.string = this.title
     sheet = "<link rel='stylesheet' href='../../_static/print.css'>"
     return (
         f"<!doctype html><html lang='en' data-theme='light'>{head}<body>{sheet}<main class='bd-article'>"
