@@ -349,7 +349,7 @@ def test_the_figure_is_saved_as_the_same_bytes(changed: tuple, tmp_path: Path, m
 
 def test_a_figure_of_two_cards_without_a_number_is_drawn() -> None:
     nothing = [Card("a", "A", {"name": "A"}), Card("b", "B", {"name": "B"})]
-    plot = figures.speedups_by_card(speedups.frame(nothing, WARM), "a source")
+    plot = figures.speedups_by_card(speedups.frame(nothing, WARM), source_of(nothing))
     words = [text.get_text() for axis in plot.figure.axes for text in axis.texts]
     assert words.count("not measured") == len(plot.data)
 
