@@ -22,7 +22,7 @@ card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that me
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
 .PHONY: environment cluster book test test-deep test-cards test-gpu gpu measure tune op status claims compare \
-	counts counters sanitize resources mutations browse wheels lint serve clean
+	counts counters sanitize resources mutations browse pdf wheels lint serve clean
 
 environment: .venv/.stamp
 
@@ -81,6 +81,9 @@ mutations: .venv/.stamp
 
 browse: .venv/.stamp
 	$(run) -m analysis browse --gpu $(GPU) $(if $(AXE),--axe $(AXE))
+
+pdf: book
+	$(run) -m analysis pdf --gpu $(GPU)
 
 lint: .venv/.stamp
 	$(run) -m ruff check .

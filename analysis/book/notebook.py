@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import Any
 
 from IPython.display import HTML, Markdown, display
@@ -19,7 +20,8 @@ from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
 from ..records.text import beside, effect, span
 from ..verdicts import claims, rule
-from . import style
+from . import saving
+from .origin import Source, measured_in
 from .sources import kernel_text
 from .style import Plot
 from .table import Missing, Table
@@ -75,13 +77,30 @@ def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
         display(Markdown(what.text(evidence.card)))
     elif isinstance(what, Table):
         if what.rows or not isinstance(evidence, Measured):
-            display(HTML(what._repr_html_()))
+            display(HTML(what.cited(source_of(evidence), _anchor(what))))
         else:
             display(Markdown(Missing.study(str(evidence.run["study"])).text(evidence.card)))
     else:
-        where = style.folder(evidence.slug)
-        style.save(what, where)
-        display(HTML(style.to_html(what, where)))
+        where = saving.folder(evidence.slug)
+        saving.save(what, where)
+        display(HTML(saving.to_html(what, where)))
+
+
+def source_of(evidence: Measured | Evidence) -> Source:
+    """Where the numbers of a table are from that names no source of its own: the evidence that it is shown for."""
+    if isinstance(evidence, Measured):
+        return measured_in(evidence)
+    return measured_in(*evidence.studies.values()) if evidence.studies else Source()
+
+
+_seen: Counter[str] = Counter()  # anchors of this page
+
+
+def _anchor(table: Table) -> str:
+    """Its address in this page; of several with one name, the second ends in -2."""
+    anchor = table.anchor()
+    _seen[anchor] += 1
+    return anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}"
 
 
 def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> None:

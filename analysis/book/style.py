@@ -1,16 +1,11 @@
-"""What the figures share: palette, canvas, ticks, legends, and how a figure is saved and cited."""
+"""What the figures share: palette, canvas, ticks, legends. The sources that they name are handed on from origin."""
 
 from __future__ import annotations
 
-import base64
-import io
-import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -18,17 +13,19 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from kernels import VERSIONS, Problem
 
-from ..records import published
-from ..records.files import BUILD, ROOT, is_committed
-from ..records.measured import Measured
-
-FOLDER = ROOT / "book" / "figures"
-PUBLISHED_AT = "../../book/figures"  # from a chapter of the book, and from a notebook
-FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+from .origin import COUNTED as COUNTED
+from .origin import Source
+from .origin import computed as computed
+from .origin import counters_of as counters_of
+from .origin import measured_in as measured_in
+from .origin import measured_on as measured_on
+from .origin import published_for as published_for
+from .origin import published_on as published_on
 
 PALETTE = sns.color_palette("colorblind")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -53,45 +50,31 @@ STYLE: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "0.9",
 }
-WIDTH = 5.2
-TITLE_COLUMNS = 52
+WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
+TITLE_WORDS = 12  # at most
+TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
+TITLE_COLUMNS, SOURCE_COLUMNS = 72, 118  # characters of a line
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with what a reader needs to find, read and cite it; `source` says where its numbers are from."""
+    """A figure with what a reader needs to find, read and cite it. Where its numbers are from is written inside it."""
 
     id: str
     figure: Figure
     caption: str
     alt: str
     data: pd.DataFrame
-    source: str
+    source: Source
 
+    def __post_init__(self) -> None:
+        if self.figure.get_suptitle():
+            _head(self.figure, self.title, self.source.brief)
 
-# ---------------------------------------------------------------- where numbers are from
-
-
-COUNTED = "counted in the emulator"
-
-
-def measured_on(gpu: str, runs: Iterable[Mapping[str, Any]]) -> str:
-    """`"measured on NVIDIA H200, run 20261122T130720Z, commit ec1a5c85d614"`; without a run where that has no name."""
-    where = dict.fromkeys(", ".join(f"{key} {run[key]}" for key in ("run", "commit") if key in run) for run in runs)
-    return f"measured on {gpu}, {' and '.join(where)}"
-
-
-def measured_in(*evidence: Measured) -> str:
-    """`measured_on` of the runs of some evidence of one GPU."""
-    return measured_on(evidence[0].card, [each.run for each in evidence])
-
-
-def counters_of(evidence: Measured) -> str:
-    return f"hardware counters of the {evidence.card}"
-
-
-def published_on(family: str) -> str:
-    return f"published for the {published.card(family)}"
+    @property
+    def title(self) -> str:
+        """The message, in one line."""
+        return " ".join(self.figure.get_suptitle().split())
 
 
 # ---------------------------------------------------------------- drawing
@@ -112,14 +95,35 @@ def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
 def canvas(
     title: str, rows: int = 1, columns: int = 1, height: float = 3.6, **axes: Any
 ) -> Iterator[tuple[Figure, list]]:
-    """A figure in the book's style whose title, at the left, is its message."""
+    """A figure in the book's style whose title, at the left, is its message, in `TITLE_WORDS` words or fewer."""
     with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
-        lines = textwrap.wrap(title, TITLE_COLUMNS)
-        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11, fontweight="bold")
+        _head(figure, title, "")
         yield figure, [axis for row in grid for axis in row]
         sns.despine(fig=figure)
+
+
+def _head(figure: Figure, title: str, source: str) -> None:
+    """Write the title and, small below it, the source, and leave them the room that they take."""
+    height = figure.get_figheight()
+    for text in [text for text in figure.texts if text.get_gid() == "source"]:
+        text.remove()
+    titles = textwrap.wrap(title, TITLE_COLUMNS)
+    sources = textwrap.wrap(source[:1].upper() + source[1:], SOURCE_COLUMNS)
+    below = 0.06 + len(titles) * TITLE_SIZE * 1.3 / 72
+    bottom = below + len(sources) * SOURCE_SIZE * 1.3 / 72 + 0.08
+    place: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
+    head = figure.suptitle("\n".join(titles), y=1 - 0.04 / height, fontsize=TITLE_SIZE, fontweight="bold", **place)
+    head.set_in_layout(False)
+    if sources:
+        small = figure.text(
+            s="\n".join(sources), y=1 - below / height, fontsize=SOURCE_SIZE, color="0.35", gid="source", **place
+        )
+        small.set_in_layout(False)
+    layout = figure.get_layout_engine()
+    if isinstance(layout, ConstrainedLayoutEngine):
+        layout.set(rect=(0, 0, 1, 1 - bottom / height))
 
 
 def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, unit: str = "") -> None:
@@ -155,52 +159,4 @@ def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
     found |= {label: found.pop(label) for label in (WRONG["label"],) if label in found}
     figure.legend(
         found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
-    )
-
-
-# ---------------------------------------------------------------- saving
-
-
-def folder(slug: str) -> Path:
-    """Where figures go: into the repository for the committed record, else into that GPU's build."""
-    return FOLDER if is_committed(slug) else BUILD / slug / "figures"
-
-
-def save(plot: Plot, where: Path) -> None:
-    """Write `where`/<id>.svg, .png, .pdf and .csv, byte for byte the same for the same data."""
-    where.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
-        for suffix, metadata in FORMATS.items():
-            content = io.BytesIO()
-            plot.figure.savefig(content, format=suffix, metadata=metadata, dpi=200)
-            _write(where / f"{plot.id}.{suffix}", content.getvalue())
-    table = plot.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    _write(where / f"{plot.id}.csv", table.encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """In one step: two notebooks may save the same figure at the same time."""
-    temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
-def to_html(plot: Plot, where: Path) -> str:
-    """The saved figure with caption, alt text and how to cite it: its files, and where its numbers are from."""
-    image = base64.b64encode((where / f"{plot.id}.svg").read_bytes()).decode()
-    link = f"<a href='{PUBLISHED_AT}/{plot.id}"
-    links = ", ".join(f"{link}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv"))
-    entry = (
-        f"@misc{{fused-positional-embeddings-{plot.id},\n"
-        "  title = {Fusing Positional Embeddings into Attention Kernels: an executable edition},\n"
-        "  author = {{the fused-positional-embeddings authors}},\n"
-        f"  note = {{Figure {plot.id}, {plot.source}}},\n"
-        "}"
-    )
-    return (
-        f"<figure class='evidence' id='figure-{plot.id}'>"
-        f"<img src='data:image/svg+xml;base64,{image}' alt='{escape(plot.alt, quote=True)}'>"
-        f"<figcaption>{escape(plot.caption)}</figcaption>"
-        f"<details><summary>Cite this figure</summary><p>{links}. Source: {escape(plot.source)}.</p>"
-        f"<pre>{escape(entry)}</pre></details></figure>"
     )

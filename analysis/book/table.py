@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
+from html import escape, unescape
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,8 @@ from ..records.measured import Check, Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
 from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
+from . import citing
+from .origin import Source
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 VERDICT_STYLE = {
@@ -31,12 +33,18 @@ VERDICT_STYLE = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined."""
+    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined.
+
+    `id` is its address in a page, by default made from its header; `source` where its numbers are from, by default
+    the evidence that it is shown for.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: Sequence[str] = ()
     caption: str = ""
+    id: str = ""
+    source: Source | None = None
 
     @classmethod
     def from_frame(
@@ -45,12 +53,17 @@ class Table:
         columns: Mapping[str, tuple[str, Format]],
         numbers: slice = slice(0),
         caption: str = "",
+        source: Source | None = None,
     ) -> Table:
         """The named columns of a frame, or of its rows, each with its header and format; `numbers` are flush right."""
         records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else frame
         header = [title for title, _ in columns.values()]
         rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
-        return cls(header, rows, header[numbers], caption)
+        return cls(header, rows, header[numbers], caption, source=source)
+
+    def of(self, source: Source) -> Table:
+        """The same, from a source of its own."""
+        return replace(self, source=source)
 
     def plain(self) -> Table:
         """The same without HTML, for Markdown."""
@@ -60,6 +73,27 @@ class Table:
 
         rows = [tuple(map(text, row)) for row in self.rows]
         return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
+
+    def csv(self) -> str:
+        """What the cells say, without HTML."""
+        plain = self.plain()
+        return pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header).to_csv(
+            index=False, lineterminator="\n"
+        )
+
+    def anchor(self) -> str:
+        """Its address, by its header where it has none."""
+        return f"table-{self.id or re.sub('[^a-z0-9]+', '-', ' '.join(self.plain().header).lower()).strip('-')}"
+
+    def cited(self, source: Source, anchor: str) -> str:
+        """As HTML with a permalink, a download and how to cite it."""
+        title = f"Table of {', '.join(self.plain().header)}"
+        return (
+            f"<div class='evidence-table' id='{anchor}'>{self._repr_html_()}<div class='below'>"
+            f"{citing.permalink(anchor)}"
+            f"{citing.block(anchor, title, self.source or source, citing.download(self.csv(), f'{anchor}.csv'))}"
+            "</div></div>"
+        )
 
     def _repr_html_(self) -> str:
         labels = [re.sub("<[^>]+>", " ", title) for title in self.header]  # of the rows that a phone shows as cards

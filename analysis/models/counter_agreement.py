@@ -137,6 +137,7 @@ def compare(profiled: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
                 "hardware": _weighted(joined, quantity.hardware),
                 "emulator": _weighted(joined, quantity.emulator),
                 "stale": joined["stale"] | joined["stale_count"],
+                "run": joined["run"],
             }
         )
         frames.append(sums[(sums["emulator"] > 0) & sums["hardware"].notna()])

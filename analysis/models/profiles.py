@@ -83,13 +83,14 @@ def launches(folder: Path) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
     path = folder / "counters.csv"
     if not path.exists():
-        return pd.DataFrame(columns=[*keys, "stale", *METRICS])
+        return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
     long = read_table(path, "counters")
     long = long.assign(problem=[problem_of(row) for row in long.to_dict("records")])
     long = long[long["version"].isin(VERSIONS)]
     wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()
     wide.insert(len(keys), "stale", outdated(wide))
+    wide = wide.merge(long.groupby(keys, sort=False)["run"].max().reset_index(), on=keys)  # of several, the last
     place = {name: number for number, name in enumerate(VERSIONS)}
     return wide.sort_values(["version", "problem", "launch"], key=lambda c: c.map(place) if c.name == "version" else c)
 

@@ -37,7 +37,7 @@ def main() -> None:
         names: dict = {}
         exec(first, names)  # finds the packages
 
-        from analysis.book import style
+        from analysis.book import saving
         from analysis.measure import run, tune
         from tests import cards
 
@@ -54,8 +54,8 @@ def main() -> None:
 
         run.measure_studies = measure_studies
         tune.tune = lambda asked=asked: asked.append("tune")
-        style.save = lambda plot, where: None  # drawn, and no more
-        style.to_html = lambda plot, where: plot.caption
+        saving.save = lambda plot, where: None  # drawn, and no more
+        saving.to_html = lambda plot, where: plot.caption
         for source in rest:
             exec(source, names)
         print("asked", path.stem, *asked)

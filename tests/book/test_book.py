@@ -12,7 +12,7 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
-from analysis.book import notebook, style, tables
+from analysis.book import notebook, origin, saving, style, tables
 from analysis.book.site import build, check
 from analysis.book.site.place import CHAPTERS
 from analysis.book.table import Format, Table
@@ -244,9 +244,11 @@ def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
 
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
-    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), "measured on a card")
-    html = style.to_html(plot, style.FOLDER)
-    links = re.findall(r"href='([^']+)'", html)
-    assert len(links) == 4 and "Source: measured on a card." in html and "Figure rope-savings, measured on a" in html
+    source = origin.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
+    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), source)
+    html = saving.to_html(plot, saving.FOLDER)
+    links = [link for link in re.findall(r"href='([^']+)'", html) if not link.startswith(("https:", "#"))]
+    assert len(links) == 4 and "run 20261122T130720Z, commit abc, 2026-11-22" in html
+    assert "href='#figure-rope-savings'" in html and "id='figure-rope-savings'" in html
     for link in links:
         assert (build.ROOT / CHAPTERS / link).resolve().is_file()

@@ -16,7 +16,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from scipy import stats
 
-from analysis.book import figures, findings, style
+from analysis.book import figures, findings, saving
 from analysis.book.compare import carry, command, speedups, tables
 from analysis.book.compare.cards import PUBLISHED, Card, about, chosen, source_of
 from analysis.book.compare.distance import distances
@@ -328,7 +328,7 @@ def test_the_figure_has_a_dot_or_a_word_for_each_of_five_cards(five: Path) -> No
     cards = chosen([PUBLISHED, *FIVE])
     frame = speedups.frame(cards, WARM)
     plot = figures.speedups_by_card(frame, source_of(cards))
-    assert list(plot.data["card"].unique()) == [PUBLISHED, *FIVE] and "Made-up 8.9" in plot.source
+    assert list(plot.data["card"].unique()) == [PUBLISHED, *FIVE] and "Made-up 8.9" in str(plot.source)
     told, names = 0, []
     for axis in plot.figure.axes:
         told += len({str(line.get_ydata()) for line in axis.lines if line.get_marker() != "None"})
@@ -339,9 +339,9 @@ def test_the_figure_has_a_dot_or_a_word_for_each_of_five_cards(five: Path) -> No
 
 def test_the_figure_is_saved_as_the_same_bytes(changed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards, frame, _ = changed
-    monkeypatch.setattr(style, "FORMATS", {"svg": style.FORMATS["svg"]})
+    monkeypatch.setattr(saving, "FORMATS", ("svg",))
     for where in ("a", "b"):
-        style.save(figures.speedups_by_card(frame, source_of(cards)), tmp_path / where)
+        saving.save(figures.speedups_by_card(frame, source_of(cards)), tmp_path / where)
     for suffix in ("svg", "csv"):
         one, two = (tmp_path / where / f"speedups-by-card.{suffix}" for where in ("a", "b"))
         assert one.read_bytes() == two.read_bytes()
@@ -349,7 +349,7 @@ def test_the_figure_is_saved_as_the_same_bytes(changed: tuple, tmp_path: Path, m
 
 def test_a_figure_of_two_cards_without_a_number_is_drawn() -> None:
     nothing = [Card("a", "A", {"name": "A"}), Card("b", "B", {"name": "B"})]
-    plot = figures.speedups_by_card(speedups.frame(nothing, WARM), "a source")
+    plot = figures.speedups_by_card(speedups.frame(nothing, WARM), source_of(nothing))
     words = [text.get_text() for axis in plot.figure.axes for text in axis.texts]
     assert words.count("not measured") == len(plot.data)
 

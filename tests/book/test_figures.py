@@ -2,13 +2,17 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from PIL import Image
 
-from analysis.book import figures, style
+from analysis.book import figures, origin, saving, style
 from analysis.measure.studies import CONDITIONS
 from analysis.models import roofline
+
+MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
 
 
 def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,8 +22,8 @@ def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, mon
             axis.plot([1, 2], [1 / 3, 3], marker="o", label="series")
             style.log_ticks(axis, "y", 0.1, 10, "×")
             style.legend(figure, [axis])
-        plot = style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), "measured on a card")
-        style.save(plot, tmp_path / where)
+        plot = style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), MEASURED)
+        saving.save(plot, tmp_path / where)
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert files == [f"figure.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
     for file in files:
@@ -29,15 +33,41 @@ def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, mon
 
 def test_a_source_names_each_run_once() -> None:
     runs = [{"run": "2", "commit": "b"}, {"run": "1", "commit": "a", "study": "x"}, {"run": "2", "commit": "b"}]
-    assert style.measured_on("a card", runs) == "measured on a card, run 2, commit b and run 1, commit a"
-    assert style.measured_on("a card", [{"commit": "a"}]) == "measured on a card, commit a"
+    assert str(style.measured_on("a card", runs)) == "measured on a card, run 2, commit b and run 1, commit a"
+    assert str(style.measured_on("a card", [{"commit": "a"}])) == "measured on a card, commit a"
+    assert str(MEASURED + style.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
+
+
+def test_the_day_of_measuring_is_the_run_s_or_the_first_of_its_rows() -> None:
+    assert MEASURED.runs[0].date == "2026-11-22"
+    times = ["2026-11-23T09:00:00Z", "2026-11-21T09:00:00Z"]
+    rows = style.measured_on("a card", [{"commit": "a", "measured_at": at} for at in times])
+    assert [run.date for run in rows.runs] == ["2026-11-21"]
+    assert style.measured_on("a card", [{"commit": "a"}]).runs[0].date == ""
+
+
+def test_card_run_commit_and_licence_are_inside_every_file(tmp_path: Path) -> None:
+    with style.canvas("A title & more", height=2) as (figure, (axis,)):
+        axis.plot([1, 2])
+    plot = style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame(), MEASURED)
+    saving.save(plot, tmp_path)
+    drawing = ElementTree.parse(tmp_path / "figure.svg").getroot()
+    told = {
+        "svg": " ".join(drawing.find("{*}metadata").itertext()),
+        "png": " ".join(Image.open(tmp_path / "figure.png").text.values()),
+        "pdf": (tmp_path / "figure.pdf").read_text(encoding="latin-1"),
+    }
+    for format, text in told.items():
+        for fact in ("a card", "20261122T130720Z", "abc", "CC BY 4.0", "A title & more"):
+            assert fact in text, (format, fact)
+    assert "Measured on a card, run 20261122T130720Z" in [text.get_text() for text in figure.texts]
 
 
 def test_published_times_are_not_called_measured(tmp_path: Path) -> None:
     frame = pd.DataFrame([{"family": "attention", "flop_per_byte": 4.0, "tflops": 0.2, "percent_of_roof": 13.9}])
     plot = figures.roofline_published(frame)
-    style.save(plot, tmp_path)
-    cited = style.to_html(plot, tmp_path).partition("Cite this figure")[2]
+    saving.save(plot, tmp_path)
+    cited = saving.to_html(plot, tmp_path).partition("class='cite'")[2]
     assert "published" in cited and roofline.RTX_4000_ADA.name in cited and "counted in the emulator" in cited
     assert not re.search("measured|H200", cited, re.IGNORECASE)
 
@@ -54,7 +84,7 @@ def texts(plot: style.Plot) -> list[str]:
 
 
 def test_the_distance_of_published_speedups_names_what_is_not_measured() -> None:
-    plot = figures.published_distance(distances(as_timed=[1.0, 1.5, 4.0], device=[1.2]), "NVIDIA Card", "measured")
+    plot = figures.published_distance(distances(as_timed=[1.0, 1.5, 4.0], device=[1.2]), "NVIDIA Card", MEASURED)
     assert plot.alt.endswith(
         "on the NVIDIA Card: as timed 1.50 (of 3), device 1.20 (of 1), matched not measured, matched launched not "
         "measured."
@@ -63,7 +93,7 @@ def test_the_distance_of_published_speedups_names_what_is_not_measured() -> None
     assert {"1.50×\nof 3", "1.20×\nof 1"} <= set(texts(plot))
     (axis,) = plot.figure.axes
     assert "measured: Card; published: RTX 4000 Ada or L4" in axis.get_xlabel()
-    nothing = figures.published_distance(distances(), "NVIDIA Card", "measured")
+    nothing = figures.published_distance(distances(), "NVIDIA Card", MEASURED)
     assert texts(nothing).count("not measured") == len(CONDITIONS)
 
 
@@ -71,7 +101,9 @@ def test_the_distance_of_published_speedups_names_what_is_not_measured() -> None
 def test_its_title_says_under_which_condition_speedups_come_nearest(nearest: str) -> None:
     factors = {name.replace(" ", "_"): [1.1 if name == nearest else 1.4] for name in CONDITIONS}
     titles = {
-        key: figures.published_distance(distances(**given), "Card", "").figure.get_suptitle().replace("\n", " ")
+        key: figures.published_distance(distances(**given), "Card", origin.Source())
+        .figure.get_suptitle()
+        .replace("\n", " ")
         for key, given in (("all", factors), ("part", {"device": [1.1], "as_timed": [1.4]}))
     }
     assert all(len(title.split()) <= 12 for title in titles.values())

@@ -18,7 +18,7 @@ from IPython.utils.capture import capture_output
 from matplotlib.text import Text
 from traitlets.config import Config
 
-from analysis.book import style
+from analysis.book import saving
 from analysis.book.findings import Finding, recorded
 from analysis.book.style import Plot
 from analysis.records import files
@@ -50,7 +50,7 @@ def measured_in(folder: Path, built: Path) -> Iterator[None]:
     """`folder` in place of data/measured, and `built` in place of _build."""
     with (
         mock.patch.object(files, "MEASURED", folder),
-        mock.patch.object(style, "BUILD", built),
+        mock.patch.object(saving, "BUILD", built),
         mock.patch.object(claims, "BUILD", built),
     ):
         yield
@@ -68,7 +68,7 @@ def read_chapter(path: Path, gpu: str) -> Chapter:
 
     cells = nbformat.read(path, as_version=4).cells
     outputs: list[dict[str, Any]] = []
-    with _shell() as shell, mock.patch.object(style, "save", save):
+    with _shell() as shell, mock.patch.object(saving, "save", save):
         for cell in cells:
             if cell.cell_type != "code":
                 continue

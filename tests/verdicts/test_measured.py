@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import notebook, style, tables
+from analysis.book import notebook, saving, tables
 from analysis.book.chapters.language import language
 from analysis.book.figures.speedups import speedup_rows
 from analysis.records import files, measured, published, text
@@ -210,11 +210,11 @@ def test_titles_follow_the_data() -> None:
 
 
 def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert style.folder(REFERENCE) == style.FOLDER
-    assert style.FOLDER not in style.folder("another-gpu").parents
+    assert saving.folder(REFERENCE) == saving.FOLDER
+    assert saving.FOLDER not in saving.folder("another-gpu").parents
     assert (MEASURED / REFERENCE).is_dir()
     monkeypatch.setattr(files, "MEASURED", tmp_path)  # a folder of the same name elsewhere
-    assert style.FOLDER not in style.folder(REFERENCE).parents and style.folder(REFERENCE) != style.FOLDER
+    assert saving.FOLDER not in saving.folder(REFERENCE).parents and saving.folder(REFERENCE) != saving.FOLDER
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

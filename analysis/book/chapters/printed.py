@@ -11,6 +11,7 @@ from ...records import published
 from ...verdicts import claims
 from ...verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
 from ...verdicts.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
+from ..origin import DECIDED
 from ..table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
@@ -102,7 +103,7 @@ def summary(everything: Sequence[Beside]) -> Table:
         for word, means in MEANS.items()
         if given[word]
     ]
-    return Table(("comparison", "numbers", "means"), rows, numbers=("numbers",))
+    return Table(("comparison", "numbers", "means"), rows, numbers=("numbers",)).of(DECIDED)
 
 
 def _mark(word: str) -> str:
@@ -152,7 +153,7 @@ def table(everything: Sequence[Beside], document: str = "") -> Table:
         place = one.row["locator"].partition(";")[0] if document else source
         claims_of = named.get(one.row["id"], ())
         rows.append((_what(one.row, place), _stated(one.row), _here(one), comparison(one, claims_of)))
-    return Table(("what is stated", "published", "here", "comparison"), rows)
+    return Table(("what is stated", "published", "here", "comparison"), rows).of(DECIDED)
 
 
 def by_hand(everything: Sequence[Beside]) -> Table:
@@ -166,4 +167,4 @@ def by_hand(everything: Sequence[Beside]) -> Table:
         (escape(counted), to(row, "published.html", stated), *cells)
         for (counted, stated, *cells), row in sorted(figures.items(), key=lambda item: order.index(item[0][0]))
     ]
-    return Table(("what was counted", "published", "counted here", "comparison"), rows)
+    return Table(("what was counted", "published", "counted here", "comparison"), rows).of(DECIDED)

@@ -14,6 +14,7 @@ from ...verdicts import claims
 from ...verdicts.questions import Item, Result, Settled, ends
 from ...verdicts.rule import UNDECIDED
 from ..findings import finding
+from ..origin import DECIDED
 from ..table import NOTHING, Table, lines, small, to, verdict_mark
 
 NOT_YET = "not measured"
@@ -28,7 +29,7 @@ def overview(settled: Mapping[str, Settled]) -> Table:
         return each.question.answer.format(**each.numbers) if each.holds else small(NOT_HELD[each.holds])
 
     rows = [(to(key, text=escape(each.question.question)), answer(each)) for key, each in settled.items()]
-    return Table(("question", "answer"), rows)
+    return Table(("question", "answer"), rows).of(DECIDED)
 
 
 def answer(key: str, settled: Mapping[str, Settled]) -> None:
@@ -60,7 +61,7 @@ def statements(settled: Settled, evidence: Measured) -> Table:
                     verdict_mark(tests[0]["verdict"] if tests else UNDECIDED),
                 )
             )
-    return Table(("claim", "the documents", "verdict"), rows)
+    return Table(("claim", "the documents", "verdict"), rows).of(DECIDED)
 
 
 def evidence_table(settled: Settled) -> Table:
@@ -89,4 +90,4 @@ def evidence_table(settled: Settled) -> Table:
     rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]
     runs = max((value.runs for each in results.values() for value in each.values.values()), default=1)
     caption = f"By head dim, with 95 % intervals {covers(runs)} where processes were timed. {escape(settled.evidence)}"
-    return Table(header, rows, numbers=header[1:], caption=caption)
+    return Table(header, rows, numbers=header[1:], caption=caption).of(DECIDED)

@@ -22,6 +22,7 @@ from ...records.text import beside, factor, number
 from ...verdicts import claims
 from ...verdicts.rule import stands
 from ..notebook import rightness
+from ..origin import COUNTED, DECIDED, measured_in, published_for
 from ..table import NOTHING, Format, Table, code, lines, link, ratio, rotary, small, status, timed
 from ..tables.claims import tested as tests_of
 from ..tables.claims import verdicts
@@ -117,6 +118,7 @@ def printed(evidence: Measured, document: str, *places: str, over: str = "") -> 
         f"{escape(document)}: {escape('; '.join(_named(frame)))}. Published on the {card}, measured on the "
         f"{evidence.card}; times of different cards are not compared. {spread if bases else 'Times'} ± half the "
         "range of the processes.",
+        measured_in(evidence) + published_for(card),
     )
 
 
@@ -257,7 +259,7 @@ def _chosen(ids: Iterable[str]) -> list[claims.Claim]:
 
 def judged(evidence: Measured, *ids: str) -> Table:
     """Some claims, each with its verdict on the GPU of the evidence. Raises: DataError for one that there is not."""
-    return verdicts(claims.recorded(evidence.slug), _chosen(ids))
+    return verdicts(claims.recorded(evidence.slug), _chosen(ids)).of(DECIDED)
 
 
 def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
@@ -265,7 +267,7 @@ def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
 
     Raises: DataError for a claim that there is not.
     """
-    return tests_of(evidence, _chosen(ids), role)
+    return tests_of(evidence, _chosen(ids), role).of(DECIDED)
 
 
 # ---------------------------------------------------------------- work
@@ -301,7 +303,7 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
         },
         slice(1, None),
         f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the {evidence.card}.",
-    )
+    ).of(measured_in(evidence) + COUNTED)
 
 
 def _amount(value: float) -> str:

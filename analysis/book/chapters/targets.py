@@ -364,9 +364,9 @@ def _most(waits: Mapping[str, float]) -> str:
 # ---------------------------------------------------------------- figures
 
 
-def tuned(evidence: Evidence) -> str:
+def tuned(evidence: Evidence) -> style.Source:
     """Where the times of shapes and cuts are from."""
-    return style.measured_on(evidence.card, evidence.shapes[["commit"]].to_dict("records"))
+    return style.measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
 
 
 def idea(evidence: Evidence) -> style.Plot:

@@ -13,7 +13,7 @@ from ...records import published
 from ...records.files import DataError, card_name, gpu_folder, known_gpus, read_json
 from ...records.measured import Measured
 from ..notebook import try_load
-from ..style import measured_in, published_on
+from ..origin import Source, measured_in, published_on
 
 PUBLISHED = "published"
 STUDIES = ("log", "fp16")  # those that hold every shape with a published speedup
@@ -87,13 +87,14 @@ def _load(slug: str, study: str) -> Measured | None:
     return try_load(slug, study) or Measured.nothing(slug, study)
 
 
-def source_of(cards: Iterable[Card]) -> str:
+def source_of(cards: Iterable[Card]) -> Source:
     """Where the numbers of these cards are from, for a figure."""
-    return "; ".join(
+    sources = (
         published_on("rope") if card.is_published else measured_in(*card.measured)
         for card in cards
         if card.is_published or card.measured
     )
+    return sum(sources, Source())
 
 
 ABOUT = (  # of a card: words, and the column of runs.csv

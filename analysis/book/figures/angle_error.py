@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...models.angles import HALF_TURNS, RADIANS, ROTARY_DIM
-from ..style import PALETTE, Plot, canvas, log_ticks
+from ..style import PALETTE, Plot, canvas, computed, log_ticks
 
 LABELS = {RADIANS: ("angle in float32", PALETTE[1], "s"), HALF_TURNS: ("half turns, V8", PALETTE[0], "o")}
 
@@ -36,5 +36,5 @@ def angle_error(frame: pd.DataFrame) -> Plot:
         + "; ".join(f"{way}: {last[way]:.1e} at the last positions" for way in LABELS)
         + ".",
         frame,
-        "computed",
+        computed("computed against float64"),
     )

@@ -15,7 +15,7 @@ from ...measure.studies import SOURCE_TIMER
 from ...records.known import FAILED
 from ...records.known import WRONG as WRONG_RESULT
 from ...records.text import number, ratios
-from ..style import FAMILIES, MARKERS, PALETTE, SERIES, WRONG, Plot, canvas, log_ticks, short
+from ..style import FAMILIES, MARKERS, PALETTE, SERIES, WRONG, Plot, Source, canvas, log_ticks, short
 
 MAIN = ("sinusoidal_v5", "sinusoidal_hybrid_v1", "rope_v1c", "rope_v7")
 LANE, GAP, PANEL = 0.14, 0.5, 0.36  # inches of a dot, lanes between head dims, inches of a panel's title
@@ -25,7 +25,7 @@ WORDS = {"device_warm": "kernels alone", SOURCE_TIMER: "timed as the authors did
 CROSSED = (WRONG_RESULT, FAILED)  # statuses of a result that is not right
 
 
-def speedups_by_card(frame: pd.DataFrame, source: str) -> Plot:
+def speedups_by_card(frame: pd.DataFrame, source: Source) -> Plot:
     """What fusing gains on each card: rows of `compare.speedups.frame`, of which the main versions are drawn.
 
     `source` says where the numbers are from.

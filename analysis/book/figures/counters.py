@@ -68,7 +68,7 @@ def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> 
             for (_, version), shares in wide.iterrows()
         ),
         frame,
-        counters_of(evidence),
+        counters_of(evidence, mine["run"]),
     )
 
 
@@ -107,5 +107,5 @@ def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
             for row in summary.itertuples()
         ),
         compared,
-        f"{counters_of(evidence)}; {COUNTED}",
+        counters_of(evidence, compared["run"]) + COUNTED,
     )

@@ -7,7 +7,7 @@ import pandas as pd
 from ...measure.studies import CONDITIONS
 from ...records import published
 from ...records.known import NOT_MEASURED
-from ..style import PALETTE, Plot, canvas, log_ticks, published_on
+from ..style import PALETTE, Plot, Source, canvas, log_ticks, published_on
 
 WORDS = {
     "as timed": "as timed:\nlaunches and waits too",
@@ -25,7 +25,7 @@ SPREAD = 0.28  # of a row on which dots are spread, up and down
 STEP = 0.618  # of it from dot to dot, so that neighbours lie apart
 
 
-def published_distance(frame: pd.DataFrame, card: str, source: str) -> Plot:
+def published_distance(frame: pd.DataFrame, card: str, source: Source) -> Plot:
     """A dot for each row of `compare.distance.distances` that has a factor, a line for each condition's median.
 
     `source` says where the measured numbers are from.
@@ -73,5 +73,5 @@ def published_distance(frame: pd.DataFrame, card: str, source: str) -> Plot:
         "Dot plot with a row for each condition and a dot for each published speedup. "
         f"Median factor between the measured and the published speedup on the {card}: {told}.",
         frame,
-        f"{source}; {published_on('rope')}; {published_on('fp16')}",
+        source + published_on("rope") + published_on("fp16"),
     )

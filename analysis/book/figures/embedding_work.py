@@ -64,7 +64,7 @@ def fusion(evidence: Measured, frame: pd.DataFrame) -> Plot:
         + "; ".join(f"{row.version}: {row.embedded:.3g} times, {row.speedup:.2f}×" for row in bars.itertuples())
         + ".",
         frame,
-        f"times {measured_in(evidence)}; embeddings {COUNTED}",
+        measured_in(evidence) + COUNTED,
     )
 
 

@@ -21,7 +21,7 @@ from kernels import Problem
 
 from ...records.text import number
 from ..moves import VERBS, Stage, Wait, moves, plan_of
-from ..style import COUNTED, STYLE, WIDTH, Plot, short
+from ..style import COUNTED, STYLE, WIDTH, Plot, Source, computed, short
 
 INK, SOFT, MEMORY, KERNEL, EMBED, WAIT = "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a"
 LINE, SIZE, LETTER = 0.135, 7.2, 0.056  # inches between lines, points, inches a letter takes
@@ -200,7 +200,7 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read.",
         described(name, plan.problem, steps, verb),
         table(steps),
-        f"drawn from the plan of {name}" + (f", {COUNTED}" if any(embeds.values()) else ""),
+        computed(f"drawn from the plan of {name}") + (COUNTED if any(embeds.values()) else Source()),
     )
 
 

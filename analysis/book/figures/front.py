@@ -70,7 +70,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None) -> Plot:
         "Above 1 is faster than separate kernels. V1c to V5 rotate all dims; V6, V7 and V8 the published 128.",
         f"Dot plot of speedups over separate RoPE kernels at head dim {MAIN.hdim}. {alt}.",
         frame,
-        f"{measured_in(*(each for each in (evidence, beyond) if each))}; {published_on('rope')}",
+        measured_in(*filter(None, (evidence, beyond))) + published_on("rope"),
     )
 
 

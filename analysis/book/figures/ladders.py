@@ -67,7 +67,7 @@ def ladder(
         f"the device (device_warm).{_partly(frame, hdim)}",
         f"Dot plot of speedups over {over} at head dim {hdim}. {'; '.join(map(_told, frame.itertuples()))}.",
         frame,
-        f"{measured_in(*filter(None, (evidence, beyond)))}; {published_on(family)}",
+        measured_in(*filter(None, (evidence, beyond))) + published_on(family),
     )
 
 

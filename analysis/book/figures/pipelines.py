@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ...records.text import number
 from ..moves import Stage, Wait, moves, plan_of
-from ..style import COUNTED, STYLE, Plot
+from ..style import COUNTED, STYLE, Plot, computed
 from .flow import EMBED, INK, LINE, SIZE, WAIT, arrows, buffer, kernel, label, sheet, table, waiting, write
 
 PIPELINES = {
@@ -44,7 +44,7 @@ def pipelines() -> Plot:
         + "; ".join(f"{title}: {', '.join(_notes(moves(name, plan_of(name))))}" for title, name in PIPELINES.items())
         + ".",
         frame,
-        f"drawn from the plans of {', '.join(PIPELINES.values())}, {COUNTED}",
+        computed(f"drawn from the plans of {', '.join(PIPELINES.values())}") + COUNTED,
     )
 
 

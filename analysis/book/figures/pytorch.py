@@ -9,9 +9,21 @@ from matplotlib.figure import Figure
 
 from kernels import Problem
 
+from ...records.interval import TIE
 from ...records.measured import Measured
-from ...records.text import effect
-from ..style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks, mark_wrong, measured_in, place_of, shape_ticks
+from ..style import (
+    FAMILIES,
+    MARKERS,
+    PALETTE,
+    Plot,
+    canvas,
+    legend,
+    log_ticks,
+    mark_wrong,
+    measured_in,
+    place_of,
+    shape_ticks,
+)
 from ..tables import fastest
 
 
@@ -30,7 +42,7 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         own, theirs = (fastest(evidence, names, problem) for names in (versions, offered))
         found = evidence.ratio(theirs, own, problem) if own and theirs else None
         ratios += [found.value] if found else []
-    title = f"Against the fastest of PyTorch, where both are right, the log's best kernel {effect(ratios)}"
+    title = f"{FAMILIES.get(family, family.capitalize())}: {_message(ratios)}"
     figure, frame = _lines(evidence, series, problems, title)
     return Plot(
         f"{family}-peers",
@@ -41,6 +53,15 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         frame,
         measured_in(evidence),
     )
+
+
+def _message(speedups: Sequence[float]) -> str:
+    """What the speedups of the log's best kernel over PyTorch's fastest come to."""
+    if speedups and max(speedups) < 1 / TIE:
+        return "PyTorch's fastest beats the log's kernels at every head dim"
+    if speedups and min(speedups) > TIE:
+        return "the log's best beats PyTorch's fastest at every head dim"
+    return "the log's best kernel and PyTorch's fastest"
 
 
 def _lines(

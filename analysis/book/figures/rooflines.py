@@ -11,7 +11,20 @@ from matplotlib.axes import Axes
 from ...models import roofline
 from ...records.measured import Measured
 from ...records.text import span
-from ..style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, legend, log_ticks, measured_in
+from ..style import (
+    COUNTED,
+    FAMILIES,
+    MARKERS,
+    PALETTE,
+    Plot,
+    Source,
+    canvas,
+    computed,
+    legend,
+    log_ticks,
+    measured_in,
+    published_for,
+)
 
 NAMED = {  # points with their names at them: version, head dim
     ("sinusoidal_hybrid_v1", 2048): "sinusoidal hybrid V1",
@@ -61,7 +74,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
         "Two dot plots of TFLOP/s by FLOP a byte, each below a roof. "
         + "; ".join(f"{level}: {_in_words(rows)}" for level, rows in frame.groupby("level")),
         frame,
-        f"{measured_in(evidence)}; bytes from {found}" if found else measured_in(evidence),
+        measured_in(evidence) + (computed(f"bytes from {found}") if found else Source()),
     )
 
 
@@ -85,7 +98,7 @@ def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline
         "Dot plot of published TFLOP/s by FLOP a byte, below the datasheet's roof. "
         + "; ".join(f"{family}: {_in_words(rows)}" for family, rows in frame.groupby("family", sort=False)),
         frame,
-        f"times published for the {sheet.name}, its roof from the datasheet; bytes {COUNTED}",
+        published_for(sheet.name) + computed("its roof from the datasheet") + COUNTED,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,9 +13,10 @@ from kernels import Problem
 
 from ...measure.studies import TIMERS
 from ...records import published
+from ...records.interval import TIE
 from ...records.measured import Measured
-from ...records.text import beside, effect
 from ..style import (
+    FAMILIES,
     SERIES,
     Plot,
     canvas,
@@ -37,7 +39,7 @@ def sinusoidal_fusion(evidence: Measured) -> Plot:
         ("sinusoidal_v5", "sinusoidal_separate_float4"),
         ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
     ]
-    plot = _fusion(evidence, "sinusoidal", pairs, "Against separate kernels")
+    plot = _fusion(evidence, "sinusoidal", pairs)
     return replace(
         plot,
         caption="Speedup over separate kernels. The write-up compares V5 with scalar separate kernels, the hybrid "
@@ -45,7 +47,7 @@ def sinusoidal_fusion(evidence: Measured) -> Plot:
     )
 
 
-def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], subject: str) -> Plot:
+def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]]) -> Plot:
     """A panel for every version and what it is compared with: speedups, published and measured."""
     panels = []
     for version, baseline in pairs:
@@ -60,23 +62,25 @@ def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], s
         return drawn.loc[drawn["series"] == timer, "speedup"]
 
     several = len({version for version, *_ in panels}) < len(panels)
-    compared = []
-    for version, baseline, _, drawn in panels:
-        device = speedups(drawn, "device_warm")
-        compared.append(f"{short(version)} {f'{beside(device)} {_plain(baseline)}' if several else effect(device)}")
-    last, *_, launched = panels[-1]
-    title = f"{subject}, on the device: {', '.join(compared)}. With launches and syncs {short(last)} "
-    title += effect(speedups(launched, SOURCE_TIMER))
+    device = [drawn.loc[drawn["series"] == "device_warm", "speedup"] for *_, drawn in panels]
+    name = FAMILIES.get(family, family.capitalize())
+    title = f"{name}: fused against separate kernels"
+    if all(len(values) and values.max() < 1 for values in device):
+        title = f"{name}: fusing loses to separate kernels on the device"
+    elif several and len(device[0]) and device[0].max() > TIE and max(map(_most, device[1:])) < TIE:
+        title = f"{name}: fusing gains over scalar separate kernels alone"
     with canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
         for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
             draw_speedups(axis, drawn, shapes)
             axis.set_title(f"{short(version)}\nover {_plain(baseline)}" if several else short(version), loc="left")
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
-        legend(figure, axes, columns=1)
-    return Plot(
-        f"{family}-fusion", figure, "", describe(frame), frame, f"{published_on(family)}; {measured_in(evidence)}"
-    )
+        legend(figure, axes, columns=4)
+    return Plot(f"{family}-fusion", figure, "", describe(frame), frame, published_on(family) + measured_in(evidence))
+
+
+def _most(values: pd.Series) -> float:
+    return float(values.max()) if len(values) else math.inf
 
 
 def _plain(baseline: str) -> str:

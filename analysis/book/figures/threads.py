@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import VERSIONS, Problem
 
-from ..style import PALETTE, Plot, canvas
+from ..style import PALETTE, Plot, canvas, computed
 
 WARP = 32
 SHAPES = {  # what is drawn, by the versions that work alike
@@ -50,5 +50,5 @@ def score_threads() -> Plot:
         "Gray threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries.",
         f"Drawing of the 256 threads of a block, a row for each warp. {spoken}.",
         frame,
-        "a drawing; its numbers are computed from the launches",
+        computed("drawn; its numbers from the launches"),
     )

@@ -15,7 +15,7 @@ from ...measure.studies import SOURCE_TIMER
 from ...models import profiles
 from ...records.files import gpu_folder
 from ...records.measured import Measured
-from ..style import PALETTE, Plot, canvas, counters_of, measured_in
+from ..style import PALETTE, Plot, canvas, computed, counters_of, measured_in
 from ..table import Missing
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
@@ -72,7 +72,7 @@ def timeline(evidence: Measured) -> Plot | Missing:
         "waits.",
         f"Timeline of one call: kernels in order, and the gaps in which the host waits. {alt}.",
         frame,
-        f"times {measured_in(evidence)}; shares of the kernels from the {counters_of(evidence)}; order by the plan",
+        measured_in(evidence) + counters_of(evidence) + computed("order by the plan"),
     )
 
 

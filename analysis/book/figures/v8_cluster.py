@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import Problem
 
-from ..style import PALETTE, Plot, canvas
+from ..style import PALETTE, Plot, Source, canvas, computed
 
 SHOWN = 4  # slices that are drawn of a head dim
 INK, SOFT, TURNED = "0.15", "0.45", "#a35c00"
@@ -85,7 +85,7 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "
         "multiplies its slices of Q and K; the parts are summed by the owners of the rows, and the weights go to all.",
         frame,
-        "a drawing; its numbers are computed by the rule that chooses the shape",
+        computed("drawn; its numbers by the rule that chooses the shape"),
     )
 
 
@@ -103,7 +103,7 @@ SENT = (("parts of scores\nto the owners", 4.5, 5.05), ("weights\nto all", 6.55,
 COSTS = ((3.35, "no products of Q and K"), (8.0, "no products with V"), (0.95, "nothing rotated"))
 
 
-def v8_tile(parts: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
     us = parts.set_index("part")["median_us"]
     with canvas("One block, one tile of keys: when it works and when it waits", height=3.4) as (figure, (axis,)):
@@ -142,5 +142,5 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: str) -> Plot:
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",
         parts,
-        "a drawing" if parts.empty else f"a drawing; times {source}",
+        computed("drawn") + (Source() if parts.empty else source),
     )

@@ -7,7 +7,7 @@ import textwrap
 import pandas as pd
 
 from ...models import fit
-from ..style import PALETTE, Plot, canvas, log_ticks
+from ..style import PALETTE, Plot, Source, canvas, log_ticks
 
 OVER = {  # baselines of full fusion that share its core
     fit.HYBRID: ("over hybrid", PALETTE[1], "s"),
@@ -15,7 +15,7 @@ OVER = {  # baselines of full fusion that share its core
 }
 
 
-def v8_cuts(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
     with canvas("The kernel, and the same with a part left out", columns=len(problems), height=3.3, sharey=True) as (
@@ -48,7 +48,7 @@ def v8_cuts(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
     )
 
 
-def v8_family(frame: pd.DataFrame, gpu: str, source: str) -> Plot:
+def v8_family(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """How much faster full fusion is than the hybrid and separate kernels of the same core, by kind of problem."""
     mine = frame[frame["series"].isin(OVER)]
     rows = [(kind, series) for kind in dict.fromkeys(mine["kind"]) for series in OVER]

@@ -9,7 +9,7 @@ import pandas as pd
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import cost, fit
 from ...models.advice import MANY_HEADS, kv_heads
-from ..style import Plot, canvas, legend, log_ticks, looks, measured_in
+from ..style import Plot, canvas, computed, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
     (fit.FULL, 0, "o", "full fusion"),
@@ -116,5 +116,5 @@ def fusion_model(judged: fit.Judged) -> Plot:
         )
         + ".",
         shown,
-        f"{measured_in(judged.evidence)}; predicted by the model fitted to that",
+        measured_in(judged.evidence) + computed("predicted by the model fitted to that"),
     )

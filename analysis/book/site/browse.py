@@ -98,6 +98,13 @@ class Browser:
         return result["result"].get("value")
 
 
+def browser_path() -> str:
+    """The Chromium of this machine. Raises: FileNotFoundError with the names that were looked for."""
+    if found := next(filter(None, map(shutil.which, BROWSERS)), None):
+        return found
+    raise FileNotFoundError(f"there is no browser on the PATH; one of {', '.join(BROWSERS)} is needed")
+
+
 @contextmanager
 def browsing(path: str) -> Iterator[Browser]:
     """A browser with a profile of its own, closed in the end."""
@@ -154,12 +161,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu", default=REFERENCE, help="whose book: a folder of _build/")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core, to look for accessibility faults too")
     options = parser.parse_args(arguments)
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     html = Place.of(options.gpu).html
     chosen = [page.resolve() for page in options.pages] or pages(html)
-    if path is None or not chosen:
-        why = f"there is none of {', '.join(BROWSERS)}" if path is None else f"{html} has no pages; run `make book`"
-        print(f"browse: {why}", file=sys.stderr)
+    try:
+        path = browser_path()
+        if not chosen:
+            raise FileNotFoundError(f"{html} has no pages; run `make book`")
+    except FileNotFoundError as error:
+        print(f"browse: {error}", file=sys.stderr)
         return 2
     axe = options.axe.read_text(encoding="utf-8") if options.axe else ""
     count = 0

@@ -28,11 +28,14 @@ from ...records.measured import Measured
 from ...records.published import load as load_published
 from ...verdicts import claims
 from .. import figures, pages, templates
+from ..edition import CITATION, SETTINGS
 from ..findings import Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load, try_load
-from ..style import folder
+from ..saving import folder
+from . import made as made_pages
 from .check import banner, faults, mend
+from .imprint import footer
 from .place import Place, chapters, contents
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
@@ -54,7 +57,7 @@ def inputs(gpu: str) -> list[Path]:
     cards = [gpu, *known_gpus()]  # one chapter compares them
     data = [*{path for card in cards for path in gpu_folder(card).glob("*")}, *DATA.glob("*.csv"), *DATA.glob("*.yml")]
     texts = [*NOTEBOOKS.glob("*.ipynb"), *templates.FOLDER.glob("*.md")]
-    return sorted([*code, *data, *texts, ROOT / "requirements.txt"])
+    return sorted([*code, *data, *texts, CITATION, SETTINGS, ROOT / "requirements.txt"])
 
 
 def content_key(gpu: str) -> str:
@@ -121,12 +124,12 @@ def execute_all(gpu: str) -> None:
     place.key.write_text(current + "\n", encoding="utf-8")
 
 
-def render(place: Place) -> Path:
+def render(place: Place, footer: str = "") -> Path:
     """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
     command = Path(sys.executable).with_name("jupyter-book")
     began = time.time()
     say("rendering the pages")
-    place.stage()
+    place.stage(footer)
     made = place.folder / "_build"  # Jupyter Book's own name for it
     shutil.rmtree(made, ignore_errors=True)
     options = ["--all", "-W", "-n", "--keep-going", "--path-output", str(place.folder)]
@@ -190,7 +193,8 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
     tell_findings(gpu, place, strict)
     if is_committed(gpu):
         README.write_text(readme_of(evidence), encoding="utf-8")
-    made = render(place)
+    made_pages.write(place, evidence)
+    made = render(place, footer(evidence))
     shutil.copytree(folder(gpu), made / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
     mend(made, banner(evidence.gpu))
     found = faults(made)

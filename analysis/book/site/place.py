@@ -17,10 +17,12 @@ import yaml
 
 from ...records.files import BUILD, ROOT
 from .. import pages
+from ..edition import edition
 
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
 VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every version below it
+MADE = ("book/figure-index", "book/artifact")  # pages that are made from the executed chapters
 KEPT = ("book/_static", "book/references.bib")  # beside the pages that are not made: those of _toc.yml
 
 
@@ -80,11 +82,18 @@ class Place:
         self.source.mkdir(parents=True, exist_ok=True)
         (self.source / TOC).write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
 
-    def stage(self) -> None:
+    def write_config(self, footer: str) -> None:
+        """_config.yml with a footer, HTML, and with the address of the book where it has one."""
+        config = yaml.safe_load((ROOT / CONFIG).read_text(encoding="utf-8"))
+        config["html"] |= {"extra_footer": footer, "baseurl": edition().url}
+        (self.source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+
+    def stage(self, footer: str = "") -> None:
         """Put beside what was made what is the same for every card, at the same relative places."""
         self.write_contents()
-        shutil.copyfile(ROOT / CONFIG, self.source / CONFIG)
-        written = [f"{page}.md" for page in contents() if not page.startswith(f"{CHAPTERS}/")]
+        self.write_config(footer)
+        made = [page for page in contents() if page.startswith(f"{CHAPTERS}/") or page in MADE]
+        written = [f"{page}.md" for page in contents() if page not in made]
         for name in (*KEPT, *written):
             _copy(ROOT / name, self.source / name)
 

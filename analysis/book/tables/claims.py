@@ -31,6 +31,7 @@ from ...verdicts.rule import (
     VERDICTS,
     WRONG,
 )
+from ..origin import DECIDED
 from ..table import Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -62,7 +63,7 @@ def summary(evidence: Measured) -> Table:
         for word in VERDICTS
         if given[word]
     ]
-    return Table(("verdict", "claims", "means"), rows, numbers=("claims",))
+    return Table(("verdict", "claims", "means"), rows, numbers=("claims",)).of(DECIDED)
 
 
 def ledger(evidence: Measured, letter: str) -> Table:
@@ -74,7 +75,7 @@ def ledger(evidence: Measured, letter: str) -> Table:
             tests = recorded.get(claim.id, [])
             about = lines(escape(claim.claim), *map(small, _about(claim)))
             rows.append((_place(claim), about + _tests(tests), verdict(tests)))
-    return Table(("claim", "what is claimed", "verdict"), rows)
+    return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from ...records.known import WRONG, known
 from ...records.measured import Measured, baseline_of
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
+from ..origin import measured_in, published_on
 from ..table import (
     Table,
     code,
@@ -117,6 +118,7 @@ def summary(evidence: Measured) -> Table:
         slice(1, 4),
         "Speedup over the baseline, least to largest over the published head dims (above 1: faster). "
         f"Published on the {published.card('rope')}, measured on the {evidence.card}.",
+        measured_in(evidence) + published_on("rope"),
     )
 
 
