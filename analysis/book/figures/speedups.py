@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +12,6 @@ from kernels import Problem
 from ...measure.studies import TIMERS
 from ...records import published
 from ...records.measured import Measured
-from ...records.text import beside, effect
 from ..style import (
     SERIES,
     Plot,
@@ -29,53 +27,39 @@ from ..style import (
 )
 from ..tables import SOURCE_TIMER
 
+PAIRS = (
+    ("sinusoidal_v5", "sinusoidal_separate_scalar"),
+    ("sinusoidal_v5", "sinusoidal_separate_float4"),
+    ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
+)
+
 
 def sinusoidal_fusion(evidence: Measured) -> Plot:
-    """What fusing sinusoidal embeddings gains, and over which baseline."""
-    pairs = [
-        ("sinusoidal_v5", "sinusoidal_separate_scalar"),
-        ("sinusoidal_v5", "sinusoidal_separate_float4"),
-        ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
-    ]
-    plot = _fusion(evidence, "sinusoidal", pairs, "Against separate kernels")
-    return replace(
-        plot,
-        caption="Speedup over separate kernels. The write-up compares V5 with scalar separate kernels, the hybrid "
-        f"analysis with float4 ones: the baseline decides. Published on the {published.card('sinusoidal')}.",
-    )
-
-
-def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]], subject: str) -> Plot:
-    """A panel for every version and what it is compared with: speedups, published and measured."""
+    """What fusing sinusoidal embeddings gains, and over which baseline: a panel for each pair."""
     panels = []
-    for version, baseline in pairs:
+    for version, baseline in PAIRS:
         shapes = [
             problem for problem in evidence.shapes(version).values()
             if evidence.ratio(baseline, version, problem) or published.speedup(version, baseline, problem)
         ]  # fmt: skip
         panels.append((version, baseline, shapes, pd.DataFrame(speedup_rows(evidence, version, shapes, baseline))))
     frame = pd.concat([drawn for *_, drawn in panels])
-
-    def speedups(drawn: pd.DataFrame, timer: str) -> pd.Series:
-        return drawn.loc[drawn["series"] == timer, "speedup"]
-
-    several = len({version for version, *_ in panels}) < len(panels)
-    compared = []
-    for version, baseline, _, drawn in panels:
-        device = speedups(drawn, "device_warm")
-        compared.append(f"{short(version)} {f'{beside(device)} {_plain(baseline)}' if several else effect(device)}")
-    last, *_, launched = panels[-1]
-    title = f"{subject}, on the device: {', '.join(compared)}. With launches and syncs {short(last)} "
-    title += effect(speedups(launched, SOURCE_TIMER))
+    title = f"Fused sinusoidal kernels against each baseline on the {evidence.card.removeprefix('NVIDIA ')}"
     with canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
         for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
             draw_speedups(axis, drawn, shapes)
-            axis.set_title(f"{short(version)}\nover {_plain(baseline)}" if several else short(version), loc="left")
+            axis.set_title(f"{short(version)}\nover {_plain(baseline)}", loc="left")
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
         legend(figure, axes, columns=1)
     return Plot(
-        f"{family}-fusion", figure, "", describe(frame), frame, f"{published_on(family)}; {measured_in(evidence)}"
+        "sinusoidal-fusion",
+        figure,
+        "Speedup over separate kernels; above 1 is faster. The write-up compares V5 with scalar separate kernels, the "
+        f"hybrid analysis with float4 ones. Published on the {published.card('sinusoidal')}.",
+        describe(frame),
+        frame,
+        f"{published_on('sinusoidal')}; {measured_in(evidence)}",
     )
 
 
