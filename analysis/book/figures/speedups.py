@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,10 +11,8 @@ from kernels import Problem
 
 from ...measure.studies import TIMERS
 from ...records import published
-from ...records.interval import TIE
 from ...records.measured import Measured
 from ..style import (
-    FAMILIES,
     SERIES,
     Plot,
     canvas,
@@ -31,56 +27,40 @@ from ..style import (
 )
 from ..tables import SOURCE_TIMER
 
+PAIRS = (
+    ("sinusoidal_v5", "sinusoidal_separate_scalar"),
+    ("sinusoidal_v5", "sinusoidal_separate_float4"),
+    ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
+)
+
 
 def sinusoidal_fusion(evidence: Measured) -> Plot:
-    """What fusing sinusoidal embeddings gains, and over which baseline."""
-    pairs = [
-        ("sinusoidal_v5", "sinusoidal_separate_scalar"),
-        ("sinusoidal_v5", "sinusoidal_separate_float4"),
-        ("sinusoidal_hybrid_v1", "sinusoidal_separate_float4"),
-    ]
-    plot = _fusion(evidence, "sinusoidal", pairs)
-    return replace(
-        plot,
-        caption="Speedup over separate kernels. The write-up compares V5 with scalar separate kernels, the hybrid "
-        f"analysis with float4 ones: the baseline decides. Published on the {published.card('sinusoidal')}.",
-    )
-
-
-def _fusion(evidence: Measured, family: str, pairs: Sequence[tuple[str, str]]) -> Plot:
-    """A panel for every version and what it is compared with: speedups, published and measured."""
+    """What fusing sinusoidal embeddings gains, and over which baseline: a panel for each pair."""
     panels = []
-    for version, baseline in pairs:
+    for version, baseline in PAIRS:
         shapes = [
             problem for problem in evidence.shapes(version).values()
             if evidence.ratio(baseline, version, problem) or published.speedup(version, baseline, problem)
         ]  # fmt: skip
         panels.append((version, baseline, shapes, pd.DataFrame(speedup_rows(evidence, version, shapes, baseline))))
     frame = pd.concat([drawn for *_, drawn in panels])
-
-    def speedups(drawn: pd.DataFrame, timer: str) -> pd.Series:
-        return drawn.loc[drawn["series"] == timer, "speedup"]
-
-    several = len({version for version, *_ in panels}) < len(panels)
-    device = [drawn.loc[drawn["series"] == "device_warm", "speedup"] for *_, drawn in panels]
-    name = FAMILIES.get(family, family.capitalize())
-    title = f"{name}: fused against separate kernels"
-    if all(len(values) and values.max() < 1 for values in device):
-        title = f"{name}: fusing loses to separate kernels on the device"
-    elif several and len(device[0]) and device[0].max() > TIE and max(map(_most, device[1:])) < TIE:
-        title = f"{name}: fusing gains over scalar separate kernels alone"
+    title = "Fused sinusoidal kernels against each baseline"
     with canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
         for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
             draw_speedups(axis, drawn, shapes)
-            axis.set_title(f"{short(version)}\nover {_plain(baseline)}" if several else short(version), loc="left")
+            axis.set_title(f"{short(version)}\nover {_plain(baseline)}", loc="left")
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
         legend(figure, axes, columns=4)
-    return Plot(f"{family}-fusion", figure, "", describe(frame), frame, published_on(family) + measured_in(evidence))
-
-
-def _most(values: pd.Series) -> float:
-    return float(values.max()) if len(values) else math.inf
+    return Plot(
+        "sinusoidal-fusion",
+        figure,
+        "Speedup over separate kernels; above 1 is faster. The write-up compares V5 with scalar separate kernels, the "
+        f"hybrid analysis with float4 ones. Published on the {published.card('sinusoidal')}.",
+        describe(frame),
+        frame,
+        published_on("sinusoidal") + measured_in(evidence),
+    )
 
 
 def _plain(baseline: str) -> str:
