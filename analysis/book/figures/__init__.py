@@ -11,6 +11,7 @@ from .flow import flow
 from .l2_cliff import cliff
 from .ladders import ladder, rope_ladder_2048
 from .online import attention_online
+from .phases import phases
 from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
@@ -31,6 +32,7 @@ __all__ = [
     "fusion_model",
     "ladder",
     "peers",
+    "phases",
     "pipelines",
     "published_distance",
     "roofline_plot",
