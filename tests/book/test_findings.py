@@ -114,7 +114,7 @@ def test_a_share_of_nan_is_of_the_version_that_has_it(monkeypatch: pytest.Monkey
     check, other = Measured.check, {online: fixed, fixed: online}
     monkeypatch.setattr(Measured, "check", lambda self, name, problem: check(self, other.get(name, name), problem))
     found = {each.id: each.holds for each in evaluate(findings.NOTEBOOKS / "baseline.ipynb", REFERENCE)}
-    assert [name for name, holds in found.items() if holds is not True] == ["attention-story", "attention-nan"]
+    assert [name for name, holds in found.items() if holds is not True] == ["attention-story", "attention-online-wrong"]
     assert findings.nan_shares(Measured.nothing(REFERENCE, "log"), online).above(0.5) is None
 
 
