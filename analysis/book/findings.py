@@ -135,6 +135,17 @@ def closed(evidence: Measured, version: str, without: str, baseline: str) -> Sha
     return Shares(found) if found else Shares(why=why_none(evidence, without))
 
 
+def nan_shares(evidence: Measured, version: str) -> Shares:
+    """The share of a version's outputs that are NaN at each head dim of the documents' shapes."""
+    checks = {hdim: evidence.check(version, problem) for hdim, problem in evidence.shapes(version).items()}
+    found = {
+        hdim: Ratio(*3 * (check.nan_share,))
+        for hdim, check in checks.items()
+        if check and check.nan_share == check.nan_share
+    }
+    return Shares(found) if found else Shares(why=why_none(evidence, version))
+
+
 def why_none(evidence: Measured | None, version: str, at: Problem | None = None) -> Known:
     """Why nothing was timed of a version, at one problem or at any: what it is that keeps it from running, if that."""
     problems = [at] if at else evidence.problems(VERSIONS[version].family) if evidence else ()

@@ -35,6 +35,7 @@ from .table import Table, lines, link, rotary, small, status, to, verdict_mark
 MOST = 12  # lines of a diff that a step shows
 DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analysis", "status report")))
 RUN = "a run's log"  # of which no document prints the number
+ESTIMATE = "estimate, not profiled"  # the note on a time that is of a part of a call
 LEDGER = "claims.html"
 Marks = str | tuple[str, str]  # the line that begins so; or from there to the next that begins with the second
 
@@ -99,6 +100,7 @@ def stated(name: str, baseline: str, problem: Problem) -> list[Stated]:
     Where a document prints a time and no speedup, it is that of its two times.
     """
     times, speeds = (published.rows(name, problem, each) for each in ("time_ms", "speedup"))
+    times = times[times["note"] != ESTIMATE]
     speeds = speeds[speeds["baseline"] == baseline] if baseline else speeds.head(0)
     theirs = published.rows(baseline, problem, "time_ms") if baseline else times.head(0)
     found: dict[tuple[float | None, float | None], dict[str, None]] = {}

@@ -11,6 +11,8 @@ from PIL import Image
 from analysis.book import figures, origin, saving, style
 from analysis.measure.studies import CONDITIONS
 from analysis.models import roofline
+from analysis.records.files import REFERENCE
+from analysis.records.measured import Measured
 
 MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
 
@@ -115,3 +117,17 @@ def test_its_title_says_under_which_condition_speedups_come_nearest(nearest: str
     }
     assert [name for name, word in words.items() if word in titles["all"]] == [nearest]
     assert "nearest" not in titles["part"]
+
+
+def test_bars_of_the_phases_say_what_padding_does_and_what_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = Measured.load(REFERENCE, "ablation")
+    plot = figures.phases(ablation)
+    assert "Padded rows alone make Phase 6 faster" in plot.figure.get_suptitle().replace("\n", " ")
+    bars = [bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
+    assert bars == list(plot.data["median_us"]) and len(bars) == 14
+    ratio = Measured.ratio
+    monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
+    assert figures.phases(ablation).figure.get_suptitle().startswith("Phases 4 and 6 with one thing changed")
+    nothing = figures.phases(Measured.nothing(REFERENCE, "ablation"))
+    words = [text.get_text() for axis in nothing.figure.axes for text in axis.texts]
+    assert words == 14 * ["not measured"]

@@ -162,6 +162,18 @@ def test_a_share_of_a_gap_is_what_an_ablation_closes_of_it(monkeypatch: pytest.M
     assert nothing.above(0.5) is None and f"{nothing}" == "not measured"
 
 
+def test_a_share_of_nan_is_of_the_version_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Measured.load(REFERENCE)
+    online, fixed = "attention_online", "attention_online_fixed"
+    nan, right = (findings.nan_shares(measured, name).at(512, 4096) for name in (online, fixed))
+    assert f"{nan}" == "75–88 %" and nan.above(0.74) and not nan.above(0.76) and right.below(0.001)
+    check, other = Measured.check, {online: fixed, fixed: online}
+    monkeypatch.setattr(Measured, "check", lambda self, name, problem: check(self, other.get(name, name), problem))
+    found = {each.id: each.holds for each in evaluate(findings.NOTEBOOKS / "baseline.ipynb", REFERENCE)}
+    assert [name for name, holds in found.items() if holds is not True] == ["attention-story", "attention-online-wrong"]
+    assert findings.nan_shares(Measured.nothing(REFERENCE, "log"), online).above(0.5) is None
+
+
 def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def output(name: str, holds: bool | None) -> nbformat.NotebookNode:
         data, kept = {"text/markdown": f"sentence of {name}"}, {findings.RECORDED: {"id": name, "holds": holds}}

@@ -142,6 +142,12 @@ def test_documents_that_differ_stand_with_their_source(measured: Measured) -> No
     assert at["4096"][2:] == ("infeasible", "infeasible")
 
 
+def test_the_estimated_time_of_a_part_is_not_a_time_of_the_version() -> None:
+    half = Measured.load(REFERENCE, "fp16")
+    (said,) = step.stated("fp16_phase4", "fp16_minimal", half.shapes("fp16_phase4")[64])
+    assert said.ms == 1.028 and said.speedup == 2.79
+
+
 def test_a_step_says_where_its_result_is_right(measured: Measured) -> None:
     assert step.right_where(measured, "rope_v1c") == "right at 128, 512, 2048, 4096, 8192"
     assert step.right_where(measured, "rope_v1a").startswith("wrong at 128, 512, 2048, 4096, 8192 (warps beyond")

@@ -13,6 +13,7 @@ from .front import rope_ladder_2048
 from .l2_cliff import cliff
 from .ladders import ladder
 from .online import attention_online
+from .phases import phases
 from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
 from .rooflines import roofline_plot, roofline_published
@@ -36,6 +37,7 @@ __all__ = [
     "fusion_model",
     "ladder",
     "peers",
+    "phases",
     "pipelines",
     "published_distance",
     "roofline_plot",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from kernels import VERSIONS, Problem
@@ -166,10 +166,15 @@ def checks(evidence: Measured, family: str) -> Table:
     )
 
 
-def peers(evidence: Measured, family: str, partial: bool | None = None) -> Table:
-    """Own versions and what PyTorch offers, in device time; the fastest right one of each column is set in bold."""
-    problems = evidence.problems(family, partial)
-    versions = [*evidence.versions(family), *evidence.versions(family, peers=True)]
+def peers(
+    evidence: Measured, family: str, partial: bool | None = None, own: Sequence[str] = (), at: int | None = None
+) -> Table:
+    """Own versions, all or some, and what PyTorch offers, in device time at every or one head dim.
+
+    The fastest right one of each column is set in bold.
+    """
+    problems = [problem for problem in evidence.problems(family, partial) if at in (None, problem.hdim)]
+    versions = [*(own or evidence.versions(family)), *evidence.versions(family, peers=True)]
     best = {problem: fastest(evidence, versions, problem) for problem in problems}
 
     def cell(version: str, problem: Problem) -> str:
