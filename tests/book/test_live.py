@@ -31,7 +31,8 @@ def test_a_notebook_finds_the_packages_and_names_the_card_only_to_load_it(path: 
     assert start.startswith('import sys\n\nsys.path.append("../..")')
     assert "whatever `gpu` says" in parameters
     nodes = [node for source in rest for node in ast.walk(ast.parse(source))]
-    loads = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "load"]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    loads = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "load"]
     assert loads and all([ast.unparse(given) for given in load.args[:2]] == ["gpu", "source"] for load in loads)
     assert sum(isinstance(node, ast.Name) and node.id == "gpu" for node in nodes) == len(loads)
 

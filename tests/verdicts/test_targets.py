@@ -249,7 +249,7 @@ def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path) -> Non
     for part in MEASURED:
         assert isinstance(part(evidence), Missing) and part(evidence).command.startswith("make "), part.__name__
     idea, tile = targets.idea(evidence), targets.tile(evidence)  # drawn, without times
-    assert "measured" not in idea.source and tile.data.empty and len(targets.floor_table(evidence).rows) == 7
+    assert "measured" not in idea.source.kinds and tile.data.empty and len(targets.floor_table(evidence).rows) == 7
     assert targets.parts(evidence).mostly_copies is None and targets.score(evidence).reached == 0
 
 
@@ -264,7 +264,7 @@ def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
         found = part(evidence)
         assert found.rows if isinstance(found, Table) else len(found.data), part.__name__
     for plot in (targets.cuts(evidence), targets.family(evidence), targets.tile(evidence)):
-        assert plot.alt and "measured on Test GPU, " in plot.source
+        assert plot.alt and "measured on Test GPU, " in str(plot.source)
     table = use.against(evidence)
     assert len(table.rows) == len(held_to.BEYOND) and "4.00×" in "".join(table.rows[0])
     assert targets.main_time(evidence) == "5.0 µs" and f"{targets.speedups(evidence, problems=(MAIN,))}" == "4.00×"
