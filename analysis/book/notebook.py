@@ -18,7 +18,7 @@ from ..records.files import DataError, gpu_folder, read_table
 from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, REFUSED, UNSUPPORTED, WRONG, Known, known
 from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
-from ..records.text import beside, effect, span
+from ..records.text import span
 from ..verdicts import claims, rule
 from . import saving
 from .origin import Source, measured_in
@@ -114,40 +114,10 @@ def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> 
 # ---------------------------------------------------------------- numbers for prose
 
 
-def _speedups(evidence: Measured, name: str, timer: str, partial: bool | None, over: str = "") -> list[float]:
-    base = over or baseline_of(name)
-    problems = evidence.problems(VERSIONS[name].family, partial)
-    found = [evidence.ratio(base, name, problem, timer) for problem in problems]
-    return [ratio.value for ratio in found if ratio]
-
-
-def measured_speedup(
-    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
-) -> str:
-    """The range of a version's speedups over its baseline, or over another, over the head dims: `"0.98–1.02×"`."""
-    found = _speedups(evidence, name, timer, partial, over)
-    return span(found, "×", 2) if found else _unknown(evidence, name)
-
-
 def _unknown(evidence: Measured, name: str) -> str:
     """The word for a version without a number."""
     found = best_known(evidence, name, evidence.problems(VERSIONS[name].family))
     return NOT_MEASURED if found.ran else found.word
-
-
-def compared(
-    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
-) -> str:
-    """How a version compares with its baseline, or with another: `"ties"`, `"is 1.12–1.56× as fast"`."""
-    found = _speedups(evidence, name, timer, partial, over)
-    return effect(found) if found else f"is {_unknown(evidence, name)}"
-
-
-def against(
-    evidence: Measured, name: str, timer: str = "device_warm", partial: bool | None = None, over: str = ""
-) -> str:
-    """`compared` up to the name of the other: `"ties with"`, `"is 1.12–1.56× as fast as"`."""
-    return beside(_speedups(evidence, name, timer, partial, over))
 
 
 def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .interval import TIE
-
 NOTHING = "–"
 
 
@@ -46,26 +44,3 @@ def factor(ratio: float | None) -> str:
 def ratios(values: Iterable[float]) -> str:
     """A range of speedups: `"0.98–1.02×"`."""
     return span(values, "×", 2)
-
-
-def effect(speedups: Iterable[float]) -> str:
-    """What speedups amount to, in a few words that hold whatever they are."""
-    return _compared(list(speedups))[0]
-
-
-def beside(speedups: Iterable[float]) -> str:
-    """`effect` up to the word that names the other: `"is 1.20× as fast as"`, `"ties with"`."""
-    return " ".join(_compared(list(speedups)))
-
-
-def _compared(speedups: list[float]) -> tuple[str, str]:
-    """What they amount to, and the word before the name of the other."""
-    if not speedups:
-        return "has no measured ratio", "to"
-    if 1 / TIE < min(speedups) and max(speedups) < TIE:
-        return "ties", "with"
-    if min(speedups) > 1:
-        return f"is {span(speedups, '×', 2)} as fast", "as"
-    if max(speedups) < 1:
-        return f"takes {span([1 / speedup for speedup in speedups], '×', 2)} as long", "as"
-    return f"runs at {span(speedups, '×', 2)} the speed", "of"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import notebook, saving, tables
+from analysis.book import saving, tables
 from analysis.book.chapters.language import language
 from analysis.book.figures.speedups import speedup_rows
-from analysis.records import files, measured, published, text
+from analysis.records import files, measured, published
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
@@ -181,13 +181,11 @@ def test_tables_never_hide_what_was_published(folder: Path) -> None:
     assert "1.45×" in html and "2.05×" in html
 
 
-def test_prose_and_figures_give_speedups_over_the_baseline(folder: Path) -> None:
+def test_figures_give_speedups_over_the_baseline(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 20.0], [10.0, 10.0]))))
     found = Measured.read(folder)
     rows = speedup_rows(found, "rope_v7", [PROBLEM], "rope_separate")
     assert {row["series"]: row["speedup"] for row in rows} == pytest.approx({"published": 1.45, "device_warm": 2.0})
-    assert notebook.measured_speedup(found, "rope_v7") == "2.00×"
-    assert notebook.against(found, "rope_v7") == "is 2.00× as fast as"
 
 
 def test_what_could_not_run_says_why() -> None:
@@ -196,17 +194,6 @@ def test_what_could_not_run_says_why() -> None:
     assert len(refused)
     for row in refused.itertuples():
         assert escape(row.reason) in tables.checks(found, row.family)._repr_html_()
-
-
-def test_titles_follow_the_data() -> None:
-    assert text.effect([0.99, 1.01]) == "ties"
-    assert text.effect([1.2, 1.5]) == "is 1.20–1.50× as fast"
-    assert text.effect([0.5, 0.8]) == "takes 1.25–2.00× as long"
-    assert text.effect([0.5, 1.8]) == "runs at 0.50–1.80× the speed"
-    assert "no measured ratio" in text.effect([])
-    assert text.beside([1.2, 1.5]) == "is 1.20–1.50× as fast as"
-    assert text.beside([0.5, 1.8]) == "runs at 0.50–1.80× the speed of"
-    assert text.beside([0.99, 1.01]) == "ties with"
 
 
 def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
