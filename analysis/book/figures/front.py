@@ -94,4 +94,4 @@ def _say(axis: Axes, at: tuple[float, float], text: str, ink: Any, off: tuple[in
 
 
 def _row(version: str, problem: Problem | None, stated: float | None, ratio: Ratio | None) -> tuple:
-    return (version, problem and problem.rotary_dim, stated, *(ratio or (None,) * 3))
+    return (version, problem and problem.rotary_dim, stated, *(ratio[:3] if ratio else (None,) * 3))

@@ -80,7 +80,7 @@ def _row(evidence: Measured, name: str, over: str, problem: Problem | None) -> t
         name,
         problem.rotary_dim,
         stated and stated.value,
-        *(ratio or (None,) * 3),
+        *(ratio[:3] if ratio else (None,) * 3),
         known(evidence, name, problem).word,
     )
 
