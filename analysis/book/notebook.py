@@ -28,6 +28,7 @@ from .table import Missing, Table
 from .tables import fastest
 
 SOURCES = ("recorded", "live")
+FEW = 5  # versions that a sentence can name
 
 
 def card(gpu: str, source: str, names: str) -> str:
@@ -220,7 +221,11 @@ def stale_words(*measured: Measured | None) -> str:
 
 def say_if_stale(*measured: Measured | None) -> None:
     """Say it; nothing where none has."""
-    if any(each and each.stale_versions() for each in measured):
+    names = {name for each in measured if each for name in each.stale_versions()}
+    if len(names) > FEW:
+        where = "[the environment](environment.html) names those of the documents' study"
+        display(Markdown(f"**Stale**: the code of {len(names)} versions has changed since it was measured; {where}."))
+    elif names:
         display(Markdown(stale_words(*measured)))
 
 

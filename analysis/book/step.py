@@ -30,7 +30,7 @@ from ..verdicts import claims
 from ..verdicts.rule import UNDECIDED
 from .sources import diff_text
 from .style import short
-from .table import Table, lines, link, rotary, small, status, to, verdict_mark
+from .table import Table, lines, link, mark, rotary, small, status, to, verdict_mark
 
 MOST = 12  # lines of a diff that a step shows
 DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analysis", "status report")))
@@ -252,7 +252,9 @@ def _caption(evidence: Measured, names: Sequence[str], bases: Sequence[str], mat
     )
     page = f" Code, counters and all numbers: {link(names[0])}." if len(names) == 1 else ""
     rotated = " R: rotated dims, where not all." if VERSIONS[names[0]].family == "rope" else ""
-    return lines(f"{what}{rotated}{cards}{absent}", f"<b>Result</b> {right}.{page}")
+    changed = [each for each in dict.fromkeys((*names, *filter(None, bases))) if each in evidence.stale_versions()]
+    stale = f"{mark('stale')} Measured before the code of {', '.join(map(link, changed))} changed." if changed else ""
+    return lines(f"{what}{rotated}{cards}{absent}", f"<b>Result</b> {right}.{page}", *filter(None, (stale,)))
 
 
 def right_where(evidence: Measured, name: str) -> str:
