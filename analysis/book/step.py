@@ -71,8 +71,8 @@ def _marked(name: str, text: list[str], marks: Marks | Sequence[Marks], some: bo
         return [line for line in text if line.strip()]
     single = isinstance(marks, (str, tuple)) and len(marks) > 0
     found: list[str] = []
-    for mark in [marks] if single else marks:
-        first, last = (mark, mark) if isinstance(mark, str) else mark
+    for pair in [marks] if single else marks:
+        first, last = (pair, pair) if isinstance(pair, str) else pair
         begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
         ends = (
             [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
