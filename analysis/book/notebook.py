@@ -107,7 +107,8 @@ def _anchor(table: Table) -> str:
 def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> None:
     """`show` a table folded below a line that says what it has; what is missing is said openly."""
     if isinstance(what, Table) and what.rows:
-        display(HTML(f"<details><summary>{summary}</summary>{what._repr_html_()}</details>"))
+        table = what.cited(source_of(evidence), _anchor(what))
+        display(HTML(f"<details><summary>{summary}</summary>{table}</details>"))
     else:
         show(what, evidence)
 

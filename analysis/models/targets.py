@@ -6,7 +6,7 @@ Everything here is computed from the studies `beyond`, `peers` and `embeddings`,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -221,18 +221,24 @@ class Result:
 
 def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = False) -> list[Rival]:
     """What is right and was timed beside a right V8 in any of the studies, the fastest first."""
+    studies = [evidence.studies[name] for name in MEASURED_IN if name in evidence.studies]
     found = []
-    for measured in (evidence.studies[name] for name in MEASURED_IN if name in evidence.studies):
-        mine = measured.check(V8, problem)
-        names = (measured.versions("rope", peers=True) if peers else []) + (
-            measured.versions("rope") if versions else []
-        )
-        for name in names if mine and mine.status == "ok" else ():
-            check, taken = measured.check(name, problem), measured.time(name, problem)
-            ratio = measured.ratio(name, V8, problem)
-            if name != V8 and check and check.status == "ok" and taken and ratio:
-                found.append(Rival(name, taken, ratio))
+    for measured in studies:
+        found += _beside(measured, problem, measured.versions("rope", peers=True)) if peers else []
+        found += _beside(measured, problem, measured.versions("rope")) if versions else []
     return sorted(found, key=lambda rival: rival.ratio.value)
+
+
+def _beside(measured: Measured, problem: Problem, names: Iterable[str]) -> list[Rival]:
+    """Which of the versions `names` are right and were timed beside a right V8 in one study."""
+    mine = measured.check(V8, problem)
+    found = []
+    for name in names if mine and mine.status == "ok" else ():
+        check, taken = measured.check(name, problem), measured.time(name, problem)
+        ratio = measured.ratio(name, V8, problem)
+        if name != V8 and check and check.status == "ok" and taken and ratio:
+            found.append(Rival(name, taken, ratio))
+    return found
 
 
 def measured_at(evidence: Evidence, problem: Problem) -> Measured | None:
@@ -311,8 +317,8 @@ def family(evidence: Evidence) -> pd.DataFrame:
     rows = [
         (_kind(problem), label(problem), rival.version, rival.taken.us, rival.ratio.value)
         for problem in BEYOND
-        for rival in rivals(evidence, problem, peers=False, versions=True)
-        if rival.version in FUSIONS
+        if (measured := measured_at(evidence, problem))
+        for rival in _beside(measured, problem, FUSIONS)
     ]
     return pd.DataFrame(rows, columns=["kind", "problem", "series", "median_us", "over_v8"])
 

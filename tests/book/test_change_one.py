@@ -59,7 +59,7 @@ def same(what: Any) -> Any:
     """What is shown, as something that can be compared."""
     if isinstance(what, style.Plot):
         return what.id, what.figure.get_suptitle(), what.caption, what.alt, what.data.to_csv()
-    return what if isinstance(what, str) else what._repr_html_()
+    return what._repr_html_() if isinstance(what, tables.Table) else what
 
 
 def copy_latest(source: Path, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from analysis.measure import crew, run
 from analysis.measure.on_gpu import Task, Trial, outcome, row_of
 from analysis.records.measured import CEILINGS
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS
 from tests.measure.stub_card import CARD
 
@@ -21,11 +22,21 @@ def identify(send: Connection) -> None:
 
 
 def check_all(tasks: list[Task], send: Connection) -> None:
+    right = {"status": "ok", "reason": "", "max_abs_err": 1e-6, "allowed_abs_err": 1e-4, "nan_share": 0.0}
     for place, (study, pair) in enumerate(tasks):
         send.send(("begun", place))
+        found = _refusal(*pair) or right
         for kind in INPUTS:
-            found = {"status": "ok", "reason": "", "max_abs_err": 1e-6, "allowed_abs_err": 1e-4, "nan_share": 0.0}
             send.send(("checks", row_of(study, pair, inputs=kind, **found)))
+
+
+def _refusal(version: str, problem: Problem) -> dict[str, str]:
+    """Status and reason where the version refuses the problem on this card, as a real one finds them."""
+    try:
+        VERSIONS[version](problem, CARD["target"])
+    except Unsupported as error:
+        return {"status": error.status, "reason": str(error)}
+    return {}
 
 
 def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:

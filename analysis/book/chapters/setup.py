@@ -12,6 +12,7 @@ from ...records import published
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING, number
+from ..origin import measured_in, published_on
 from ..table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
@@ -105,7 +106,7 @@ def saved(evidence: Measured) -> Table:
         f"column: {evidence.card}. One wait: how much longer separate kernels take by the authors' clock than on the "
         "GPU alone, over their waits."
     )
-    return Table(header, rows, header[1:], caption)
+    return Table(header, rows, header[1:], caption).of(measured_in(evidence) + published_on("rope"))
 
 
 def _wait(evidence: Measured, problem: Problem) -> str:

@@ -90,5 +90,5 @@ def _title(ablation: Measured) -> str:
     padded = ablation.ratio("fp16_phase4_causal", "fp16_phase6_iter2_padded", problem) if problem else None
     as_it_is = ablation.ratio("fp16_phase4_causal", "fp16_phase6_iter2", problem) if problem else None
     if padded and as_it_is and padded.low > TIE and as_it_is.high < 1 / TIE:
-        return f"Padded rows alone make Phase 6 faster than Phase 4 on the {card}"
+        return f"Padded rows make Phase 6 faster than Phase 4 on the {card}"
     return f"Phases 4 and 6 with one thing changed on the {card}"

@@ -80,7 +80,7 @@ def roofline_plot(evidence: Measured, frame: pd.DataFrame | None = None) -> Plot
 
 def roofline_published(frame: pd.DataFrame, sheet: roofline.Datasheet = roofline.RTX_4000_ADA) -> Plot:
     """The published times below the roofline of their card's datasheet; `frame` is `roofline.published_points`."""
-    title = f"The published times under the roof of their card, the {sheet.name}"
+    title = f"Published times under the roof of the {sheet.name}"
     families = list(dict.fromkeys(frame["family"]))
     with canvas(title, height=4.4) as (figure, (axis,)):
         _draw_roofs(axis, sheet.fp32_tflops, {f"datasheet: DRAM, {sheet.dram_gb_s:.0f} GB/s": sheet.dram_gb_s}, frame)

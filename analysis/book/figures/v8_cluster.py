@@ -106,7 +106,7 @@ COSTS = ((3.35, "no products of Q and K"), (8.0, "no products with V"), (0.95, "
 def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
     us = parts.set_index("part")["median_us"]
-    with canvas("One block, one tile of keys: when it works and when it waits", height=3.4) as (figure, (axis,)):
+    with canvas("One block, one tile: when it works, when it waits", height=3.4) as (figure, (axis,)):
         axis.set(xlim=(-1.6, 9.8), ylim=(-2.4, 3.0))
         axis.axis("off")
         lanes = (("copies from\nmemory", 2.1, COPIES), ("warps", 0.8, WARPS))

@@ -15,6 +15,7 @@ from ...records.known import REFUSED, best, known, word
 from ...records.measured import Measured
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
+from ..origin import Source, measured_in, published_on
 from ..table import (
     Table,
     badge,
@@ -220,9 +221,11 @@ def overview(studies: Iterable[Measured], family: str = "") -> Table:
     Of each version the first of the studies that it was measured in. For one family also what each version changes.
     """
     studies = list(studies)
-    rows = []
+    rows, source = [], Source()
     for version in (version for each in ([family] if family else families()) for version in in_order(each)):
         measured = next((each for each in studies if version.id in set(each.checks["version"])), None)
+        source += measured_in(measured) if measured else Source()
+        source += published_on(version.family)
         parent = f"{code(version.parent)}: " if version.parent else ""
         rows.append(
             {
@@ -246,6 +249,7 @@ def overview(studies: Iterable[Measured], family: str = "") -> Table:
         slice(3, None),
         "Small: head dims. Speed over the baseline that the source names, least to largest over the head dims; above 1 "
         "the version is faster.",
+        source,
     )
 
 

@@ -14,6 +14,7 @@ from ...records.known import word
 from ...records.measured import Measured
 from ...records.pool import RUNS, covered
 from ...records.schema import STATUSES
+from ..origin import measured_in
 from ..table import Missing, Table, name, share
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
@@ -76,6 +77,7 @@ def repeatability(evidence: Measured) -> Table:
         },
         slice(2, None),
         f"Against run {before.run['run']}." if before else "There is no earlier complete run to compare with.",
+        measured_in(evidence, *([before] if before else [])),
     )
 
 

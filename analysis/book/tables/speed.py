@@ -233,4 +233,5 @@ def throughput(evidence: Measured, version: str) -> Table:
         },
         slice(None),
         f"<code>{version}</code>: work is 4·B·H·Sq·Sk·D FLOP a call.",
+        measured_in(evidence) + published_on(VERSIONS[version].family),
     )
