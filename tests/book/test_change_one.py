@@ -149,6 +149,7 @@ def run_cells(path: Path, watch: Watch) -> Iterator[Cell]:
     catch = {
         "say": lambda text, **values: shown.append(text.format(**values)),
         "show": lambda what, found: shown.append(what),
+        "fold": lambda summary, what, found: shown.append(what),
     }
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type != "code":
