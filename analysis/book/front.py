@@ -35,7 +35,7 @@ FIVE = (  # in words, version, baseline
 TEN = 10.0  # µs, below which a time has a decimal
 MOST, LEAST = 0.9, 0.25  # shares of shapes: nearly all, and enough that neither way is the answer
 NOTEBOOKS = "analysis/notebooks"
-CHAPTER = re.compile(r"\]\((\w+)\.ipynb\)")  # a link between chapters
+CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)\)")  # a link between chapters; a finding links to pages
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
