@@ -13,6 +13,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
+    "archive": ("records.archive", "move runs that two newer ones of their study supersede to history/"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
     "op": ("measure.op.command", "check, time and stress the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),

@@ -43,6 +43,10 @@ def notebooks() -> list[Path]:
     return [path for path in committed() if path.suffix == ".ipynb"]
 
 
+def test_no_file_is_too_large_to_host() -> None:
+    assert {str(path): size for path in committed() if (size := path.stat().st_size) >= 45e6} == {}
+
+
 @pytest.mark.parametrize("lock", ["requirements.txt", "requirements-cuda12.txt"])
 def test_every_requirement_is_an_exact_pin(lock: str) -> None:
     assert pins(lock)

@@ -33,8 +33,9 @@ def dictionary() -> str:
         "",
         "Written by `python -m analysis dictionary`. Tidy CSV, one observation a row; flags are 0 and 1; an empty cell",
         "means that the column does not apply. A hash may be an older one, which `hashes.csv` leads to today's. Files",
-        "under `measured/` are written by the commands that measure alone. The data are under CC BY 4.0",
-        "(../LICENSE-CC-BY-4.0.md).",
+        "under `measured/` are written by the commands that measure alone; `make archive` moves the rows of runs with",
+        "two newer complete runs of their study, as they stand, to gzipped tables in `measured/<gpu>/history/`.",
+        "The data are under CC BY 4.0 (../LICENSE-CC-BY-4.0.md).",
         "",
     ]
     for table, columns in SCHEMAS.items():

@@ -6,10 +6,12 @@ import contextlib
 import csv
 import fcntl
 import functools
+import gzip
 import hashlib
 import io
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +32,8 @@ RESOURCES = DATA / "resources.csv"
 MUTATIONS = DATA / "mutations.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
-APPENDED = ("checks", "timings", "op", "op_problems", "shapes")  # tables that grow row by row; others are replaced
+BY_RUN = ("checks", "timings", "op", "op_problems")  # tables whose rows are of runs
+APPENDED = (*BY_RUN, "shapes")  # tables that grow row by row; others are replaced
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -53,7 +56,7 @@ def _parse(text: str, column: Column) -> Any:
 
 
 def read_table(path: Path, table: str) -> pd.DataFrame:
-    """Load a CSV of `SCHEMAS[table]`, checking every cell.
+    """Load a CSV of `SCHEMAS[table]`, gzipped or not, checking every cell.
 
     Raises:
         DataError: the file is missing, a column is missing or unknown, a line is truncated or a value is
@@ -61,9 +64,12 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     """
     columns = SCHEMAS[table]
     try:
-        text = path.read_text(encoding="utf-8")
+        zipped = path.suffix == ".gz"
+        text = gzip.decompress(path.read_bytes()).decode() if zipped else path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged ({error})") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)

@@ -3,9 +3,10 @@
     python -m analysis merge DIR...          each DIR holds a folder for each card, as data/measured does
 
 A complete run that is not there yet is appended whole. One that is there already must be the same, row for row: else
-nothing is merged. Incomplete runs stay where they are, to be gone on with there. Of counters, sanitizers and shapes,
-which have one state and no runs, what is not there yet is added. Nothing that is there is rewritten, and everything is
-read and compared before anything is written; merged again it changes nothing. `verdicts.csv` follows from the rest:
+nothing is merged. Incomplete runs stay where they are, to be gone on with there. Archived runs count as well: one of
+the data folder is there already, one of a DIR is appended to the record. Of counters, sanitizers and shapes, which have
+one state and no runs, what is not there yet is added. Nothing that is there is rewritten, and everything is read and
+compared before anything is written; merged again it changes nothing. `verdicts.csv` follows from the rest:
 `python -m analysis claims` writes it.
 """
 
@@ -22,28 +23,34 @@ from typing import Any
 from kernels.version import PROBLEM_COLUMNS
 
 from . import cards, files
-from .files import DataError, append_rows, read_json, read_records, write_json, write_table
+from .archive import history_of
+from .files import BY_RUN, DataError, append_rows, read_json, read_records, write_json, write_table
 from .lock import locked
 
 Row = dict[str, Any]
 Groups = dict[tuple[Any, ...], list[Row]]
 
 RUN = ("run", "study")
-BY_RUN = ("checks", "timings", "op", "op_problems")
 STATES = {"counters": ("version", *PROBLEM_COLUMNS), "sanitizers": ("version",), "shapes": PROBLEM_COLUMNS}
 
 
-def _grouped(folder: Path, table: str, columns: Iterable[str]) -> Groups:
+def _grouped(path: Path, table: str, columns: Iterable[str]) -> Groups:
     groups: Groups = {}
-    for row in read_records(folder / f"{table}.csv", table):
+    for row in read_records(path, table):
         groups.setdefault(tuple(row[name] for name in columns), []).append(row)
     return groups
 
 
 def _read(folder: Path) -> dict[str, Groups]:
-    """The rows of every table of a card, by run or by what they are of. Raises: DataError where one is damaged."""
+    """The rows of every table of a card, archived ones too, by run or by what they are of.
+
+    Raises: DataError where a table is damaged.
+    """
     columns = {"runs": RUN, **dict.fromkeys(BY_RUN, RUN), **STATES}
-    return {table: _grouped(folder, table, names) for table, names in columns.items()}
+    return {
+        table: _grouped(folder / f"{table}.csv", table, names) | _grouped(history_of(folder, table), table, names)
+        for table, names in columns.items()
+    }
 
 
 @dataclass

@@ -14,8 +14,9 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
+from .archive import history_of, whole
 from .current import called_today
-from .files import REFERENCE, DataError, gpu_folder, parsed
+from .files import REFERENCE, DataError, gpu_folder
 from .interval import Pool, fit, half_width
 
 RUNS = 3  # of the same code, at least, that a ratio was measured in to tell how runs differ
@@ -25,12 +26,20 @@ RATIO = ["study", "problem", "timer", "version", "code", "baseline", "baseline_c
 def pools(folder: Path) -> Mapping[str, Pool]:
     """By timer; without a timer of which no ratio was measured in `RUNS` complete runs of the same code."""
     paths = [folder / f"{name}.csv" for name in ("runs", "timings")]
-    return _pools(folder, *(path.stat().st_mtime_ns for path in paths)) if all(map(Path.exists, paths)) else {}
+    if not all(map(Path.exists, paths)):
+        return {}
+    paths += filter(Path.exists, [history_of(folder, name) for name in ("runs", "timings")])
+    return _pools(folder, *(path.stat().st_mtime_ns for path in paths))
 
 
 @functools.cache
 def _pools(folder: Path, *written: int) -> Mapping[str, Pool]:
-    return pooled(by_run(parsed(folder / "runs.csv", "runs"), parsed(folder / "timings.csv", "timings")))
+    return pooled(ratios_of(folder))
+
+
+def ratios_of(folder: Path) -> pd.DataFrame:
+    """`by_run` of all that was measured on a card, archived runs too. Raises: DataError."""
+    return by_run(whole(folder, "runs"), whole(folder, "timings"))
 
 
 def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +101,7 @@ def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
 
 def covered(folder: Path) -> pd.DataFrame:
     """`coverage` of what was measured on a card."""
-    return coverage(by_run(parsed(folder / "runs.csv", "runs"), parsed(folder / "timings.csv", "timings")))
+    return coverage(ratios_of(folder))
 
 
 def main(arguments: list[str] | None = None) -> int:

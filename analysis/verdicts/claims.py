@@ -397,7 +397,7 @@ def verdicts_of(slug: str) -> list[dict[str, Any]]:
     Raises: DataError for an unknown GPU or a damaged file.
     """
     folder = gpu_folder(slug)
-    path, data = folder / "verdicts.csv", [path for path in sorted(folder.iterdir()) if path.is_file()]
+    path, data = folder / "verdicts.csv", [path for path in sorted(folder.rglob("*")) if path.is_file()]
     if is_committed(slug) or (path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)):
         return read_records(path, "verdicts")
     made = [*DATA.glob("*.csv"), *DATA.glob("*.yml"), *(ROOT / "analysis").rglob("*.py")]

@@ -67,7 +67,7 @@ def copy_latest(source: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     runs = read_table(source / "runs.csv", "runs")
     latest = runs[runs["complete"].astype(bool)].groupby("study")["run"].max()
-    for path in source.glob("*"):
+    for path in filter(Path.is_file, source.glob("*")):
         if path.name not in ("timings.csv", "checks.csv", "runs.csv"):
             (folder / path.name).write_bytes(path.read_bytes())
             continue

@@ -97,7 +97,7 @@ def test_a_row_with_an_unknown_column_is_refused(runs: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "table"),
-    [(path, path.stem) for path in sorted(DATA.rglob("*.csv"))],
+    [(path, path.name.partition(".")[0]) for path in sorted([*DATA.rglob("*.csv"), *DATA.rglob("*.csv.gz")])],
     ids=lambda value: str(value.relative_to(DATA)) if isinstance(value, Path) else value,
 )
 def test_every_committed_table_loads(path: Path, table: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.records import files
+from analysis.records.archive import archive, history_of
 from analysis.records.cards import described
 from analysis.records.files import REFERENCE, DataError, append_rows, read_json, read_records, write_table
 from analysis.records.lock import Locked, locked
@@ -111,6 +112,32 @@ def test_a_merge_that_was_cut_short_is_gone_on_with(data: Path, tmp_path: Path) 
     write_table(card / "checks.csv", "checks", read_records(card / "checks.csv", "checks")[:1])
     merge([source])
     assert contents(data) == whole
+
+
+def test_runs_that_are_archived_here_stay_archived(data: Path, tmp_path: Path) -> None:
+    runs = ["cut", "r1", "r2", "r3", "r4"]
+    source = node(tmp_path / "a", runs)
+    archive(node(data, runs[:4]) / CARD["slug"])
+    [line] = merge([source])
+    assert "1 runs appended, 3 there already" in line
+    assert runs_of(data / CARD["slug"]) == ["r2", "r3", "r4"]
+
+
+def test_runs_that_are_archived_elsewhere_are_appended(data: Path, tmp_path: Path) -> None:
+    source = node(tmp_path / "a", ["r1", "r2", "r3"])
+    archive(source / CARD["slug"])
+    for target in (node(data, ["r0"]), data):
+        merge([source])
+        assert sorted(runs_of(target / CARD["slug"])) == ["r0", "r1", "r2", "r3"]
+    assert [row["run"] for row in read_records(history_of(source / CARD["slug"], "runs"), "runs")] == ["r1"]
+
+
+def test_an_archived_run_that_differs_stops_everything(data: Path, tmp_path: Path) -> None:
+    archive(node(data, ["r1", "r2", "r3"]) / CARD["slug"])
+    source = node(tmp_path / "a", ["r1"])
+    append_rows(source / CARD["slug"] / "checks.csv", "checks", [check_row("r1", 2)])
+    with pytest.raises(DataError, match="run r1 of study log in"):
+        merge([source])
 
 
 def test_counters_and_shapes_that_are_there_are_kept_and_others_added(data: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from analysis.records import pool
+from analysis.records.archive import archive
 from analysis.records.files import MEASURED, REFERENCE, parsed
 from analysis.records.interval import TIE, Pool, fit, geometric_mean, half_width, mean
 from analysis.records.measured import Measured
@@ -25,7 +26,7 @@ PROCESSES, RUNS = 5, 4
 
 @pytest.fixture(scope="module")
 def ratios() -> pd.DataFrame:
-    return pool.by_run(parsed(RECORD / "runs.csv", "runs"), parsed(RECORD / "timings.csv", "timings"))
+    return pool.ratios_of(RECORD)
 
 
 def outside(ratios: pd.DataFrame) -> dict[str, float]:
@@ -140,6 +141,15 @@ def test_it_takes_three_complete_runs_to_say_more_than_one_run(folder: Path, cou
         assert set(found.pools) == {"device_warm"} and ratio.runs == 3 and found.covers() == "for another run"
         assert ratio.high - ratio.low > 0.05 > 0  # 2 % between runs, of a ratio of two
     assert found.covers("launched") == "within one run"
+
+
+def test_intervals_stay_as_they_are_when_runs_are_archived(folder: Path) -> None:
+    add_runs(folder, 4)
+    before, ratio = pool.pools(folder), Measured.read(folder).ratio(*TWO, PROBLEM)
+    archive(folder)
+    assert set(parsed(folder / "timings.csv", "timings")["run"]) == {"2", "3"}
+    assert before["device_warm"].runs == 4 and pool.pools(folder) == before
+    assert Measured.read(folder).ratio(*TWO, PROBLEM) == ratio
 
 
 def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:

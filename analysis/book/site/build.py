@@ -55,7 +55,8 @@ def inputs(gpu: str) -> list[Path]:
     """Every file that the executed notebooks depend on."""
     code = [path for folder in ("analysis", "kernels") for path in (ROOT / folder).rglob("*.py")]
     cards = [gpu, *known_gpus()]  # one chapter compares them
-    data = [*{path for card in cards for path in gpu_folder(card).glob("*")}, *DATA.glob("*.csv"), *DATA.glob("*.yml")]
+    measured = {path for card in cards for path in gpu_folder(card).rglob("*") if path.is_file()}
+    data = [*measured, *DATA.glob("*.csv"), *DATA.glob("*.yml")]
     texts = [*NOTEBOOKS.glob("*.ipynb"), *templates.FOLDER.glob("*.md")]
     return sorted([*code, *data, *texts, CITATION, SETTINGS, ROOT / "requirements.txt"])
 

@@ -19,6 +19,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
 from kernels.version import PROBLEM_COLUMNS, Kernel, Launch
 
+from ...records.archive import history_of
 from ...records.current import is_current, today
 from ...records.files import (
     COUNTS,
@@ -103,9 +104,10 @@ def plan_of(version: str, problem: Problem) -> Plan | None:
 def recorded_pairs() -> pd.DataFrame:
     """Versions and problems, as columns, of every row that was measured, counted or compiled."""
     measured = [
-        (MEASURED / gpu / f"{table}.csv", table)
+        (path, table)
         for gpu in known_gpus()
         for table in ("checks", "timings", "counters", "sanitizers")
+        for path in (MEASURED / gpu / f"{table}.csv", history_of(MEASURED / gpu, table))
     ]
     files = [(COUNTS, "counts"), (RESOURCES, "resources"), *measured]
     pairs = [read_table(path, table)[["version", *PROBLEM_COLUMNS]] for path, table in files if path.exists()]
