@@ -15,7 +15,7 @@ from analysis.measure.failures import MEMORY_ALLOCATION, failure
 from analysis.measure.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
-from kernels.peers import pytorch, triton, triton_kernels
+from kernels.peers import one_graph, pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
@@ -29,25 +29,33 @@ def test_the_studies_of_the_documents_have_none_of_them() -> None:
     assert not {v.id for v in BEYOND} & {v.id for study in studies(PUBLISHED) for v in study.versions()}
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("torch_rope_one_graph", {"heads": 4}),
-        ("torch_rope_one_graph", {"heads": 4, "causal": False, "seq_q": 1, "rotary_dim": 32}),
-        ("torch_rope_sdpa_one_graph", {"heads": 4}),
-        ("torch_rope_sdpa_one_graph", {"causal": False, "seq_q": 1}),
-        ("torch_rope_sdpa_one_graph", {"seq_k": 9, "kv_heads": 1}),
-        ("torch_rope_sdpa_one_graph_math", {"seq_k": 9}),
-        ("flex_rope", {}),
-    ],
-)
-def test_they_embed_and_mask(name: str, fields: dict) -> None:
-    asked = problem(**fields)
+def attends(name: str, asked: Problem) -> bool:
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
     call = version(name)(asked).call
-    for _ in range(2):  # the second call has its tables
-        assert case.compare(call(q, k, v)).status == "ok"
+    return all(case.compare(call(q, k, v)).status == "ok" for _ in range(2))  # the second call has its tables
+
+
+@pytest.mark.parametrize("name", ["torch_rope_one_graph", "torch_rope_sdpa_one_graph", "flex_rope"])
+def test_they_embed_and_mask(name: str) -> None:
+    assert attends(name, problem(heads=4, kv_heads=2))
+
+
+@pytest.mark.parametrize(
+    "name", ["torch_rope_one_graph", "torch_rope_sdpa_one_graph", "torch_rope_sdpa_one_graph_math"]
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seq_k": 9, "kv_heads": 1},
+        {"heads": 4, "kv_heads": 2, "seq_q": 3, "q_offset": 2},
+        {"heads": 4, "kv_heads": 2, "causal": False, "seq_q": 1, "rotary_dim": 32},
+    ],
+    ids=str,
+)
+def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict) -> None:
+    monkeypatch.setattr(one_graph, "_compiled", lambda function, mode: function)
+    assert attends(name, problem(**fields))
 
 
 @pytest.mark.parametrize(
