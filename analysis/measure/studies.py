@@ -216,6 +216,7 @@ def _too_long(version: Version, problem: Problem) -> bool:
 
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
 COMPILED = ("torch_rope_compiled_sdpa", "torch_rope_compiled_sdpa_efficient", "torch_rope_compiled_sdpa_math")
+ONE_GRAPH = ("torch_rope_one_graph", "torch_rope_sdpa_one_graph")
 
 
 def _beyond() -> Iterator[Problem]:
@@ -232,10 +233,23 @@ def _beyond() -> Iterator[Problem]:
             yield partial_rope(1, 8, seq, 128, causal)
 
 
+SMALLEST, SHORT = partial_rope(1, 4, 64, 128), partial_rope(1, 4, 64, 512)
+LONG = partial_rope(1, 8, 2048, 128, causal=True)
+
+
 def _peers() -> Iterator[Problem]:
-    yield partial_rope(1, 4, 64, 128)
-    yield partial_rope(1, 4, 64, 512)
-    yield partial_rope(1, 8, 2048, 128, causal=True)
+    """Short and long sequences, small and large head dims, and few queries that meet many keys."""
+    yield from (SMALLEST, SHORT, LONG, partial_rope(1, 8, 2048, 128))
+    yield from (partial_rope(1, 4, 64, 2048), partial_rope(1, 4, 64, 8192), partial_rope(8, 16, 64, 2048))
+    for heads, kv_heads, seq_q, seq_k, hdim, rotary_dim in (
+        (32, 32, 1, 4096, 128, 128),
+        (8, 8, 1, 16384, 128, 64),
+        (32, 8, 1, 4096, 128, 128),
+        (1, 1, 1, 4096, 128, 128),
+        (10, 10, 16, 4096, 160, 160),
+        (4, 4, 16, 1024, 512, 128),
+    ):
+        yield Problem("rope", 1, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
 
 
 def _peers_of_v8() -> list[Version]:
@@ -244,15 +258,19 @@ def _peers_of_v8() -> list[Version]:
     return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
 
 
-# What is compiled anew for every shape, for longer than all else takes, is tried on one.
-ON_A_SHORT_ONE = ("flex_rope",)
-ON_A_LONG_ONE = ("flex_rope_tf32x3", "torch_rope_sdpa_one_graph_efficient", "torch_rope_sdpa_one_graph_math")
+AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH, *(f"{name}_autotuned" for name in ONE_GRAPH), "triton_rope_sliced")
+AT_ONE = {  # what is compiled anew for every shape, for longer than all else takes
+    "flex_rope": SHORT,
+    "flex_rope_tf32x3": LONG,
+    "torch_rope_sdpa_one_graph_efficient": LONG,
+    "torch_rope_sdpa_one_graph_math": LONG,
+}
 
 
-def _compiles_long(version: Version, problem: Problem) -> bool:
-    return (version.id in ON_A_SHORT_ONE and problem.heads * problem.hdim != 512) or (
-        version.id in ON_A_LONG_ONE and not problem.causal
-    )
+def _not_tried(version: Version, problem: Problem) -> bool:
+    if version.id in AT_ONE:
+        return problem != AT_ONE[version.id]
+    return version.id not in AT_ALL and problem not in (SMALLEST, SHORT, LONG)
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -305,8 +323,14 @@ STUDIES = {
             scaled=matched,
         ),
         Study("control", "The same in CUDA C++", tuple(_control()), ("device_warm", SOURCE_TIMER), _controls),
-        Study("beyond", "V8 against the log and PyTorch", tuple(_beyond()), WARM, _named((*LOG_AND_V8, *COMPILED))),
-        Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _compiles_long),
+        Study(
+            "beyond",
+            "V8 against the log and PyTorch",
+            tuple(_beyond()),
+            WARM,
+            _named((*LOG_AND_V8, *COMPILED, *ONE_GRAPH)),
+        ),
+        Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _not_tried),
         Study(
             "embeddings",
             "Every embedding on one core",
@@ -315,7 +339,9 @@ STUDIES = {
             _named((*EMBEDDINGS, *EMBEDDING_PEERS)),
             _stores_a_table,
         ),
-        Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
+        Study(
+            "map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE, *ONE_GRAPH)), _too_long
+        ),
     )
 }
 

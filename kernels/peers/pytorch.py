@@ -114,7 +114,7 @@ def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Pro
     return plan
 
 
-def _peer(
+def peer(
     name: str,
     family: str,
     title: str,
@@ -134,11 +134,11 @@ def _peer(
     )(plan)
 
 
-_peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
-_peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", _sdpa, backend="")
-_peer("torch_sdpa", "attention", "PyTorch SDPA", _sdpa, backend="")
-_peer("torch_rope_sdpa", "rope", "Eager RoPE, then PyTorch SDPA", _rope_sdpa, backend="", compiled=False)
-_peer(
+peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
+peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", _sdpa, backend="")
+peer("torch_sdpa", "attention", "PyTorch SDPA", _sdpa, backend="")
+peer("torch_rope_sdpa", "rope", "Eager RoPE, then PyTorch SDPA", _rope_sdpa, backend="", compiled=False)
+peer(
     "torch_sinusoidal_sdpa",
     "sinusoidal",
     "Eager sinusoidal embedding, then PyTorch SDPA",
@@ -146,7 +146,7 @@ _peer(
     backend="",
     compiled=False,
 )
-_peer(
+peer(
     "torch_rope_compiled_sdpa",
     "rope",
     "Compiled RoPE, then PyTorch SDPA",
@@ -155,7 +155,7 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer(
+peer(
     "torch_sinusoidal_compiled_sdpa",
     "sinusoidal",
     "Compiled sinusoidal embedding, then PyTorch SDPA",
@@ -164,9 +164,9 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer("torch_sdpa_fp16_efficient", "fp16", "PyTorch SDPA, efficient, half precision", _sdpa, backend=EFFICIENT)
-_peer("torch_sdpa_efficient", "attention", "PyTorch SDPA, efficient", _sdpa, backend=EFFICIENT)
-_peer(
+peer("torch_sdpa_fp16_efficient", "fp16", "PyTorch SDPA, efficient, half precision", _sdpa, backend=EFFICIENT)
+peer("torch_sdpa_efficient", "attention", "PyTorch SDPA, efficient", _sdpa, backend=EFFICIENT)
+peer(
     "torch_rope_sdpa_efficient",
     "rope",
     "Eager RoPE, then PyTorch SDPA, efficient",
@@ -174,7 +174,7 @@ _peer(
     backend=EFFICIENT,
     compiled=False,
 )
-_peer(
+peer(
     "torch_sinusoidal_sdpa_efficient",
     "sinusoidal",
     "Eager sinusoidal embedding, then PyTorch SDPA, efficient",
@@ -182,7 +182,7 @@ _peer(
     backend=EFFICIENT,
     compiled=False,
 )
-_peer(
+peer(
     "torch_rope_compiled_sdpa_efficient",
     "rope",
     "Compiled RoPE, then PyTorch SDPA, efficient",
@@ -191,7 +191,7 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer(
+peer(
     "torch_sinusoidal_compiled_sdpa_efficient",
     "sinusoidal",
     "Compiled sinusoidal embedding, then PyTorch SDPA, efficient",
@@ -200,10 +200,10 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer("torch_sdpa_fp16_math", "fp16", "PyTorch SDPA, math, half precision", _sdpa, backend=MATH)
-_peer("torch_sdpa_math", "attention", "PyTorch SDPA, math", _sdpa, backend=MATH)
-_peer("torch_rope_sdpa_math", "rope", "Eager RoPE, then PyTorch SDPA, math", _rope_sdpa, backend=MATH, compiled=False)
-_peer(
+peer("torch_sdpa_fp16_math", "fp16", "PyTorch SDPA, math, half precision", _sdpa, backend=MATH)
+peer("torch_sdpa_math", "attention", "PyTorch SDPA, math", _sdpa, backend=MATH)
+peer("torch_rope_sdpa_math", "rope", "Eager RoPE, then PyTorch SDPA, math", _rope_sdpa, backend=MATH, compiled=False)
+peer(
     "torch_sinusoidal_sdpa_math",
     "sinusoidal",
     "Eager sinusoidal embedding, then PyTorch SDPA, math",
@@ -211,7 +211,7 @@ _peer(
     backend=MATH,
     compiled=False,
 )
-_peer(
+peer(
     "torch_rope_compiled_sdpa_math",
     "rope",
     "Compiled RoPE, then PyTorch SDPA, math",
@@ -220,7 +220,7 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer(
+peer(
     "torch_sinusoidal_compiled_sdpa_math",
     "sinusoidal",
     "Compiled sinusoidal embedding, then PyTorch SDPA, math",
@@ -229,8 +229,8 @@ _peer(
     compiled=True,
     compiled_embedding=True,
 )
-_peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", _sdpa, backend=FLASH)
-_peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sdpa, backend=CUDNN)
+peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", _sdpa, backend=FLASH)
+peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sdpa, backend=CUDNN)
 
 
 # ---------------------------------------------------------------- beyond the documents: the peers of V8
@@ -296,28 +296,6 @@ def _compiled_whole(function: Callable) -> Callable:
     """`function` compiled once a shape, as `_compiled` does, with room for the shapes of every study."""
     torch._dynamo.config.accumulated_recompile_limit = 4096
     return _compiled(function)
-
-
-def _rotate_and_attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, backend: str, **options: bool
-) -> torch.Tensor:
-    q, k = _rotate_both(q, k, tables)
-    if not backend:
-        return scaled_dot_product_attention(q, k, v, **options)
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        return scaled_dot_product_attention(q, k, v, **options)
-
-
-def _rope_sdpa_one_graph(problem: Problem, backend: str) -> Attention:
-    """RoPE and SDPA in one compiled function, so the compiler may fuse what it can."""
-    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
-    attend, tables = _compiled_whole(_rotate_and_attend), rope_tables(problem)
-    options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attend(q, k, v, tables(q), backend, **options)
-
-    return call
 
 
 def _block_mask(problem: Problem, q: torch.Tensor) -> BlockMask | None:
@@ -418,7 +396,7 @@ def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
 
 
 # The last two backends are asked for float32 too, for the reason why they refuse it.
-_peer(
+peer(
     "torch_rope_compiled_sdpa_flash",
     "rope",
     "Compiled RoPE, then PyTorch SDPA, flash",
@@ -427,7 +405,7 @@ _peer(
     beyond=True,
     compiled_embedding=True,
 )
-_peer(
+peer(
     "torch_rope_compiled_sdpa_cudnn",
     "rope",
     "Compiled RoPE, then PyTorch SDPA, cudnn",
@@ -436,34 +414,10 @@ _peer(
     beyond=True,
     compiled_embedding=True,
 )
-_peer(
-    "torch_rope_sdpa_one_graph",
-    "rope",
-    "RoPE and PyTorch SDPA, compiled as one graph",
-    _rope_sdpa_one_graph,
-    backend="",
-    beyond=True,
-)
-_peer(
-    "torch_rope_sdpa_one_graph_efficient",
-    "rope",
-    "RoPE and PyTorch SDPA, efficient, compiled as one graph",
-    _rope_sdpa_one_graph,
-    backend=EFFICIENT,
-    beyond=True,
-)
-_peer(
-    "torch_rope_sdpa_one_graph_math",
-    "rope",
-    "RoPE and PyTorch SDPA, math, compiled as one graph",
-    _rope_sdpa_one_graph,
-    backend=MATH,
-    beyond=True,
-)
-_peer(
+peer(
     "flex_rope", "rope", "Compiled RoPE, then flex_attention, compiled, ieee", _rope_flex, precision="ieee", beyond=True
 )
-_peer(
+peer(
     "flex_rope_tf32x3",
     "rope",
     "Compiled RoPE, then flex_attention, compiled, tf32x3",
@@ -471,6 +425,6 @@ _peer(
     precision="tf32x3",
     beyond=True,
 )
-_peer(
+peer(
     "flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, source="FlashInfer", beyond=True
 )

@@ -1,6 +1,6 @@
 """Fused attention in Triton, in the style of Triton's own tutorial, with RoPE inside the kernel.
 
-The kernel is in triton_kernels.py. Of a few tile sizes for a head dim the fastest on the problem at hand is used, as
+The kernels are in triton_kernels.py. Of a few tile sizes for a head dim the fastest on the problem at hand is used, as
 `triton.autotune` finds it on the first call and remembers it on disk. Float32 products are three TF32 products each
 ("tf32x3") or FFMA instructions ("ieee"); never one TF32 product, Triton's default.
 """
@@ -17,7 +17,7 @@ import torch
 from ..constants import attention_buffers, require
 from ..version import Plan, Problem, Refusal, Unsupported, register
 from .pytorch import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
-from .triton_kernels import attend, triton
+from .triton_kernels import attend, attend_by_slices, triton
 
 # For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. More keys or stages do not fit, or spill.
 TILES = {
@@ -34,7 +34,19 @@ TILES = {
     512: ((16, 16, 4, 2), (16, 16, 8, 1), (16, 16, 8, 2), (16, 16, 16, 1), (32, 16, 16, 1)),
     1024: ((16, 16, 8, 1), (16, 16, 16, 1)),
 }
-MOST_KEYS = 32  # the largest BLOCK_N
+# With slices of the head dim: BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_V, num_warps, num_stages.
+SLICES = (
+    (16, 16, 64, 64, 4, 2),
+    (16, 64, 64, 128, 4, 2),
+    (16, 32, 128, 256, 4, 2),
+    (16, 32, 128, 512, 8, 2),
+    (32, 64, 64, 128, 4, 2),
+    (64, 64, 64, 64, 4, 2),
+    (64, 64, 64, 128, 8, 2),
+    (64, 32, 64, 256, 8, 2),
+)
+SLICE = 64  # dims, of which a head has a multiple
+MOST_KEYS = 64  # the largest BLOCK_N
 TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "CAUSAL", "MASKED", "PRECISION")
 TUNING_MS = 2
 
@@ -63,35 +75,44 @@ def arguments(
     return (*arrays, *numbers), constants, out
 
 
+def _tiles(hdim: int, sliced: bool) -> list[tuple[dict[str, int], int, int]]:
+    """Blocks, warps and stages to try for a head dim."""
+    if not sliced:
+        whole = TILES[min(size for size in TILES if size >= hdim)]
+        return [({"BLOCK_M": m, "BLOCK_N": n}, warps, stages) for m, n, warps, stages in whole]
+    return [
+        ({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_D": d, "BLOCK_V": v}, warps, stages)
+        for m, n, d, v, warps, stages in SLICES
+        if hdim % d == hdim % v == 0
+    ]
+
+
 @functools.cache
-def _tuned(hdim: int) -> Any:
-    """`attend` over the tiles of a head dim. Raises: Unsupported where there is no Triton."""
+def _tuned(hdim: int, sliced: bool) -> Any:
+    """A kernel over the tiles of a head dim. Raises: Unsupported where there is no Triton."""
     missing = "{needed} is not installed; {allowed} bring it"
     require(triton is not None, "library", "Triton", "PyTorch's builds for CUDA", missing)
     from triton.testing import do_bench_cudagraph
 
-    tiles = TILES[min(size for size in TILES if size >= hdim)]
     return triton.autotune(
-        [
-            triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
-            for m, n, warps, stages in tiles
-        ],
+        [triton.Config(blocks, num_warps=warps, num_stages=stages) for blocks, warps, stages in _tiles(hdim, sliced)],
         key=TUNED_BY,
         do_bench=functools.partial(do_bench_cudagraph, rep=TUNING_MS),
         cache_results=True,
-    )(attend)
+    )(attend_by_slices if sliced else attend)
 
 
-def _attention(problem: Problem, precision: str) -> Attention:
+def _attention(problem: Problem, precision: str, sliced: bool) -> Attention:
     tables, ready = rope_tables(problem), False
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         nonlocal ready
-        tuned = _tuned(problem.hdim)
+        tuned = _tuned(problem.hdim, sliced)
         values, constants, out = arguments(problem, precision, q, k, v, tables(q))
 
-        def grid(tile: dict[str, int]) -> tuple[int, int]:
-            return triton.cdiv(problem.seq_q, tile["BLOCK_M"]), problem.batch * problem.heads
+        def grid(tile: dict[str, int]) -> tuple[int, int, int]:
+            parts = problem.hdim // tile.get("BLOCK_V", problem.hdim)
+            return triton.cdiv(problem.seq_q, tile["BLOCK_M"]), problem.batch * problem.heads, parts
 
         try:
             if not ready:  # compile all tiles at once: one after the other they take as many times longer
@@ -110,15 +131,19 @@ def _attention(problem: Problem, precision: str) -> Attention:
     return call
 
 
-def _plan(problem: Problem, precision: str) -> Plan:
+def _plan(problem: Problem, precision: str, sliced: bool = False) -> Plan:
     require(problem.family == "rope", "family", problem.family, "rope", PEER_TAKES)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
-    whole = problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0
-    takes = "hdim is {needed}; a Triton tile takes {allowed}"
-    require(whole, "hdim", problem.hdim, "a power of two, 16 or more", takes)
-    require_tile(problem)
+    if sliced:
+        takes = "hdim is {needed}; slices of a head dim take {allowed}"
+        require(problem.hdim % SLICE == 0, "hdim", problem.hdim, f"a multiple of {SLICE}", takes)
+    else:
+        whole = problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0
+        takes = "hdim is {needed}; a Triton tile takes {allowed}"
+        require(whole, "hdim", problem.hdim, "a power of two, 16 or more", takes)
+        require_tile(problem)
     require_positions(problem)
-    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision))
+    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision, sliced))
 
 
 @register(
@@ -133,3 +158,15 @@ def triton_rope(problem: Problem) -> Plan:
 def triton_rope_ieee(problem: Problem) -> Plan:
     """Plan float32 RoPE attention by a Triton kernel without tensor cores. Raises: Unsupported."""
     return _plan(problem, "ieee")
+
+
+@register(
+    family="rope",
+    title="Triton fused attention with RoPE inside, by slices of the head dim, 3xTF32",
+    source="Triton",
+    beyond=True,
+    peer=True,
+)
+def triton_rope_sliced(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention by a Triton kernel that walks keys and head dim. Raises: Unsupported."""
+    return _plan(problem, "tf32x3", sliced=True)

@@ -1,7 +1,7 @@
 """Fused attention in Triton with RoPE inside, as a user would write it: a tile of queries walks the keys.
 
-A program keeps a tile of queries with the whole head dim and an online softmax. Keys are rotated as they are loaded,
-so each is rotated once per tile of queries. PyTorch's builds for CUDA bring Triton; without it these functions are
+`attend` keeps a tile of queries with the whole head dim and an online softmax; `attend_by_slices` walks the head dim as
+well. Keys are rotated as they are loaded. PyTorch's builds for CUDA bring Triton; without it these functions are
 plain Python that nobody calls.
 """
 
@@ -27,15 +27,18 @@ def _jit(function: Callable) -> Any:
 
 
 @_jit
-def _rotated(x, cos, sin, rows, inside, pairs, ROWS: tl.constexpr, HDIM: tl.constexpr):
-    """x `[ROWS, HDIM]` with its first pairs (2i, 2i + 1) turned by the rows `rows` of cos and sin, `[seq, pairs]`."""
-    pair = tl.arange(0, HDIM // 2)[None, :]
+def _rotated(x, cos, sin, rows, inside, first, pairs, ROWS: tl.constexpr, DIMS: tl.constexpr):
+    """x `[ROWS, DIMS]`, pairs (2i, 2i + 1) of a head from the pair `first` on, each turned if it is below `pairs`.
+
+    cos and sin are `[seq, pairs]`, of which `rows` are taken where `inside`.
+    """
+    pair = first + tl.arange(0, DIMS // 2)[None, :]
     turns = inside & (pair < pairs)
     at = rows[:, None] * pairs + pair
     c = tl.load(cos + at, mask=turns, other=1.0)
     s = tl.load(sin + at, mask=turns, other=0.0)
-    even, odd = tl.split(tl.reshape(x, [ROWS, HDIM // 2, 2]))
-    return tl.reshape(tl.join(even * c - odd * s, even * s + odd * c), [ROWS, HDIM])
+    even, odd = tl.split(tl.reshape(x, [ROWS, DIMS // 2, 2]))
+    return tl.reshape(tl.join(even * c - odd * s, even * s + odd * c), [ROWS, DIMS])
 
 
 @_jit
@@ -76,7 +79,7 @@ def attend(
     inside = (query < seq_q)[:, None]
     here = head.to(tl.int64) * seq_q * HDIM + query[:, None] * HDIM + dim
     q_tile = tl.load(q + here, mask=inside, other=0.0)
-    q_tile = _rotated(q_tile, q_cos, q_sin, query, inside, pairs, BLOCK_M, HDIM)
+    q_tile = _rotated(q_tile, q_cos, q_sin, query, inside, 0, pairs, BLOCK_M, HDIM)
     k += kv_head * seq_k * HDIM
     v += kv_head * seq_k * HDIM
 
@@ -96,7 +99,7 @@ def attend(
         else:
             k_tile = tl.load(k + at)
             v_tile = tl.load(v + at)
-        k_tile = _rotated(k_tile, k_cos, k_sin, key, loaded, pairs, BLOCK_N, HDIM)
+        k_tile = _rotated(k_tile, k_cos, k_sin, key, loaded, 0, pairs, BLOCK_N, HDIM)
         scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
         if MASKED:
             visible = (key < seq_k)[None, :]
@@ -110,3 +113,77 @@ def attend(
         acc = tl.dot(weights, v_tile, acc * shrink[:, None], input_precision=PRECISION)
         row_max = new_max
     tl.store(out + here, acc / row_sum[:, None], mask=inside)
+
+
+@_jit
+def attend_by_slices(
+    q,
+    k,
+    v,
+    out,
+    q_cos,
+    q_sin,
+    k_cos,
+    k_sin,
+    pairs,
+    group,
+    programs,
+    seq_q,
+    seq_k,
+    q_offset,
+    scale,
+    HDIM: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """As `attend`, for head dims of which a tile fits nowhere: scores are summed over slices of BLOCK_D dims.
+
+    A program writes BLOCK_V dims of the output. HDIM / BLOCK_V programs compute the same scores, and Q and K are
+    rotated again for every tile of keys.
+    """
+    tile, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    kv_head = (head // group).to(tl.int64)
+    query = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    inside = (query < seq_q)[:, None]
+    slice_dim = tl.arange(0, BLOCK_D)[None, :]
+    out_dim = part * BLOCK_V + tl.arange(0, BLOCK_V)[None, :]
+    q += head.to(tl.int64) * seq_q * HDIM
+    out += head.to(tl.int64) * seq_q * HDIM
+    k += kv_head * seq_k * HDIM
+    v += kv_head * seq_k * HDIM
+
+    acc = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    end = seq_k
+    if CAUSAL:
+        end = tl.minimum(seq_k, q_offset + (tile + 1) * BLOCK_M)
+    for start in tl.range(0, end, BLOCK_N):
+        key = start + tl.arange(0, BLOCK_N)
+        loaded = (key < seq_k)[:, None]
+        scores = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for first in tl.range(0, HDIM, BLOCK_D):
+            q_slice = tl.load(q + (query[:, None] * HDIM + first + slice_dim), mask=inside, other=0.0)
+            k_slice = tl.load(k + (key[:, None] * HDIM + first + slice_dim), mask=loaded, other=0.0)
+            q_slice = _rotated(q_slice, q_cos, q_sin, query, inside, first // 2, pairs, BLOCK_M, BLOCK_D)
+            k_slice = _rotated(k_slice, k_cos, k_sin, key, loaded, first // 2, pairs, BLOCK_N, BLOCK_D)
+            scores = tl.dot(q_slice, tl.trans(k_slice), scores, input_precision=PRECISION)
+        scores *= scale
+        if MASKED:
+            visible = (key < seq_k)[None, :]
+            if CAUSAL:
+                visible = visible & (key[None, :] <= (query + q_offset)[:, None])
+            scores = tl.where(visible, scores, float("-inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query sees key 0
+        weights = tl.exp2(scores - new_max[:, None])
+        shrink = tl.exp2(row_max - new_max)
+        row_sum = row_sum * shrink + tl.sum(weights, 1)
+        v_slice = tl.load(v + (key[:, None] * HDIM + out_dim), mask=loaded, other=0.0)
+        acc = tl.dot(weights, v_slice, acc * shrink[:, None], input_precision=PRECISION)
+        row_max = new_max
+    tl.store(out + (query[:, None] * HDIM + out_dim), acc / row_sum[:, None], mask=inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import types
@@ -14,7 +15,7 @@ from analysis.measure.failures import MEMORY_ALLOCATION, failure
 from analysis.measure.studies import PUBLISHED, studies
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
-from kernels.peers import pytorch, triton, triton_kernels
+from kernels.peers import one_graph, pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
@@ -28,31 +29,45 @@ def test_the_studies_of_the_documents_have_none_of_them() -> None:
     assert not {v.id for v in BEYOND} & {v.id for study in studies(PUBLISHED) for v in study.versions()}
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("torch_rope_sdpa_one_graph", {"seq_k": 9, "kv_heads": 1}),
-        ("torch_rope_sdpa_one_graph_math", {"seq_k": 9}),
-        ("flex_rope", {}),
-    ],
-)
-def test_they_embed_and_mask(name: str, fields: dict) -> None:
-    asked = problem(**fields)
+def attends(name: str, asked: Problem) -> bool:
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
     call = version(name)(asked).call
-    for _ in range(2):  # the second call has its tables
-        assert case.compare(call(q, k, v)).status == "ok"
+    return all(case.compare(call(q, k, v)).status == "ok" for _ in range(2))  # the second call has its tables
+
+
+@pytest.mark.parametrize("name", ["torch_rope_one_graph", "torch_rope_sdpa_one_graph", "flex_rope"])
+def test_they_embed_and_mask(name: str) -> None:
+    assert attends(name, problem(heads=4, kv_heads=2))
+
+
+@pytest.mark.parametrize(
+    "name", ["torch_rope_one_graph", "torch_rope_sdpa_one_graph", "torch_rope_sdpa_one_graph_math"]
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seq_k": 9, "kv_heads": 1},
+        {"heads": 4, "kv_heads": 2, "seq_q": 3, "q_offset": 2},
+        {"heads": 4, "kv_heads": 2, "causal": False, "seq_q": 1, "rotary_dim": 32},
+    ],
+    ids=str,
+)
+def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict) -> None:
+    monkeypatch.setattr(one_graph, "_compiled", lambda function, mode: function)
+    assert attends(name, problem(**fields))
 
 
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("torch_rope_sdpa_one_graph", {}, "q_offset is 11; it must be 0"),
+        ("torch_rope_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("torch_rope_sdpa_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flex_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flex_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
         ("triton_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
         ("triton_rope", {"hdim": 80}, "hdim is 80; a Triton tile takes a power of two, 16 or more"),
+        ("triton_rope_sliced", {"hdim": 160}, "hdim is 160; slices of a head dim take a multiple of 64"),
         ("triton_rope_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
         ("triton_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flashinfer_rope", {}, "dtype is float32; FlashInfer's prefill takes float16 and bfloat16"),
@@ -191,9 +206,9 @@ def store(pointer: Pointer, values: torch.Tensor, mask: torch.Tensor | None = No
     pointer.array[at[mask]] = values[mask]
 
 
-def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> torch.Tensor:
-    """`attend` as plain Python, one program after the other, with a `tl` that works on torch tensors."""
-    program = [0, 0]
+def run_kernel(monkeypatch, asked: Problem, blocks: dict[str, int], q, k, v) -> torch.Tensor:
+    """A kernel as plain Python, one program after the other, with a `tl` that works on torch tensors."""
+    program = [0, 0, 0]
     language = types.SimpleNamespace(
         program_id=lambda axis: torch.tensor(program[axis]),
         int64=torch.int64,
@@ -216,20 +231,29 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
         zeros=lambda shape, dtype: torch.zeros(shape, dtype=dtype),
         full=lambda shape, value, dtype: torch.full(shape, value, dtype=dtype),
     )
-    plain = {name: getattr(triton_kernels, name) for name in ("attend", "_rotated")}
+    plain = {name: getattr(triton_kernels, name) for name in ("attend", "attend_by_slices", "_rotated")}
     plain = {name: getattr(kernel, "fn", kernel) for name, kernel in plain.items()}  # what triton.jit wraps
     monkeypatch.setattr(triton_kernels, "tl", language)
     monkeypatch.setattr(triton_kernels, "_rotated", plain["_rotated"])
     values, constants, out = triton.arguments(asked, "ieee", q, k, v, pytorch.rope_tables(asked)(q))
     out.fill_(math.nan)
     values = [Pointer(value) if isinstance(value, torch.Tensor) else value for value in values]
-    for program[0] in range(math.ceil(asked.seq_q / tile[0])):
-        for program[1] in range(asked.batch * asked.heads):
-            plain["attend"](*values, **constants, BLOCK_M=tile[0], BLOCK_N=tile[1])
+    kernel = plain["attend_by_slices" if "BLOCK_V" in blocks else "attend"]
+    grid = math.ceil(asked.seq_q / blocks["BLOCK_M"]), asked.batch * asked.heads
+    for program[:] in itertools.product(*map(range, (*grid, asked.hdim // blocks.get("BLOCK_V", asked.hdim)))):
+        kernel(*values, **constants, **blocks)
     return out
 
 
-@pytest.mark.parametrize("tile", [(16, 16), (64, 32)])
+BLOCKS = (
+    {"BLOCK_M": 16, "BLOCK_N": 16},
+    {"BLOCK_M": 64, "BLOCK_N": 32},
+    {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_D": 8, "BLOCK_V": 32},
+    {"BLOCK_M": 64, "BLOCK_N": 16, "BLOCK_D": 32, "BLOCK_V": 8},
+)
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=lambda blocks: "x".join(map(str, blocks.values())))
 @pytest.mark.parametrize(
     "asked",
     [
@@ -243,16 +267,25 @@ def run_kernel(monkeypatch, asked: Problem, tile: tuple[int, int], q, k, v) -> t
     ],
     ids=str,
 )
-def test_the_triton_kernel_computes_attention(monkeypatch, asked: Problem, tile: tuple[int, int]) -> None:
+def test_the_triton_kernels_compute_attention(monkeypatch, asked: Problem, blocks: dict[str, int]) -> None:
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-    assert case.compare(run_kernel(monkeypatch, asked, tile, q, k, v)).status == "ok"
+    assert case.compare(run_kernel(monkeypatch, asked, blocks, q, k, v)).status == "ok"
 
 
 def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
-    tiles = [tile for chosen in triton.TILES.values() for tile in chosen]
-    assert all(triton.MOST_KEYS % block_n == 0 for _, block_n, _, _ in tiles)
-    assert all(len(chosen) <= 8 for chosen in triton.TILES.values())
+    chosen = [triton._tiles(hdim, sliced) for hdim in (64, 128, 512, 1024) for sliced in (False, True)]
+    assert all(triton.MOST_KEYS % blocks["BLOCK_N"] == 0 for tiles in chosen for blocks, _, _ in tiles)
+    assert all(1 <= len(tiles) <= 8 for tiles in chosen)
+
+
+def test_slices_of_the_head_dim_cover_it() -> None:
+    for hdim in range(64, 16384 + 64, 64):
+        tiles = triton._tiles(hdim, sliced=True)
+        assert tiles and all(hdim % blocks[name] == 0 for blocks, _, _ in tiles for name in ("BLOCK_D", "BLOCK_V"))
+
+
+def test_a_row_of_keys_that_fills_no_tile_is_masked() -> None:
     for seq_k, masked in ((64, False), (48, True), (33, True)):
         asked = problem(causal=False, seq_q=1, seq_k=seq_k)
         q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))
@@ -262,6 +295,6 @@ def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
 def test_without_triton_its_peers_are_registered_and_refuse(monkeypatch) -> None:
     monkeypatch.setattr(triton, "triton", None)
     triton._tuned.cache_clear()
-    asked = problem()
-    with pytest.raises(Unsupported, match="Triton is not installed"):
-        version("triton_rope")(asked).call(*(torch.zeros(1) for _ in "qkv"))
+    for name in ("triton_rope", "triton_rope_sliced"):
+        with pytest.raises(Unsupported, match="Triton is not installed"):
+            version(name)(problem(hdim=64)).call(*(torch.zeros(1) for _ in "qkv"))

@@ -1,0 +1,118 @@
+"""RoPE and attention as one function that PyTorch compiles whole: what its compiler fuses by itself.
+
+Scores, softmax and product are written out, or left to SDPA. Compiled once a shape; tables of angles are made outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..version import Problem
+from .pytorch import EFFICIENT, MATH, Attention, Tables, _rotate_both, peer, require_positions, rope_tables
+
+AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each product; every call here is in a graph
+
+
+@functools.cache
+def _compiled(function: Callable, mode: str | None) -> Callable:
+    """`function` compiled once a shape; giving up on a shape would silently time the eager one."""
+    torch._dynamo.config.recompile_limit = 1024
+    torch._dynamo.config.accumulated_recompile_limit = 4096
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
+
+
+def _sees(seq_q: int, seq_k: int, offset: int, device: torch.device) -> torch.Tensor:
+    """Which keys a query sees under a causal mask, `[seq_q, seq_k]`."""
+    return torch.ones(seq_q, seq_k, dtype=torch.bool, device=device).tril(offset)
+
+
+def _written_out(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, scale: float, causal: bool, offset: int
+) -> torch.Tensor:
+    """The heads that share keys are rows of one product, so that no key is copied."""
+    shape, seq_q = q.shape, q.shape[2]
+    q, k = _rotate_both(q, k, tables)
+    scores = q.reshape(shape[0], k.shape[1], -1, shape[3]) @ k.transpose(-1, -2) * scale
+    if causal:
+        rows = scores.unflatten(2, (-1, seq_q))
+        scores = rows.masked_fill(~_sees(seq_q, k.shape[2], offset, q.device), -math.inf).flatten(2, 3)
+    return (torch.softmax(scores, dim=-1) @ v).reshape(shape)
+
+
+def _by_sdpa(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int, backend: str
+) -> torch.Tensor:
+    """`is_causal` puts query 0 at key 0, so queries behind it take a mask."""
+    gqa = q.shape[1] != k.shape[1]
+    q, k = _rotate_both(q, k, tables)
+    mask = _sees(q.shape[2], k.shape[2], offset, q.device) if causal and offset else None
+    if not backend:
+        return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
+
+
+def _rope_attention(problem: Problem, mode: str | None = None) -> Attention:
+    require_positions(problem)
+    attend, tables = _compiled(_written_out, mode), rope_tables(problem)
+    scale, causal, offset = problem.softmax_scale, problem.causal, problem.q_offset
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, v, tables(q), scale, causal, offset)
+
+    return call
+
+
+def _rope_sdpa(problem: Problem, backend: str = "", mode: str | None = None) -> Attention:
+    require_positions(problem)
+    attend, tables = _compiled(_by_sdpa, mode), rope_tables(problem)
+    causal, offset = problem.causal, problem.q_offset
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, v, tables(q), causal, offset, backend)
+
+    return call
+
+
+_GRAPH = "compiled as one graph"
+peer("torch_rope_one_graph", "rope", f"RoPE and attention written out, {_GRAPH}", _rope_attention, beyond=True)
+peer(
+    "torch_rope_one_graph_autotuned",
+    "rope",
+    f"RoPE and attention written out, {_GRAPH}, autotuned",
+    _rope_attention,
+    mode=AUTOTUNED,
+    beyond=True,
+)
+peer("torch_rope_sdpa_one_graph", "rope", f"RoPE and PyTorch SDPA, {_GRAPH}", _rope_sdpa, beyond=True)
+peer(
+    "torch_rope_sdpa_one_graph_autotuned",
+    "rope",
+    f"RoPE and PyTorch SDPA, {_GRAPH}, autotuned",
+    _rope_sdpa,
+    mode=AUTOTUNED,
+    beyond=True,
+)
+peer(
+    "torch_rope_sdpa_one_graph_efficient",
+    "rope",
+    f"RoPE and PyTorch SDPA, efficient, {_GRAPH}",
+    _rope_sdpa,
+    backend=EFFICIENT,
+    beyond=True,
+)
+peer(
+    "torch_rope_sdpa_one_graph_math",
+    "rope",
+    f"RoPE and PyTorch SDPA, math, {_GRAPH}",
+    _rope_sdpa,
+    backend=MATH,
+    beyond=True,
+)
