@@ -66,15 +66,18 @@ class Plot:
     alt: str
     data: pd.DataFrame
     source: Source
+    name: str = ""  # of a figure without a title inside
 
     def __post_init__(self) -> None:
+        if not self.title:
+            raise ValueError(f"figure {self.id} has neither a title nor a name")
         if self.figure.get_suptitle():
             _head(self.figure, self.title, self.source.brief)
 
     @property
     def title(self) -> str:
-        """The message, in one line."""
-        return " ".join(self.figure.get_suptitle().split())
+        """The message, in one line, or the name of a figure that shows none."""
+        return " ".join(self.figure.get_suptitle().split()) or self.name
 
 
 # ---------------------------------------------------------------- drawing

@@ -245,7 +245,7 @@ def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:
     source = origin.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
-    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), source)
+    plot = style.Plot("rope-savings", Figure(), "A caption.", "A figure.", pd.DataFrame(), source, "A name")
     html = saving.to_html(plot, saving.FOLDER)
     links = [link for link in re.findall(r"href='([^']+)'", html) if not link.startswith(("https:", "#"))]
     assert len(links) == 4 and "run 20261122T130720Z, commit abc, 2026-11-22" in html

@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
-from analysis.book import figures, origin, saving, style
+from analysis.book import citing, figures, origin, saving, style
 from analysis.measure.studies import CONDITIONS
 from analysis.models import roofline
 from analysis.records.files import REFERENCE
@@ -31,6 +32,16 @@ def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, mon
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
     assert (tmp_path / "a" / "figure.csv").read_text() == "y\n0.333333\n3\n"
+
+
+def test_a_figure_without_a_title_inside_needs_a_name_to_be_cited_by() -> None:
+    given = "figure", Figure(), "Caption.", "Alt.", pd.DataFrame(), MEASURED
+    with pytest.raises(ValueError, match="figure has neither a title nor a name"):
+        style.Plot(*given)
+    assert style.Plot(*given, "A name").title == "A name"
+    flow = figures.flow("rope_v7")
+    assert flow.title == "One call of rope_v7: what each launch reads, keeps and writes"
+    assert citing.bibtex("figure-flow", flow.title, flow.source).count(flow.title) == 1
 
 
 def test_a_source_names_each_run_once() -> None:

@@ -197,7 +197,7 @@ def test_a_strict_build_lists_all_findings_that_do_not_hold(tmp_path: Path, monk
 def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) -> None:
     text, used = build.README.read_text(encoding="utf-8"), evaluate(USE, REFERENCE)
     table = front.five(Measured.load(REFERENCE))
-    plot = style.Plot("front", Figure(), "", "ALT", pd.DataFrame(), "")
+    plot = style.Plot("front", Figure(), "", "ALT", pd.DataFrame(), "", "A name")
     made = front.readme(text, front_page, plot, table, used)
     committed = [line for line in text.splitlines() if not line.startswith("![")]
     assert [line for line in made.splitlines() if not line.startswith("![")] == committed

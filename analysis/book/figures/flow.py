@@ -201,6 +201,7 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         described(name, plan.problem, steps, verb),
         table(steps),
         computed(f"drawn from the plan of {name}") + (COUNTED if any(embeds.values()) else Source()),
+        f"One call of {name}: what each launch reads, keeps and writes",
     )
 
 

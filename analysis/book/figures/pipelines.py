@@ -45,6 +45,7 @@ def pipelines() -> Plot:
         + ".",
         frame,
         computed(f"drawn from the plans of {', '.join(PIPELINES.values())}") + COUNTED,
+        "Separate, hybrid and full fusion: what each launch moves",
     )
 
 
