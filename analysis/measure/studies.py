@@ -237,7 +237,7 @@ SMALLEST, SHORT = partial_rope(1, 4, 64, 128), partial_rope(1, 4, 64, 512)
 LONG = partial_rope(1, 8, 2048, 128, causal=True)
 
 
-def _peers() -> Iterator[Problem]:
+def _chosen() -> Iterator[Problem]:
     """Short and long sequences, small and large head dims, and few queries that meet many keys."""
     yield from (SMALLEST, SHORT, LONG, partial_rope(1, 8, 2048, 128))
     yield from (partial_rope(1, 4, 64, 2048), partial_rope(1, 4, 64, 8192), partial_rope(8, 16, 64, 2048))
@@ -252,14 +252,23 @@ def _peers() -> Iterator[Problem]:
         yield Problem("rope", 1, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
 
 
+CHOSEN = tuple(_chosen())
+
+
+def _peers() -> Iterator[Problem]:
+    """Every problem on which V8 is timed, once."""
+    yield from dict.fromkeys((*CHOSEN, *_beyond(), *_map()))
+
+
 def _peers_of_v8() -> list[Version]:
     """V8 and the peers that are in no study of the documents' shapes; of those that are, one as an anchor."""
     peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond)
     return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
 
 
-AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH, *(f"{name}_autotuned" for name in ONE_GRAPH), "triton_rope_sliced")
-AT_ONE = {  # what is compiled anew for every shape, for longer than all else takes
+AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
+AT_CHOSEN = (*(f"{name}_autotuned" for name in ONE_GRAPH), "triton_rope_sliced")
+AT_ONE = {  # what compiles for longest
     "flex_rope": SHORT,
     "flex_rope_tf32x3": LONG,
     "torch_rope_sdpa_one_graph_efficient": LONG,
@@ -270,7 +279,8 @@ AT_ONE = {  # what is compiled anew for every shape, for longer than all else ta
 def _not_tried(version: Version, problem: Problem) -> bool:
     if version.id in AT_ONE:
         return problem != AT_ONE[version.id]
-    return version.id not in AT_ALL and problem not in (SMALLEST, SHORT, LONG)
+    few = CHOSEN if version.id in AT_CHOSEN else (SMALLEST, SHORT, LONG)
+    return version.id not in AT_ALL and problem not in few
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -328,7 +338,7 @@ STUDIES = {
             "V8 against the log and PyTorch",
             tuple(_beyond()),
             WARM,
-            _named((*LOG_AND_V8, *COMPILED, *ONE_GRAPH)),
+            _named((*LOG_AND_V8, *COMPILED)),
         ),
         Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _not_tried),
         Study(
@@ -339,9 +349,7 @@ STUDIES = {
             _named((*EMBEDDINGS, *EMBEDDING_PEERS)),
             _stores_a_table,
         ),
-        Study(
-            "map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE, *ONE_GRAPH)), _too_long
-        ),
+        Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
     )
 }
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from analysis.measure.failures import MEMORY_ALLOCATION, failure
-from analysis.measure.studies import PUBLISHED, studies
+from analysis.measure.studies import ONE_GRAPH, PUBLISHED, STUDIES, studies
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
 from kernels.peers import one_graph, pytorch, triton, triton_kernels
@@ -277,6 +277,12 @@ def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
     chosen = [triton._tiles(hdim, sliced) for hdim in (64, 128, 512, 1024) for sliced in (False, True)]
     assert all(triton.MOST_KEYS % blocks["BLOCK_N"] == 0 for tiles in chosen for blocks, _, _ in tiles)
     assert all(1 <= len(tiles) <= 8 for tiles in chosen)
+
+
+def test_v8_meets_both_graphs_on_every_problem_that_it_is_timed_on() -> None:
+    timed = {(version.id, problem) for version, problem in STUDIES["peers"].pairs()}
+    problems = {*STUDIES["beyond"].problems, *STUDIES["map"].problems}
+    assert timed >= set(itertools.product(("rope_v8", *ONE_GRAPH), problems))
 
 
 def test_slices_of_the_head_dim_cover_it() -> None:
