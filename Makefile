@@ -41,7 +41,7 @@ test-cards: .venv/.stamp
 	$(run) -m pytest -m cards
 
 test-gpu: .venv/.stamp
-	$(run) -m pytest -m gpu --no-header -v -p no:cacheprovider
+	$(run) -m pytest tests/gpu -m gpu --no-header -v -p no:cacheprovider
 
 gpu: .venv/.stamp
 	$(run) -m analysis gpu --study $(STUDY) $(card) $(if $(CHECK),--check)

@@ -108,12 +108,14 @@ def configure(
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
     """
-    if shared_bytes > DEFAULT_SHARED_LIMIT:
+    attributes = driver.CUfunction_attribute
+    declared = _check(driver.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+    if declared + shared_bytes > DEFAULT_SHARED_LIMIT:
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
-        require_block_shared(shared_bytes, limit)
-        name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        if _check(driver.cuFuncGetAttribute(name, function)) < shared_bytes:  # what launches prepared before need stays
-            _check(driver.cuFuncSetAttribute(function, name, shared_bytes))
+        require_block_shared(declared + shared_bytes, limit)
+        name = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        needed = max(shared_bytes, _check(driver.cuFuncGetAttribute(name, function)))  # also by launches prepared before
+        _check(driver.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
     config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]

@@ -26,6 +26,7 @@ class Machine:
         self.device = 0
         self.clusters: tuple[driver.CUresult, int] = (OK, 1)
         self.largest_cluster = 8
+        self.declared = 0
         self.asked: list[str] = []
         self.configured: list[tuple[str, int]] = []
         self.attributes: dict[tuple[object, Any], int] = {}
@@ -48,7 +49,8 @@ class Machine:
         return (OK,)
 
     def cuFuncGetAttribute(self, attribute: Any, function: object) -> tuple[driver.CUresult, int]:
-        return OK, self.attributes.get((function, attribute), 49_152)
+        default = self.declared if attribute.name == "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES" else 49_152
+        return OK, self.attributes.get((function, attribute), default)
 
     def cuOccupancyMaxActiveClusters(self, function: object, config: Any) -> tuple[driver.CUresult, int]:
         self.asked.append(f"{config.attrs[0].value.clusterDim.x} of {config.gridDimX}, {config.sharedMemBytes} B")
@@ -98,6 +100,19 @@ def test_a_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same
         prepare_launch(function, (1,), (32,), (), (), shared_bytes=shared_bytes)
     name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     assert machine.attributes == {(1, name): 200_000, (2, name): 100_000}
+
+
+def test_what_a_kernel_declares_counts_with_what_its_launch_asks_for(machine: Machine) -> None:
+    machine.declared = 40_992
+    prepare_launch(1, (1,), (32,), (), (), shared_bytes=8_160)  # 48 KB in all, which need no asking
+    assert machine.configured == []
+    prepare_launch(1, (1,), (32,), (), (), shared_bytes=16_384)
+    assert machine.configured == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 49_152)]
+    machine.device = 1
+    prepare_launch(2, (1,), (32,), (), (), shared_bytes=16_384)
+    assert machine.configured[-1][1] == 65_536 - 40_992
+    with pytest.raises(Unsupported, match="a block needs 65,568 B of shared memory, this GPU has 65,536 B"):
+        prepare_launch(3, (1,), (32,), (), (), shared_bytes=24_576)
 
 
 @pytest.mark.parametrize("answer", [(OK, 0), (driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE, 0)])

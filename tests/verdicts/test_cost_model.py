@@ -388,7 +388,8 @@ def test_tables_say_what_the_model_is_worth(judged: fit.Judged) -> None:
 
 def test_what_the_model_is_worth_is_beside_the_best_constant_answer(judged: fit.Judged) -> None:
     worth, right = fuse.worth(judged), fit.answers(judged).set_index("answer")["right"]
-    assert worth.problems == len(judged.held()) and worth.right == f"{right['the model']:.0f} %"
+    assert worth.figures["problems"] == len(judged.held())
+    assert worth.figures["right"] == f"{right['the model']:.0f} %"
     assert worth.better is bool(right["the model"] > right.drop("the model").max())
     assert fuse.worth(None).better is None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from kernels import Problem
 
@@ -74,11 +74,8 @@ def _right(measured: Measured, problem: Problem, *versions: str) -> bool:
 class Worth(NamedTuple):
     """What a model's answers are worth on problems that it has not seen; nothing without one."""
 
-    problems: int = 0
-    right: str = NOTHING
-    constant: str = NOTHING
-    error: str = NOTHING
     better: bool | None = None  # than the best constant answer
+    figures: Mapping[str, Any] = {"problems": 0, "right": NOTHING, "constant": NOTHING, "error": NOTHING}
 
 
 def worth(judged: Judged | None) -> Worth:
@@ -88,4 +85,5 @@ def worth(judged: Judged | None) -> Worth:
     best = right.drop("the model").max()
     held = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
     share, constant, error = (f"{value:.0f} %" for value in (right["the model"], best, errors(held).median()))
-    return Worth(len(judged.held()), share, constant, error, bool(right["the model"] > best))
+    figures = {"problems": len(judged.held()), "right": share, "constant": constant, "error": error}
+    return Worth(bool(right["the model"] > best), figures)
