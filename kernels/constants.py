@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from .version import Buffer, Hazard, Problem, Refusal, SharedLayout, Unsupported
 
-THREADS = np.uint32(256)
-BLOCK_K = np.uint32(64)
+THREADS = 256
+BLOCK_K = 64
 SHARED_LIMIT = 49_152  # what a launch of the log could get
 OPT_IN_SHARED_LIMIT = 232_448  # what a block may ask for on compute capability 9.0 and 10.0
 FREQUENCY_BASE = 10_000.0
 
 # Offsets, in float32 elements, of what every online-softmax kernel of the log keeps in shared memory.
-SCORES = np.uint32(0)
-REDUCTION = np.uint32(64)
-EXTRA = np.uint32(96)
+SCORES = 0
+REDUCTION = 64
+EXTRA = 96
 
 FLOATS = types.CPointer(types.float32)
 INTS = types.CPointer(types.int32)

@@ -18,8 +18,8 @@ ablate(
             b = ld4(k_row, dim)
             """,
             """
-            a = make_float4(q_row[dim], q_row[dim + uint32(1)], q_row[dim + uint32(2)], q_row[dim + uint32(3)])
-            b = make_float4(k_row[dim], k_row[dim + uint32(1)], k_row[dim + uint32(2)], k_row[dim + uint32(3)])
+            a = make_float4(q_row[dim], q_row[dim + 1], q_row[dim + 2], q_row[dim + 3])
+            b = make_float4(k_row[dim], k_row[dim + 1], k_row[dim + 2], k_row[dim + 3])
             """,
         ),
     ],
@@ -38,19 +38,19 @@ ablate(
             """
             row_max = NEGATIVE_INFINITY
             row_sum = float32(0.0)
-            tile_start = uint32(0)
+            tile_start = cint(0)
             """,
             """
 
-            dim = uint32(4) * tid
+            dim = 4 * tid
             while dim < hdim:
                 st4(shared, EXTRA + dim, ld4(q_row, dim))
-                dim = add_nowrap(dim, uint32(4) * THREADS)
+                dim += 4 * THREADS
             cuda.syncthreads()
 
             row_max = NEGATIVE_INFINITY
             row_sum = float32(0.0)
-            tile_start = uint32(0)
+            tile_start = cint(0)
             """,
         ),
         ("a = ld4(q_row, dim)\n", "a = ld4(shared, EXTRA + dim)\n"),
@@ -82,26 +82,26 @@ ablate(
             while key < seq_k:
                 k_row = advance(k_head, key * hdim)
                 score = float32(0.0)
-                dim = uint32(0)
-                while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                dim = cint(0)
+                while dim + 4 * DOT_UNROLL <= hdim:
             """,
             """
-            partial = reduction + uint32(32)
+            partial = reduction + 32
             keys = THREADS // threads_per_key
             part = tid // keys
-            part_dims = (hdim // uint32(4) + threads_per_key - uint32(1)) // threads_per_key * uint32(4)
-            last_dim = uint32(min((part + uint32(1)) * part_dims, hdim))
+            part_dims = (hdim // 4 + threads_per_key - 1) // threads_per_key * 4
+            last_dim = min((part + 1) * part_dims, hdim)
             row_max = NEGATIVE_INFINITY
-            first_key = uint32(0)
+            first_key = cint(0)
             while first_key < seq_k:
-                key = uint32(first_key + tid % keys)
+                key = first_key + tid % keys
                 k_row = advance(k_head, key * hdim)
                 score = float32(0.0)
-                dim = uint32(part * part_dims) if key < seq_k else last_dim
-                while dim + uint32(4 * DOT_UNROLL) <= last_dim:
+                dim = part * part_dims if key < seq_k else last_dim
+                while dim + 4 * DOT_UNROLL <= last_dim:
             """,
         ),
-        ("while dim < hdim:\n    a = ld4(q_row, dim)\n", "while dim < last_dim:\n    a = ld4(q_row, dim)\n"),
+        ("while dim < hdim:\n    no_unroll()\n", "while dim < last_dim:\n    no_unroll()\n"),
         (
             """
             score *= softmax_scale
@@ -127,12 +127,12 @@ ablate(
             """
             layout = SharedLayout(scores=problem.seq_k, reduction=32)
             require_shared(layout, problem)
-            kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+            kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
             """,
             """
             layout = SharedLayout(scores=problem.seq_k, reduction=32, partial=THREADS)
             require_shared(layout, problem)
-            kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT, UINT))
+            kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT, CINT))
             threads_per_key = 1
             while 2 * threads_per_key * problem.seq_k <= THREADS:
                 threads_per_key *= 2
@@ -170,26 +170,26 @@ ablate(
             """,
         ),
         (
-            "store_half(shared, row * uint32(SLICE) + dim, q_tile[row * hdim + slice_start + dim])",
-            "shared[row * uint32(SLICE) + dim] = q_tile[row * hdim + slice_start + dim]",
+            "store_half(shared, row * SLICE + dim, q_tile[row * hdim + slice_start + dim])",
+            "shared[row * SLICE + dim] = q_tile[row * hdim + slice_start + dim]",
         ),
         (
             """
-            place = uint32(KEY_HALVES) + key * uint32(SLICE) + dim
+            place = KEY_HALVES + key * SLICE + dim
             store_half(shared, place, k_tile[key * hdim + slice_start + dim])
             """,
             """
-            place = uint32(KEYS) + key * uint32(SLICE) + dim
+            place = KEYS + key * SLICE + dim
             shared[place] = k_tile[key * hdim + slice_start + dim]
             """,
         ),
-        ("k_row = uint32(KEY_HALVES) + tid * uint32(SLICE)\n", "k_row = uint32(KEYS) + tid * uint32(SLICE)\n"),
+        ("k_row = KEY_HALVES + tid * SLICE\n", "k_row = KEYS + tid * SLICE\n"),
         (
             """
             q0, q1 = load_half2(shared, q_row + dim)
-            q2, q3 = load_half2(shared, q_row + dim + uint32(2))
+            q2, q3 = load_half2(shared, q_row + dim + 2)
             k0, k1 = load_half2(shared, k_row + dim)
-            k2, k3 = load_half2(shared, k_row + dim + uint32(2))
+            k2, k3 = load_half2(shared, k_row + dim + 2)
             score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
             """,
             """

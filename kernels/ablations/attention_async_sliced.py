@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import (
@@ -21,7 +21,6 @@ from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
-    UINT,
     UNSHARED_DEFECT,
     attention_buffers,
     require,
@@ -29,7 +28,8 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
-from ..device.loop import add_nowrap, no_unroll
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -49,64 +49,64 @@ SLICE = max(int(BLOCK_K) * KEY_STRIDE, VALUE_KEYS * VALUE_STRIDE)  # floats of a
 @cuda.jit(device=True)
 def begin_copy(shared, at, source, rows, width, hdim, stride):
     """Begin to copy `width` dims of some rows of `source` to shared rows of `stride` floats, from `at` on."""
-    i = uint32(cuda.threadIdx.x)
+    i = cint(cuda.threadIdx.x)
     while i < rows * width:
         row = i // width
         dim = i % width
-        if dim % uint32(4) == 0:
+        if dim % 4 == 0:
             cp_async4(shared, at + row * stride + dim, source, row * hdim + dim)
         else:
             shared[at + row * stride + dim] = source[row * hdim + dim]
-        i = uint32(i + THREADS)
+        i += THREADS
     cp_async_commit()
 
 
 @cuda.jit(device=True)
 def begin_slice(shared, at, k_head, v_head, seq_k, hdim, tile_start, index):
     """Begin to copy slice `index` of a tile: of its keys, its values, then of the next tile's keys, if there is one."""
-    tile = uint32(min(BLOCK_K, seq_k - tile_start))
-    key_slices = (hdim + uint32(KEY_DIMS - 1)) // uint32(KEY_DIMS)
-    panels = (hdim + uint32(VALUE_DIMS - 1)) // uint32(VALUE_DIMS)
-    steps = (tile + uint32(VALUE_KEYS - 1)) // uint32(VALUE_KEYS)
+    tile = min(BLOCK_K, seq_k - tile_start)
+    key_slices = (hdim + KEY_DIMS - 1) // KEY_DIMS
+    panels = (hdim + VALUE_DIMS - 1) // VALUE_DIMS
+    steps = (tile + VALUE_KEYS - 1) // VALUE_KEYS
     if index == key_slices + panels * steps:
-        tile_start = uint32(tile_start + BLOCK_K)
+        tile_start += BLOCK_K
         if tile_start >= seq_k:
             return
-        tile = uint32(min(BLOCK_K, seq_k - tile_start))
-        index = uint32(0)
+        tile = min(BLOCK_K, seq_k - tile_start)
+        index = cint(0)
     if index < key_slices:
-        dim = uint32(index * uint32(KEY_DIMS))
-        width = uint32(min(uint32(KEY_DIMS), hdim - dim))
-        begin_copy(shared, at, advance(k_head, tile_start * hdim + dim), tile, width, hdim, uint32(KEY_STRIDE))
+        dim = index * KEY_DIMS
+        width = min(KEY_DIMS, hdim - dim)
+        begin_copy(shared, at, advance(k_head, tile_start * hdim + dim), tile, width, hdim, cint(KEY_STRIDE))
     else:
-        key = uint32((index - key_slices) % steps * uint32(VALUE_KEYS))
-        dim = uint32((index - key_slices) // steps * uint32(VALUE_DIMS))
-        rows = uint32(min(uint32(VALUE_KEYS), tile - key))
-        width = uint32(min(uint32(VALUE_DIMS), hdim - dim))
+        key = cint((index - key_slices) % steps * VALUE_KEYS)
+        dim = cint((index - key_slices) // steps * VALUE_DIMS)
+        rows = min(VALUE_KEYS, tile - key)
+        width = min(VALUE_DIMS, hdim - dim)
         source = advance(v_head, (tile_start + key) * hdim + dim)
-        begin_copy(shared, at, source, rows, width, hdim, uint32(VALUE_STRIDE))
+        begin_copy(shared, at, source, rows, width, hdim, cint(VALUE_STRIDE))
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    at = uint32(hdim + uint32(PADDING))
-    other = uint32(at + uint32(SLICE))
-    scores = other + uint32(SLICE)
+    at = hdim + PADDING
+    other = at + SLICE
+    scores = other + SLICE
     reduction = scores + BLOCK_K
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
-    key_slices = uint32((hdim + uint32(KEY_DIMS - 1)) // uint32(KEY_DIMS))
-    panels = uint32((hdim + uint32(VALUE_DIMS - 1)) // uint32(VALUE_DIMS))
+    key_slices = cint((hdim + KEY_DIMS - 1) // KEY_DIMS)
+    panels = cint((hdim + VALUE_DIMS - 1) // VALUE_DIMS)
 
-    dim = uint32(4) * tid
+    dim = 4 * tid
     while dim < hdim:
         cp_async4(shared, dim, q_row, dim)
-        dim = add_nowrap(dim, uint32(4) * THREADS)
+        dim += 4 * THREADS
     cp_async_commit()
     cp_async_wait_all()
     cuda.syncthreads()
@@ -115,36 +115,37 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         acc[r] = float32(0.0)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    begin_slice(shared, at, k_head, v_head, seq_k, hdim, uint32(0), uint32(0))
-    tile_start = uint32(0)
+    begin_slice(shared, at, k_head, v_head, seq_k, hdim, cint(0), cint(0))
+    tile_start = cint(0)
     while tile_start < seq_k:
-        tile = uint32(min(BLOCK_K, seq_k - tile_start))
-        steps = uint32((tile + uint32(VALUE_KEYS - 1)) // uint32(VALUE_KEYS))
+        tile = min(BLOCK_K, seq_k - tile_start)
+        steps = cint((tile + VALUE_KEYS - 1) // VALUE_KEYS)
         score = float32(0.0)
-        index = uint32(0)
+        index = cint(0)
         while index < key_slices:
             cp_async_wait_all()
             cuda.syncthreads()
-            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, uint32(index + uint32(1)))
+            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, cint(index + 1))
             if tid < tile:
-                q_slice = index * uint32(KEY_DIMS)
-                k_row = at + tid * uint32(KEY_STRIDE)
-                width = uint32(min(uint32(KEY_DIMS), hdim - q_slice))
-                dim = uint32(0)
-                while dim + uint32(4 * DOT_UNROLL) <= width:
+                q_slice = index * KEY_DIMS
+                k_row = at + tid * KEY_STRIDE
+                width = min(KEY_DIMS, hdim - q_slice)
+                dim = cint(0)
+                while dim + 4 * DOT_UNROLL <= width:
                     no_unroll()
                     for step in range(DOT_UNROLL):
-                        a = ld4(shared, q_slice + dim + uint32(4 * step))
-                        b = ld4(shared, k_row + dim + uint32(4 * step))
+                        a = ld4(shared, q_slice + dim + 4 * step)
+                        b = ld4(shared, k_row + dim + 4 * step)
                         score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
+                    dim += 4 * DOT_UNROLL
                 while dim < width:
+                    no_unroll()
                     a = ld4(shared, q_slice + dim)
                     b = ld4(shared, k_row + dim)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = add_nowrap(dim, uint32(4))
+                    dim += 4
             at, other = other, at
-            index = uint32(index + uint32(1))
+            index += 1
         if tid < tile:
             shared[scores + tid] = score * softmax_scale
         cuda.syncthreads()
@@ -170,26 +171,26 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         while index < key_slices + panels * steps:
             cp_async_wait_all()
             cuda.syncthreads()
-            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, uint32(index + uint32(1)))
+            begin_slice(shared, other, k_head, v_head, seq_k, hdim, tile_start, cint(index + 1))
             panel = (index - key_slices) // steps
-            first_key = (index - key_slices) % steps * uint32(VALUE_KEYS)
-            if panel * uint32(VALUE_DIMS) + tid < hdim:
+            first_key = (index - key_slices) % steps * VALUE_KEYS
+            if panel * VALUE_DIMS + tid < hdim:
                 total = float32(0.0)
-                rows = uint32(min(uint32(VALUE_KEYS), tile - first_key))
-                key = uint32(0)
+                rows = min(VALUE_KEYS, tile - first_key)
+                key = cint(0)
                 while key < rows:
-                    total += shared[scores + first_key + key] * shared[at + key * uint32(VALUE_STRIDE) + tid]
-                    key += uint32(1)
+                    total += shared[scores + first_key + key] * shared[at + key * VALUE_STRIDE + tid]
+                    key += 1
                 for r in range(OUTPUTS):
                     if r == panel:
                         acc[r] += total
             at, other = other, at
-            index = uint32(index + uint32(1))
+            index += 1
         row_max = new_max
         tile_start += BLOCK_K
 
     for r in range(OUTPUTS):
-        dim = tid + uint32(r) * THREADS
+        dim = tid + r * THREADS
         if dim < hdim:
             out_row[dim] = acc[r] / row_sum
 
@@ -225,7 +226,7 @@ def attention_async_sliced(problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -17,13 +17,12 @@ import functools
 import math
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require,
@@ -31,7 +30,7 @@ from ..constants import (
     require_shared,
 )
 from ..device.asm import mma_m16n8k8_tf32
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
@@ -83,7 +82,7 @@ def make_kernel(tiles: int) -> Any:
         for r in range(rows):
             b = make_float4(ZERO, ZERO, ZERO, ZERO)
             if there:
-                b = ld4(advance(k_head, min(first_key + uint32(8 * r), last_key) * hdim), dim)
+                b = ld4(advance(k_head, min(first_key + 8 * r, last_key) * hdim), dim)
             held[4 * r], held[4 * r + 1], held[4 * r + 2], held[4 * r + 3] = b.x, b.y, b.z, b.w
         for r in range(0, rows, 2):
             x0, y0, z0, w0 = held[4 * r], held[4 * r + 1], held[4 * r + 2], held[4 * r + 3]
@@ -94,39 +93,39 @@ def make_kernel(tiles: int) -> Any:
     def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
         reduction = seq_k
-        tid = uint32(cuda.threadIdx.x)
-        warp_id = tid // uint32(32)
-        group = tid % uint32(32) // uint32(4)
-        member = tid % uint32(4)
-        row = uint32(cuda.blockIdx.x)
+        tid = cint(cuda.threadIdx.x)
+        warp_id = tid // 32
+        group = tid % 32 // 4
+        member = tid % 4
+        row = cint(cuda.blockIdx.x)
         q_row = advance(q, row * hdim)
         out_row = advance(out, row * hdim)
         k_head = advance(k, row // seq_q * seq_k * hdim)
         v_head = advance(v, row // seq_q * seq_k * hdim)
-        last_key = seq_k - uint32(1)
+        last_key = seq_k - 1
         scores = cuda.local.array(rows, float32)
         held = cuda.local.array(row_floats, float32)
 
-        quarter = uint32(hdim // uint32(16) * uint32(4))
+        quarter = hdim // 16 * 4
         row_max = NEGATIVE_INFINITY
-        first_key = uint32(warp_id * uint32(keys))
+        first_key = cint(warp_id * keys)
         while first_key < seq_k:
             for r in range(rows):
                 scores[r] = ZERO
-            step = uint32(0)
+            step = cint(0)
             while step < quarter:
-                dim = uint32(member * quarter + step)
+                dim = member * quarter + step
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, True)
-                step = add_nowrap(step, uint32(4))
-            if hdim % uint32(16) != 0:
-                dim = uint32(uint32(4) * (quarter + member))
+                step += 4
+            if hdim % 16 != 0:
+                dim = 4 * (quarter + member)
                 add_products(scores, held, q_row, k_head, first_key + group, last_key, hdim, dim, dim < hdim)
-            key = first_key + group + uint32(8) * member
+            key = first_key + group + 8 * member
             if member < rows and key < seq_k:
                 score = own(scores, member) * softmax_scale
                 shared[key] = score
                 row_max = max(row_max, score)
-            first_key += uint32(THREADS // uint32(32) * uint32(keys))
+            first_key += THREADS // 32 * keys
         row_max = block_max_unshared(row_max, shared, reduction)
         if tid == 0:
             shared[reduction] = row_max
@@ -152,32 +151,32 @@ def make_kernel(tiles: int) -> Any:
             key += THREADS
         cuda.syncthreads()
 
-        last_dim = hdim - uint32(1)
+        last_dim = hdim - 1
         acc = cuda.local.array(4, float32)
         values = cuda.local.array(OUT_UNROLL, float32)
         weights = cuda.local.array(OWN_KEYS, float32)
-        first_dim = uint32(warp_id * uint32(32))
+        first_dim = warp_id * 32
         while first_dim < hdim:
             for r in range(4):
                 acc[r] = ZERO
-            key = uint32(0)
+            key = cint(0)
             while key < seq_k:
                 for i in range(OWN_KEYS):
-                    own_key = uint32(key + uint32(4 * i) + member)
+                    own_key = key + 4 * i + member
                     v_row = advance(v_head, min(own_key, last_key) * hdim)
                     weights[i] = shared[min(own_key, last_key)] if own_key < seq_k else ZERO
                     for r in range(4):
-                        values[4 * i + r] = v_row[min(first_dim + group + uint32(8 * r), last_dim)]
+                        values[4 * i + r] = v_row[min(first_dim + group + 8 * r, last_dim)]
                 for i in range(0, OWN_KEYS, 2):
                     for r in range(0, 4, 2):
                         at = 4 * i + r
                         a = (values[at], values[at + 1], values[at + 4], values[at + 5])
                         acc[r], acc[r + 1] = multiply_add(acc[r], acc[r + 1], a, (weights[i], weights[i + 1]))
-                key = uint32(key + uint32(OUT_UNROLL))
-            dim = first_dim + group + uint32(8) * member
+                key += OUT_UNROLL
+            dim = first_dim + group + 8 * member
             if dim < hdim:
                 out_row[dim] = own(acc, member)
-            first_dim = add_nowrap(first_dim, THREADS)
+            first_dim += THREADS
 
     return attention
 
@@ -198,7 +197,7 @@ def attention_two_pass_mma(problem: Problem) -> Plan:
     require(problem.seq_k > 1, "seq_k", problem.seq_k, allowed)
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     require_shared(layout, problem)
-    kernel = Kernel(make_kernel(1 if problem.seq_k <= ROWS else 2), (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    kernel = Kernel(make_kernel(1 if problem.seq_k <= ROWS else 2), (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
     launch = Launch(
         kernel,
         grid=(problem.batch * problem.heads * problem.seq_q,),

@@ -48,9 +48,9 @@ ablate(
     edits=[
         (SHAPES, SHAPES.replace("HDIM, ", "HDIM, MASKED, ")),
         (
-            "first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M",
+            "first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M",
             """
-            block_start = uint32(cuda.blockIdx.x) * BLOCK_M
+            block_start = cint(cuda.blockIdx.x) * BLOCK_M
             first_row = head * seq + block_start
             """,
         ),
@@ -125,7 +125,7 @@ ablate(
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -146,8 +146,8 @@ ablate(
             """,
         ),
         (
-            "p = math.exp(scores[first_score + key + uint32(step)] - new_max)",
-            "p = scores[first_score + key + uint32(step)]",
+            "p = math.exp(scores[first_score + key + step] - new_max)",
+            "p = scores[first_score + key + step]",
         ),
         (
             "out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])",
@@ -167,7 +167,7 @@ ablate(
     change="adds up the exponentials alone, again for every dim; V still comes to shared memory",
     wrong_output=sums_of_weights,
     edits=[
-        ("acc += p * half2float(values[(key + uint32(step)) * HDIM + dim])", "acc += p"),
+        ("acc += p * half2float(values[(key + step) * HDIM + dim])", "acc += p"),
         (DEFECT, 'defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",'),
     ],
 )
@@ -191,7 +191,7 @@ ablate(
             while dim < HDIM:
                 keys[key * HDIM + dim] = k_tile[key * HDIM + dim]
                 values[key * HDIM + dim] = v_tile[key * HDIM + dim]
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             """,
         ),
     ],
@@ -207,8 +207,8 @@ ablate(
             "PV_UNROLL = 16",
             """
             PV_UNROLL = 16
-            QUERY_ROW = HDIM + np.uint32(4)  # 64-bit loads of a column: no conflict
-            SCORE_PADDING = np.uint32(4)  # 32-bit stores of a column: 4 to a bank; 128-bit loads of a row
+            QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
+            SCORE_PADDING = 4  # 32-bit stores of a column: 4 to a bank; 128-bit loads of a row
             """,
         ),
         ("query=BLOCK_M * HDIM // 2,", "query=BLOCK_M * QUERY_ROW // 2,"),
@@ -242,11 +242,11 @@ ablate(
         (
             """
             if tid < BLOCK_M:
-                key = uint32(0)
+                key = cint(0)
                 while key < BLOCK_K:
                     score = dot(query, tid * HDIM, keys, key * HDIM)
                     scores[tid * BLOCK_K + key] = score * softmax_scale
-                    key += uint32(1)
+                    key += 1
             """,
             """
             key = warp_id
@@ -265,12 +265,12 @@ FULL_BLOCK = [
     (SHAPES, SHAPES.replace("BLOCK_M, ", "")),
     (
         """
-        WARPS = np.uint32(4)
+        WARPS = 4
         ROWS_PER_WARP = 8
         """,
         """
-        BLOCK_M = np.uint32(64)
-        WARPS = np.uint32(4)
+        BLOCK_M = 64
+        WARPS = 4
         ROWS_PER_WARP = 16
         """,
     ),
@@ -304,8 +304,8 @@ ablate(
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     edits=[
         *FULL_BLOCK,
-        ("from ..constants import BLOCK_K, FLOAT, UINT", "from ..constants import FLOAT, UINT"),
-        ("BLOCK_M = np.uint32(64)", "BLOCK_M = np.uint32(64)\nBLOCK_K = np.uint32(32)"),
+        ("from ..constants import BLOCK_K, FLOAT", "from ..constants import FLOAT"),
+        ("BLOCK_M = 64", "BLOCK_M = 64\nBLOCK_K = 32"),
     ],
 )
 
@@ -354,7 +354,7 @@ ablate(
             row_max = new_max
             """,
         ),
-        ("accumulator[row * HDIM + dim + uint32(step)] += total", "accumulator[dim + uint32(step)] += total"),
+        ("accumulator[row * HDIM + dim + step] += total", "accumulator[dim + step] += total"),
         (
             """
             i = row * HDIM + dim
@@ -381,19 +381,19 @@ def load_by_32_threads(tile: str) -> tuple[str, str]:
     by_64 = f"""
     if row < BLOCK_K:
         {tile}_row = advance({tile}_head, (tile_start + row) * HDIM)
-        dim = uint32(0)
+        dim = cint(0)
         while dim < HDIM:
             st4(key_value, row * HDIM + dim, ld4({tile}_row, dim))
-            dim = add_nowrap(dim, VECTOR)
+            dim += VECTOR
     """
     by_32 = f"""
     key = row
     while key < BLOCK_K:
         {tile}_row = advance({tile}_head, (tile_start + key) * HDIM)
-        dim = uint32(0)
+        dim = cint(0)
         while dim < HDIM:
             st4(key_value, key * HDIM + dim, ld4({tile}_row, dim))
-            dim = add_nowrap(dim, VECTOR)
+            dim += VECTOR
         key += BLOCK_M
     """
     return by_64, by_32
@@ -414,16 +414,16 @@ ablate(
     change="longer rows in shared memory, by the least that leaves every load as wide as it was",
     edits=[
         (
-            "from numba import cuda, float32, types, uint32",
-            "import numpy as np\nfrom numba import cuda, float32, types, uint32",
+            "from numba import cuda, float32, types",
+            "import numpy as np\nfrom numba import cuda, float32, types",
         ),
         (
             "LAYOUT = SharedLayout(",
             """
-            QUERY_ROW = HDIM + np.uint32(4)  # 64-bit loads of a column: no conflict
+            QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
             KEY_VALUE_ROW = HDIM + VECTOR  # 128-bit stores of a column: no conflict
-            SCORE_ROW = BLOCK_K + np.uint32(4)  # 128-bit loads and stores of a column: no conflict; 32-bit: 4 to a bank
-            ACCUMULATOR_ROW = HDIM + np.uint32(4)
+            SCORE_ROW = BLOCK_K + 4  # 128-bit loads and stores of a column: no conflict; 32-bit: 4 to a bank
+            ACCUMULATOR_ROW = HDIM + 4
 
             LAYOUT = SharedLayout(
             """,
@@ -454,7 +454,7 @@ ablate(
             loaded = ld4(q_block, row * HDIM + dim)
             first = row * QUERY_ROW + dim  # on 8 bytes, not on 16
             st2(query, first, loaded.x, loaded.y)
-            st2(query, first + uint32(4), loaded.z, loaded.w)
+            st2(query, first + 4, loaded.z, loaded.w)
             """,
         ),
         (
@@ -470,7 +470,7 @@ ablate(
                 f"score{n} = dot(query, row * HDIM, key_value, {key} * HDIM) * softmax_scale",
                 f"score{n} = dot(query, row * QUERY_ROW, key_value, {key} * KEY_VALUE_ROW) * softmax_scale",
             )
-            for n, key in enumerate(("key", "(key + uint32(1))", "(key + uint32(2))", "(key + uint32(3))"))
+            for n, key in enumerate(("key", "(key + 1)", "(key + 2)", "(key + 3)"))
         ),
         (
             "st4(key_value, row * HDIM + dim, ld4(v_row, dim))",
@@ -478,12 +478,12 @@ ablate(
         ),
         (
             """
-            total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
-            accumulator[row * HDIM + dim + uint32(step)] += total
+            total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
+            accumulator[row * HDIM + dim + step] += total
             """,
             """
-            total = weighted_value(scores, first_score, key_value, dim + uint32(step), KEY_VALUE_ROW)
-            accumulator[row * ACCUMULATOR_ROW + dim + uint32(step)] += total
+            total = weighted_value(scores, first_score, key_value, dim + step, KEY_VALUE_ROW)
+            accumulator[row * ACCUMULATOR_ROW + dim + step] += total
             """,
         ),
         ("i = row * HDIM + dim", "i = row * ACCUMULATOR_ROW + dim"),

@@ -17,23 +17,22 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import cuda, float32, uint16, uint32
 
-from ..constants import BLOCK_K, FLOAT, UINT
+from ..constants import BLOCK_K, FLOAT
 from ..device.asm import mma_m16n8k16_f16
+from ..device.cint import CINT, cint
 from ..device.half import HALVES, float2half
-from ..device.loop import add_nowrap
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..fp16.phase4 import HAZARDS, wrong_output
 from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-WARPS = np.uint32(4)
+WARPS = 4
 ROWS_PER_WARP = 8
-M, N = np.uint32(16), np.uint32(8)  # rows and columns that an mma gives
-PAIRS = np.uint32(32)  # in a row of 64 halves
+M, N = 16, 8  # rows and columns that an mma gives
+PAIRS = 32  # in a row of 64 halves
 
 LAYOUT = SharedLayout(
     query=BLOCK_M * HDIM // 2,
@@ -46,45 +45,45 @@ LAYOUT = SharedLayout(
     weights=BLOCK_M * BLOCK_K // 2,
 )
 # Offsets in halves, then in pairs of them, then in floats.
-QUERY = np.uint32(2 * LAYOUT["query"])
-KEY = np.uint32(2 * LAYOUT["key"])
-VALUE = np.uint32(2 * LAYOUT["value"])
-WEIGHTS = np.uint32(2 * LAYOUT["weights"])
-QUERY_PAIRS = np.uint32(LAYOUT["query"])
-KEY_PAIRS = np.uint32(LAYOUT["key"])
-WEIGHT_PAIRS = np.uint32(LAYOUT["weights"])
-SCORES = np.uint32(LAYOUT["scores"])
-ACCUMULATOR = np.uint32(LAYOUT["accumulator"])
-WARP_MAX = np.uint32(LAYOUT["warp_max"])
-WARP_SUM = np.uint32(LAYOUT["warp_sum"])
+QUERY = 2 * LAYOUT["query"]
+KEY = 2 * LAYOUT["key"]
+VALUE = 2 * LAYOUT["value"]
+WEIGHTS = 2 * LAYOUT["weights"]
+QUERY_PAIRS = LAYOUT["query"]
+KEY_PAIRS = LAYOUT["key"]
+WEIGHT_PAIRS = LAYOUT["weights"]
+SCORES = LAYOUT["scores"]
+ACCUMULATOR = LAYOUT["accumulator"]
+WARP_MAX = LAYOUT["warp_max"]
+WARP_SUM = LAYOUT["warp_sum"]
 
 
 @cuda.jit(device=True)
 def rows_fragment(pairs, start, step):
     """A of `mma_m16n8k16_f16`: columns 16 * step and on of the 16 rows of 64 halves that start at pair `start`."""
-    lane_id = uint32(cuda.threadIdx.x) % WARP
-    upper = start + lane_id // uint32(4) * PAIRS + lane_id % uint32(4) + uint32(8 * step)
-    lower = upper + uint32(8) * PAIRS
-    return pairs[upper], pairs[lower], pairs[upper + uint32(4)], pairs[lower + uint32(4)]
+    lane_id = cint(cuda.threadIdx.x) % WARP
+    upper = start + lane_id // 4 * PAIRS + lane_id % 4 + 8 * step
+    lower = upper + 8 * PAIRS
+    return pairs[upper], pairs[lower], pairs[upper + 4], pairs[lower + 4]
 
 
 @cuda.jit(device=True)
 def keys_fragment(pairs, start, step):
     """B: dims 16 * step and on of the 8 keys that start at pair `start`, a key a column."""
-    lane_id = uint32(cuda.threadIdx.x) % WARP
-    first = start + lane_id // uint32(4) * PAIRS + lane_id % uint32(4) + uint32(8 * step)
-    return pairs[first], pairs[first + uint32(4)]
+    lane_id = cint(cuda.threadIdx.x) % WARP
+    first = start + lane_id // 4 * PAIRS + lane_id % 4 + 8 * step
+    return pairs[first], pairs[first + 4]
 
 
 @cuda.jit(device=True)
 def values_fragment(halves, start, step):
     """B: dims `start` and the next 7 of the values of the keys 16 * step and on, a key a row."""
-    lane_id = uint32(cuda.threadIdx.x) % WARP
-    first = start + (lane_id % uint32(4) * uint32(2) + uint32(16 * step)) * HDIM + lane_id // uint32(4)
-    ninth = first + uint32(8) * HDIM
+    lane_id = cint(cuda.threadIdx.x) % WARP
+    first = start + (lane_id % 4 * 2 + 16 * step) * HDIM + lane_id // 4
+    ninth = first + 8 * HDIM
     return (
-        uint32(halves[first]) | uint32(halves[first + HDIM]) << uint32(16),
-        uint32(halves[ninth]) | uint32(halves[ninth + HDIM]) << uint32(16),
+        cint(halves[first]) | cint(halves[first + HDIM]) << 16,
+        cint(halves[ninth]) | cint(halves[ninth + HDIM]) << 16,
     )
 
 
@@ -95,30 +94,30 @@ def attention(q, k, v, out, seq, softmax_scale):
     row_max = cuda.local.array(ROWS_PER_WARP, float32)
     row_sum = cuda.local.array(ROWS_PER_WARP, float32)
     nothing = (float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-    tid = uint32(cuda.threadIdx.x)
+    tid = cint(cuda.threadIdx.x)
     warp_id = tid // WARP
     lane_id = tid % WARP
-    group = lane_id // uint32(4)
-    member = lane_id % uint32(4)
-    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
-    first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M
+    group = lane_id // 4
+    member = lane_id % 4
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+    first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
     q_block = advance(q, first_row * HDIM)
     out_block = advance(out, first_row * HDIM)
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
 
     for i in range(ROWS_PER_WARP):
-        row = warp_id + uint32(i) * WARPS
+        row = warp_id + i * WARPS
         dim = lane_id
         while dim < HDIM:
             halves[QUERY + row * HDIM + dim] = q_block[row * HDIM + dim]
             shared[ACCUMULATOR + row * HDIM + dim] = float32(0.0)
-            dim = add_nowrap(dim, WARP)
+            dim += WARP
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
     cuda.syncthreads()
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq:
         k_tile = advance(k_head, tile_start * HDIM)
         v_tile = advance(v_head, tile_start * HDIM)
@@ -132,29 +131,29 @@ def attention(q, k, v, out, seq, softmax_scale):
         cuda.syncthreads()
 
         if warp_id == 0:
-            row = uint32(0)
+            row = cint(0)
             while row < BLOCK_M:
                 q0 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 0)
                 q1 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 1)
                 q2 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 2)
                 q3 = rows_fragment(pairs, QUERY_PAIRS + row * PAIRS, 3)
-                key = uint32(0)
+                key = cint(0)
                 while key < BLOCK_K:
                     score = mma_m16n8k16_f16(q0, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 0), nothing)
                     score = mma_m16n8k16_f16(q1, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 1), score)
                     score = mma_m16n8k16_f16(q2, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 2), score)
                     score = mma_m16n8k16_f16(q3, keys_fragment(pairs, KEY_PAIRS + key * PAIRS, 3), score)
-                    upper = SCORES + (row + group) * BLOCK_K + key + uint32(2) * member
-                    lower = upper + uint32(8) * BLOCK_K
+                    upper = SCORES + (row + group) * BLOCK_K + key + 2 * member
+                    lower = upper + 8 * BLOCK_K
                     shared[upper] = score[0] * softmax_scale
-                    shared[upper + uint32(1)] = score[1] * softmax_scale
+                    shared[upper + 1] = score[1] * softmax_scale
                     shared[lower] = score[2] * softmax_scale
-                    shared[lower + uint32(1)] = score[3] * softmax_scale
+                    shared[lower + 1] = score[3] * softmax_scale
                     key += N
                 row += M
 
         for i in range(ROWS_PER_WARP):
-            row = warp_id + uint32(i) * WARPS
+            row = warp_id + i * WARPS
             scores = SCORES + row * BLOCK_K
             tile_max = NEGATIVE_INFINITY
             key = lane_id
@@ -172,7 +171,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 shared[ACCUMULATOR + row * HDIM + dim] *= correction
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -189,34 +188,34 @@ def attention(q, k, v, out, seq, softmax_scale):
             row_sum[i] = correction * row_sum[i] + shared[WARP_SUM + warp_id]
             row_max[i] = new_max
 
-        row = warp_id % uint32(2) * M
+        row = warp_id % 2 * M
         p0 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 0)
         p1 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 1)
         p2 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 2)
         p3 = rows_fragment(pairs, WEIGHT_PAIRS + row * PAIRS, 3)
-        dim = warp_id // uint32(2) * WARP
+        dim = warp_id // 2 * WARP
         last_dim = dim + WARP
         while dim < last_dim:
             acc = mma_m16n8k16_f16(p0, values_fragment(halves, VALUE + dim, 0), nothing)
             acc = mma_m16n8k16_f16(p1, values_fragment(halves, VALUE + dim, 1), acc)
             acc = mma_m16n8k16_f16(p2, values_fragment(halves, VALUE + dim, 2), acc)
             acc = mma_m16n8k16_f16(p3, values_fragment(halves, VALUE + dim, 3), acc)
-            upper = ACCUMULATOR + (row + group) * HDIM + dim + uint32(2) * member
-            lower = upper + uint32(8) * HDIM
+            upper = ACCUMULATOR + (row + group) * HDIM + dim + 2 * member
+            lower = upper + 8 * HDIM
             shared[upper] += acc[0]
-            shared[upper + uint32(1)] += acc[1]
+            shared[upper + 1] += acc[1]
             shared[lower] += acc[2]
-            shared[lower + uint32(1)] += acc[3]
-            dim = add_nowrap(dim, N)
+            shared[lower + 1] += acc[3]
+            dim += N
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     for i in range(ROWS_PER_WARP):
-        row = warp_id + uint32(i) * WARPS
+        row = warp_id + i * WARPS
         dim = lane_id
         while dim < HDIM:
             out_block[row * HDIM + dim] = float2half(shared[ACCUMULATOR + row * HDIM + dim] / row_sum[i])
-            dim = add_nowrap(dim, WARP)
+            dim += WARP
 
 
 @register(
@@ -237,7 +236,7 @@ def fp16_phase4_mma(problem: Problem) -> Plan:
     """
     require_fp16_problem(problem, causal=False)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), fast_math=True),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(WARPS * WARP,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),

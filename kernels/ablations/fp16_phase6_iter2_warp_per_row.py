@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
-from ..constants import BLOCK_K, FLOAT, THREADS, UINT
+from ..constants import BLOCK_K, FLOAT, THREADS
+from ..device.cint import CINT, cint
 from ..device.half import HALVES, floats2half2
-from ..device.loop import add_nowrap
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..fp16.phase6_iter2 import (
@@ -39,11 +39,11 @@ def attention(q, k, v, out, seq, softmax_scale):
     accumulator = shared_accumulator()
     row_max = shared_max()
     row_sum = shared_sum()
-    tid = uint32(cuda.threadIdx.x)
+    tid = cint(cuda.threadIdx.x)
     warp_id = tid // WARP
     lane_id = tid % WARP
-    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
-    block_start = uint32(cuda.blockIdx.x) * BLOCK_M
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+    block_start = cint(cuda.blockIdx.x) * BLOCK_M
     q_block = advance(q, (head * seq + block_start) * HDIM)
     out_block = advance(out, (head * seq + block_start) * HDIM)
     k_head = advance(k, head * seq * HDIM)
@@ -64,18 +64,18 @@ def attention(q, k, v, out, seq, softmax_scale):
         dim = lane_id
         while dim < HDIM:
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = add_nowrap(dim, WARP)
+            dim += WARP
         row += WARPS
     cuda.syncthreads()
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq:
         if tid < BLOCK_K:
             k_row = advance(k_head, (tile_start + tid) * HDIM)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 st4(key_value, tid * HDIM + dim, ld4(k_row, dim))
-                dim = add_nowrap(dim, VECTOR)
+                dim += VECTOR
         cuda.syncthreads()
 
         row = warp_id
@@ -103,7 +103,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -121,10 +121,10 @@ def attention(q, k, v, out, seq, softmax_scale):
 
         if tid < BLOCK_K:
             v_row = advance(v_head, (tile_start + tid) * HDIM)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 st4(key_value, tid * HDIM + dim, ld4(v_row, dim))
-                dim = add_nowrap(dim, VECTOR)
+                dim += VECTOR
         cuda.syncthreads()
 
         row = warp_id
@@ -132,7 +132,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] += weighted_value(scores, row * BLOCK_K, key_value, dim, HDIM)
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             row += WARPS
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -164,7 +164,7 @@ def fp16_phase6_iter2_warp_per_row(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),

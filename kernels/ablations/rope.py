@@ -72,11 +72,11 @@ ablate(
             exponent = float32(dim) / float32(hdim)
             inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
-            x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-            score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
+            x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+            score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
             """,
             """
-            score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + uint32(1)] * k_row[dim + uint32(1)]
+            score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + 1] * k_row[dim + 1]
             """,
         ),
         ("position = float32(tile_start + key)\n", ""),
@@ -97,30 +97,30 @@ ablate(
         ),
         (
             """
-            dim = uint32(2 * tid)
+            dim = 2 * tid
             while dim < hdim:
                 exponent = float32(dim) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
-                x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
+                x, y = rotate(q_row[dim], q_row[dim + 1], cos, sin)
                 shared[EXTRA + dim] = x
-                shared[EXTRA + dim + uint32(1)] = y
-                dim = add_nowrap(dim, 2 * THREADS)
+                shared[EXTRA + dim + 1] = y
+                dim += 2 * THREADS
             """,
             """
-            dim = uint32(4 * tid)
+            dim = 4 * tid
             while dim < hdim:
                 x = ld4(q_row, dim)
                 exponent = float32(dim) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 q0, q1 = rotate(x.x, x.y, cos, sin)
-                exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
+                exponent = float32(dim + 2) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(float32(query) * inv_freq)
                 q2, q3 = rotate(x.z, x.w, cos, sin)
                 st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-                dim = add_nowrap(dim, 4 * THREADS)
+                dim += 4 * THREADS
             """,
         ),
         (
@@ -128,9 +128,9 @@ ablate(
                 exponent = float32(dim) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
-                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = add_nowrap(dim, 2)
+                x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                dim += 2
             """,
             """
                 a = ld4(shared, EXTRA + dim)
@@ -139,13 +139,13 @@ ablate(
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 k0, k1 = rotate(b.x, b.y, cos, sin)
-                exponent = float32(uint32(dim + uint32(2))) / float32(hdim)
+                exponent = float32(dim + 2) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
                 k2, k3 = rotate(b.z, b.w, cos, sin)
                 score += a.x * k0 + a.y * k1
                 score += a.z * k2 + a.w * k3
-                dim = add_nowrap(dim, 4)
+                dim += 4
             """,
         ),
         ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope")\n'),
@@ -164,11 +164,11 @@ ablate(
             exponent = float32(dim) / float32(hdim)
             inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
-            x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
+            x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
             """,
             """
             x = k_row[dim]
-            y = k_row[dim + uint32(1)]
+            y = k_row[dim + 1]
             """,
         ),
         ("position = float32(tile_start + key)\n", ""),
@@ -183,17 +183,17 @@ ablate(
     change="the inverse frequencies are computed once a block, into shared memory; threads and barriers as before",
     edits=[
         (
-            "row = uint32(0)\nwhile row < queries:\n    dim = uint32(2 * tid)\n",
+            "row = cint(0)\nwhile row < queries:\n    dim = 2 * tid\n",
             """
-            inv_freq = EXTRA + uint32(QUERIES) * hdim
+            inv_freq = EXTRA + QUERIES * hdim
             pair = tid  # whose frequency the same thread needs for Q: no barrier before
-            while pair < hdim // uint32(2):
-                exponent = float32(uint32(2) * pair) / float32(hdim)
+            while pair < hdim // 2:
+                exponent = float32(2 * pair) / float32(hdim)
                 shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                pair = add_nowrap(pair, THREADS)
-            row = uint32(0)
+                pair += THREADS
+            row = cint(0)
             while row < queries:
-                dim = uint32(2 * tid)
+                dim = 2 * tid
             """,
         ),
         (
@@ -202,7 +202,7 @@ ablate(
             inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(float32(first + row) * inv_freq)
             """,
-            "sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // uint32(2)])\n",
+            "sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // 2])\n",
         ),
         (
             """
@@ -210,7 +210,7 @@ ablate(
             inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(position * inv_freq)
             """,
-            "sin, cos = fast_sincos(position * shared[inv_freq + dim // uint32(2)])\n",
+            "sin, cos = fast_sincos(position * shared[inv_freq + dim // 2])\n",
         ),
         (
             "layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)\n",
@@ -233,7 +233,7 @@ ablate(
             "from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum\n",
             "from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum\n",
         ),
-        ("keys = scores + block_k\n", "keys = scores + uint32(WARPS) * block_k\n"),
+        ("keys = scores + block_k\n", "keys = scores + WARPS * block_k\n"),
         (
             """
             key = tid
@@ -241,13 +241,13 @@ ablate(
                 k_row = keys + key * hdim
                 score = float32(0.0)
                 position = float32(tile_start + key)
-                pair = uint32(0)
-                while pair < hdim // uint32(2):
-                    dim = uint32(2) * pair
+                pair = cint(0)
+                while pair < hdim // 2:
+                    dim = 2 * pair
                     s, c = fast_sincos(position * shared[inv_freq + pair])
-                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                    pair = add_nowrap(pair, 1)
+                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
+                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                    pair += 1
                 shared[scores + key] = score * softmax_scale
                 key += THREADS
             """,
@@ -257,29 +257,29 @@ ablate(
             if key < tile:
                 k_row = keys + key * hdim
                 position = float32(tile_start + key)
-                pair = uint32(tid // block_k)
-                while pair < hdim // uint32(2):
-                    dim = uint32(2) * pair
+                pair = tid // block_k
+                while pair < hdim // 2:
+                    dim = 2 * pair
                     s, c = fast_sincos(position * shared[inv_freq + pair])
-                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                    pair = add_nowrap(pair, THREADS // block_k)
-            lanes = uint32(16)
+                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
+                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                    pair += THREADS // block_k
+            lanes = cint(16)
             while lanes >= block_k:
                 score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
-                lanes //= uint32(2)
-            if tid % uint32(32) < block_k:
-                shared[scores + tid // uint32(32) * block_k + key] = score
+                lanes //= cint(2)
+            if tid % 32 < block_k:
+                shared[scores + tid // 32 * block_k + key] = score
             """,
         ),
         (
             "tile_max = max(tile_max, shared[scores + key])\n",
             """
             score = float32(0.0)
-            warp = uint32(0)
-            while warp < uint32(WARPS):
+            warp = cint(0)
+            while warp < WARPS:
                 score += shared[scores + warp * block_k + key]
-                warp += uint32(1)
+                warp += 1
             shared[scores + key] = score * softmax_scale
             tile_max = max(tile_max, shared[scores + key])
             """,
@@ -303,7 +303,7 @@ ablate(
             """,
             "",
         ),
-        ("position = float32(tile_start + key)\ninv_freq_slice = inv_freq + slice_start // uint32(2)\n", ""),
+        ("position = float32(tile_start + key)\ninv_freq_slice = inv_freq + slice_start // 2\n", ""),
         wrong("K is not rotated", "problem.seq_k > 1"),
     ],
 )
@@ -339,30 +339,30 @@ ablate(
         ),
         (
             """
-            pair = uint32(0)
-            while pair < width // uint32(2):
-                dim = uint32(2) * pair
+            pair = cint(0)
+            while pair < width // 2:
+                dim = 2 * pair
                 x = shared[k_row + dim]
-                y = shared[k_row + dim + uint32(1)]
+                y = shared[k_row + dim + 1]
                 if slice_start + dim < rotary_dim:
                     s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                     x, y = rotate(x, y, c, s)
-                score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
-                pair = add_nowrap(pair, 1)
+                score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
+                pair += 1
             """,
             """
-            first = uint32(4) * (tid // BLOCK_K)
-            while first < width // uint32(2):
+            first = 4 * (tid // BLOCK_K)
+            while first < width // 2:
                 for i in range(4):
-                    pair = first + uint32(i)
-                    dim = uint32(2) * pair
+                    pair = first + i
+                    dim = 2 * pair
                     x = shared[k_row + dim]
-                    y = shared[k_row + dim + uint32(1)]
+                    y = shared[k_row + dim + 1]
                     if slice_start + dim < rotary_dim:
                         s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                         x, y = rotate(x, y, c, s)
-                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
-                first += uint32(4) * (THREADS // BLOCK_K)
+                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
+                first += 4 * (THREADS // BLOCK_K)
             """,
         ),
         (
@@ -394,7 +394,7 @@ ablate(
     edits=[
         (
             "EXTRA = KEYS + BLOCK_K * TILE_DIM\n",
-            "ROW = TILE_DIM + np.uint32(4)\nEXTRA = KEYS + BLOCK_K * ROW\n",
+            "ROW = TILE_DIM + 4\nEXTRA = KEYS + BLOCK_K * ROW\n",
         ),
         (
             "shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]\n",
@@ -432,8 +432,8 @@ ablate(
         ),
         ("inv_freq = EXTRA + hdim\n", "inv_freq = EXTRA\n"),
         (
-            "shared[EXTRA + dim] = x\nshared[EXTRA + dim + uint32(1)] = y\n",
-            "rotated_row[dim] = x\nrotated_row[dim + uint32(1)] = y\n",
+            "shared[EXTRA + dim] = x\nshared[EXTRA + dim + 1] = y\n",
+            "rotated_row[dim] = x\nrotated_row[dim + 1] = y\n",
         ),
         ("shared[EXTRA + dim] = q_row[dim]\n", "rotated_row[dim] = q_row[dim]\n"),
         ("a = ld4(shared, EXTRA + dim)\n", "a = ld4(rotated_row, dim)\n"),
@@ -442,8 +442,8 @@ ablate(
             "layout = online_layout(inv_freq=problem.rotary_dim // 2)\n",
         ),
         (
-            "Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),\n",
-            "Kernel(attention, (FLOATS,) * 5 + (UINT,) * 4 + (FLOAT,)),\n",
+            "Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),\n",
+            "Kernel(attention, (FLOATS,) * 5 + (CINT,) * 4 + (FLOAT,)),\n",
         ),
         ('"v",\n"out",\n', '"v",\n"q_rotated",\n"out",\n'),
         (
@@ -470,14 +470,14 @@ ablate(
         (
             """
             pair = tid
-            while pair < rotary_dim // uint32(2):
-                dim = uint32(2) * pair
+            while pair < rotary_dim // 2:
+                dim = 2 * pair
                 s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-                x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+                x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
                 shared[EXTRA + dim] = x
-                shared[EXTRA + dim + uint32(1)] = y
-                pair = add_nowrap(pair, THREADS)
-            dim = uint32(rotary_dim + tid)
+                shared[EXTRA + dim + 1] = y
+                pair += THREADS
+            dim = rotary_dim + tid
             """,
             "dim = tid\n",
         ),
@@ -491,10 +491,10 @@ ablate(
             b = ld4(k_row, dim)
             k0, k1, k2, k3 = b.x, b.y, b.z, b.w
             if dim < rotary_dim:
-                pair = inv_freq + dim // uint32(2)
+                pair = inv_freq + dim // 2
                 sin, cos = fast_sincos(position * shared[pair])
                 k0, k1 = rotate(k0, k1, cos, sin)
-                sin, cos = fast_sincos(position * shared[pair + uint32(1)])
+                sin, cos = fast_sincos(position * shared[pair + 1])
                 k2, k3 = rotate(k2, k3, cos, sin)
             score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
             """,

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -21,28 +20,27 @@ from ..constants import (
     FLOATS,
     FREQUENCY_BASE,
     THREADS,
-    UINT,
     attention_buffers,
     require_full_rotation,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-QUERIES = np.uint32(64)
-SLICE = np.uint32(32)  # dims of Q and K
-SIDE = np.uint32(16)  # threads to either side of 64 queries x 64 keys or dims, 4 x 4 to each
-WIDTH = np.uint32(4) * SIDE  # dims of V
-WARPS = np.uint32(8)
-ROW = SLICE + np.uint32(4)  # so that the rows that a warp reads start in different banks
-SCORE_ROW = BLOCK_K + np.uint32(4)
-QUERY = np.uint32(0)
+QUERIES = 64
+SLICE = 32  # dims of Q and K
+SIDE = 16  # threads to either side of 64 queries x 64 keys or dims, 4 x 4 to each
+WIDTH = 4 * SIDE  # dims of V
+WARPS = 8
+ROW = SLICE + 4  # so that the rows that a warp reads start in different banks
+SCORE_ROW = BLOCK_K + 4
+QUERY = 0
 KEYS = QUERY + QUERIES * ROW
-VALUES = np.uint32(0)  # when the scores are done
+VALUES = 0  # when the scores are done
 SCORES = KEYS + BLOCK_K * ROW
 CORRECTION = SCORES + QUERIES * SCORE_ROW
 ROW_SUM = CORRECTION + QUERIES
@@ -65,37 +63,37 @@ def add_scaled(acc, start, p, b):
 @cuda.jit(device=True)
 def rotate_slice(shared, place, x, first, rows, slice_start, hdim):
     """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros beyond."""
-    tid = uint32(cuda.threadIdx.x)
-    dim = uint32(4) * (tid % (SLICE // uint32(4)))
-    exponent = float32(uint32(slice_start + dim)) / float32(hdim)
+    tid = cint(cuda.threadIdx.x)
+    dim = 4 * (tid % (SLICE // 4))
+    exponent = float32(slice_start + dim) / float32(hdim)
     freq0 = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-    exponent = float32(uint32(slice_start + dim + uint32(2))) / float32(hdim)
+    exponent = float32(slice_start + dim + 2) / float32(hdim)
     freq1 = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-    row = tid // (SLICE // uint32(4))
+    row = tid // (SLICE // 4)
     while row < BLOCK_K:
         turned = zeros()
         if row < rows and slice_start + dim < hdim:
             pairs = ld4(x, row * hdim + slice_start + dim)
-            position = float32(uint32(first + row))
+            position = float32(first + row)
             sin, cos = fast_sincos(position * freq0)
             x0, x1 = rotate(pairs.x, pairs.y, cos, sin)
             sin, cos = fast_sincos(position * freq1)
             x2, x3 = rotate(pairs.z, pairs.w, cos, sin)
             turned = make_float4(x0, x1, x2, x3)
         st4(shared, place + row * ROW + dim, turned)
-        row += THREADS // (SLICE // uint32(4))
+        row += THREADS // (SLICE // 4)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
     across = tid % SIDE
     down = tid // SIDE
-    first = QUERIES * uint32(cuda.blockIdx.x)
+    first = QUERIES * cint(cuda.blockIdx.x)
     queries = min(QUERIES, seq_q - first)
-    head = uint32(cuda.blockIdx.y)
+    head = cint(cuda.blockIdx.y)
     q_rows = advance(q, (head * seq_q + first) * hdim)
     out_rows = advance(out, (head * seq_q + first) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -106,7 +104,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     for i in range(8):
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         k_rows = advance(k_head, tile_start * hdim)
@@ -115,42 +113,42 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         score = cuda.local.array(16, float32)  # of query down + 16 i and key across + 16 j
         for i in range(16):
             score[i] = float32(0.0)
-        slice_start = uint32(0)
+        slice_start = cint(0)
         while slice_start < hdim:
             rotate_slice(shared, QUERY, q_rows, first, queries, slice_start, hdim)
             rotate_slice(shared, KEYS, k_rows, tile_start, tile, slice_start, hdim)
             cuda.syncthreads()
-            dim = uint32(0)
+            dim = cint(0)
             while dim < SLICE:
                 for i in range(4):
-                    a = ld4(shared, QUERY + (down + SIDE * uint32(i)) * ROW + dim)
+                    a = ld4(shared, QUERY + (down + SIDE * i) * ROW + dim)
                     for j in range(4):
-                        b = ld4(shared, KEYS + (across + SIDE * uint32(j)) * ROW + dim)
+                        b = ld4(shared, KEYS + (across + SIDE * j) * ROW + dim)
                         score[4 * i + j] += a.x * b.x
                         score[4 * i + j] += a.y * b.y
                         score[4 * i + j] += a.z * b.z
                         score[4 * i + j] += a.w * b.w
-                dim = add_nowrap(dim, 4)
+                dim += 4
             cuda.syncthreads()
             slice_start += SLICE
         for i in range(4):
             for j in range(4):
-                key = across + SIDE * uint32(j)
+                key = across + SIDE * j
                 value = NEGATIVE_INFINITY
                 if key < tile:
                     value = score[4 * i + j] * softmax_scale
-                shared[SCORES + (down + SIDE * uint32(i)) * SCORE_ROW + key] = value
+                shared[SCORES + (down + SIDE * i) * SCORE_ROW + key] = value
         cuda.syncthreads()
 
         for i in range(8):
-            row = warp_id + WARPS * uint32(i)
+            row = warp_id + WARPS * i
             scores = SCORES + row * SCORE_ROW + lane_id
-            new_max = max(row_max[i], warp_max(max(shared[scores], shared[scores + uint32(32)])))
+            new_max = max(row_max[i], warp_max(max(shared[scores], shared[scores + 32])))
             correction = math.exp(row_max[i] - new_max)
             p0 = math.exp(shared[scores] - new_max)
-            p1 = math.exp(shared[scores + uint32(32)] - new_max)
+            p1 = math.exp(shared[scores + 32] - new_max)
             shared[scores] = p0
-            shared[scores + uint32(32)] = p1
+            shared[scores + 32] = p1
             row_sum[i] = correction * row_sum[i] + warp_sum(p0 + p1)
             row_max[i] = new_max
             if lane_id == 0:
@@ -158,15 +156,15 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 shared[ROW_SUM + row] = row_sum[i]
 
         last = tile_start + BLOCK_K >= seq_k
-        slice_start = uint32(0)
+        slice_start = cint(0)
         while slice_start < hdim:
-            dim = slice_start + uint32(4) * across
+            dim = slice_start + 4 * across
             key = down
             while key < BLOCK_K:
                 value = zeros()
                 if key < tile and dim < hdim:
                     value = ld4(v_rows, key * hdim + dim)
-                st4(shared, VALUES + key * WIDTH + uint32(4) * across, value)
+                st4(shared, VALUES + key * WIDTH + 4 * across, value)
                 key += SIDE
             cuda.syncthreads()
             acc = cuda.local.array(16, float32)  # of query down + 16 i and dim + j
@@ -174,25 +172,25 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc[i] = float32(0.0)
             if tile_start > 0 and dim < hdim:
                 for i in range(4):
-                    row = down + SIDE * uint32(i)
+                    row = down + SIDE * i
                     if row < queries:
                         add_scaled(acc, 4 * i, shared[CORRECTION + row], ld4(out_rows, row * hdim + dim))
-            key = uint32(0)
+            key = cint(0)
             while key < BLOCK_K:
-                values = VALUES + key * WIDTH + uint32(4) * across
+                values = VALUES + key * WIDTH + 4 * across
                 b0 = ld4(shared, values)
                 b1 = ld4(shared, values + WIDTH)
-                b2 = ld4(shared, values + uint32(2) * WIDTH)
-                b3 = ld4(shared, values + uint32(3) * WIDTH)
+                b2 = ld4(shared, values + 2 * WIDTH)
+                b3 = ld4(shared, values + 3 * WIDTH)
                 for i in range(4):
-                    p = ld4(shared, SCORES + (down + SIDE * uint32(i)) * SCORE_ROW + key)
+                    p = ld4(shared, SCORES + (down + SIDE * i) * SCORE_ROW + key)
                     add_scaled(acc, 4 * i, p.x, b0)
                     add_scaled(acc, 4 * i, p.y, b1)
                     add_scaled(acc, 4 * i, p.z, b2)
                     add_scaled(acc, 4 * i, p.w, b3)
-                key += uint32(4)
+                key += 4
             for i in range(4):
-                row = down + SIDE * uint32(i)
+                row = down + SIDE * i
                 divisor = float32(1.0)
                 if last:
                     divisor = shared[ROW_SUM + row]
@@ -226,7 +224,7 @@ def rope_v3_64_queries(problem: Problem) -> Plan:
     )
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -36,9 +36,9 @@ ablate(
     edits=[
         (
             """
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
-                if dim % uint32(2) == 0:
+                if dim % 2 == 0:
                     a = q_row[dim] + sin_q[dim]
                     b = k_row[dim] + sin_k[dim]
                 else:
@@ -48,9 +48,9 @@ ablate(
             """
             first_sin_q, first_cos_q = sin_q[0], cos_q[0]
             first_sin_k, first_cos_k = sin_k[0], cos_k[0]
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
-                if dim % uint32(2) == 0:
+                if dim % 2 == 0:
                     a = q_row[dim] + first_sin_q
                     b = k_row[dim] + first_sin_k
                 else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import (
@@ -24,14 +24,14 @@ from ..constants import (
     OPT_IN_SHARED_LIMIT,
     SHARED_LIMIT,
     THREADS,
-    UINT,
     UNSHARED_DEFECT,
     attention_buffers,
     require_log_problem,
     require_shared,
 )
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
-from ..device.loop import add_nowrap, no_unroll
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -45,40 +45,40 @@ DOT_UNROLL = 4
 @cuda.jit(device=True)
 def begin_copy(shared, keys, values, k_tile, v_tile, size, hdim, stride):
     """Begin to copy `size` floats of a key and of a value tile to the shared rows at `keys` and `values`."""
-    i = uint32(cuda.threadIdx.x)
+    i = cint(cuda.threadIdx.x)
     while i < size:
         dim = i % hdim
         place = i // hdim * stride + dim
-        if dim % uint32(4) == 0:
+        if dim % 4 == 0:
             cp_async4(shared, keys + place, k_tile, i)
             cp_async4(shared, values + place, v_tile, i)
         else:
             shared[keys + place] = k_tile[i]
             shared[values + place] = v_tile[i]
-        i = uint32(i + THREADS)
+        i += THREADS
     cp_async_commit()
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    stride = uint32(hdim + uint32(PADDING))
+    stride = hdim + PADDING
     tile_floats = BLOCK_K * stride
     keys = stride
-    values = keys + uint32(BUFFERS) * tile_floats
-    scores = values + uint32(BUFFERS) * tile_floats
+    values = keys + BUFFERS * tile_floats
+    scores = values + BUFFERS * tile_floats
     reduction = scores + BLOCK_K
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(4) * tid
+    dim = 4 * tid
     while dim < hdim:
         cp_async4(shared, dim, q_row, dim)
-        dim = add_nowrap(dim, uint32(4) * THREADS)
+        dim += 4 * THREADS
     cp_async_commit()
     cp_async_wait_all()
     cuda.syncthreads()
@@ -87,38 +87,39 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         acc[r] = float32(0.0)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    buffer = uint32(0)
-    begin_copy(shared, keys, values, k_head, v_head, uint32(min(BLOCK_K, seq_k) * hdim), hdim, stride)
-    tile_start = uint32(0)
+    buffer = cint(0)
+    begin_copy(shared, keys, values, k_head, v_head, min(BLOCK_K, seq_k) * hdim, hdim, stride)
+    tile_start = cint(0)
     while tile_start < seq_k:
-        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        tile = min(BLOCK_K, seq_k - tile_start)
         cp_async_wait_all()
         cuda.syncthreads()
         next_start = tile_start + BLOCK_K
         if next_start < seq_k:
-            other = (uint32(1) - buffer) * tile_floats
+            other = (1 - buffer) * tile_floats
             k_tile = advance(k_head, next_start * hdim)
             v_tile = advance(v_head, next_start * hdim)
-            size = uint32(min(BLOCK_K, seq_k - next_start) * hdim)
+            size = min(BLOCK_K, seq_k - next_start) * hdim
             begin_copy(shared, keys + other, values + other, k_tile, v_tile, size, hdim, stride)
 
         key = tid
         while key < tile:
             k_row = keys + buffer * tile_floats + key * stride
             score = float32(0.0)
-            dim = uint32(0)
-            while dim + uint32(4 * DOT_UNROLL) <= hdim:
+            dim = cint(0)
+            while dim + 4 * DOT_UNROLL <= hdim:
                 no_unroll()
                 for step in range(DOT_UNROLL):
-                    a = ld4(shared, dim + uint32(4 * step))
-                    b = ld4(shared, k_row + dim + uint32(4 * step))
+                    a = ld4(shared, dim + 4 * step)
+                    b = ld4(shared, k_row + dim + 4 * step)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
+                dim += 4 * DOT_UNROLL
             while dim < hdim:
+                no_unroll()
                 a = ld4(shared, dim)
                 b = ld4(shared, k_row + dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = add_nowrap(dim, uint32(4))
+                dim += 4
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -140,21 +141,21 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
 
         for r in range(OUTPUTS):
-            dim = tid + uint32(r) * THREADS
+            dim = tid + r * THREADS
             if dim < hdim:
                 total = acc[r] * correction
-                key = uint32(0)
+                key = cint(0)
                 while key < tile:
                     total += shared[scores + key] * shared[values + buffer * tile_floats + key * stride + dim]
-                    key += uint32(1)
+                    key += 1
                 acc[r] = total
         row_max = new_max
         cuda.syncthreads()
-        buffer = uint32(1) - buffer
+        buffer = 1 - buffer
         tile_start += BLOCK_K
 
     for r in range(OUTPUTS):
-        dim = tid + uint32(r) * THREADS
+        dim = tid + r * THREADS
         if dim < hdim:
             out_row[dim] = acc[r] / row_sum
 
@@ -177,7 +178,7 @@ def plan_within(limit: int, problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -12,26 +12,26 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32
 
-from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require, require_log_problem, require_shared
-from ..device.loop import add_nowrap, no_unroll
+from ..constants import FLOAT, FLOATS, THREADS, attention_buffers, require, require_log_problem, require_shared
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .atomics import LEAST_KEYS
 
 DOT_UNROLL = 4
-OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     bits = cuda.shared.array(0, int32, 16)  # the same memory
     block_max = seq_k
-    block_sum = seq_k + uint32(1)
-    tid = uint32(cuda.threadIdx.x)
-    row = uint32(cuda.blockIdx.x)
+    block_sum = seq_k + 1
+    tid = cint(cuda.threadIdx.x)
+    row = cint(cuda.blockIdx.x)
     q_row = advance(q, row * hdim)
     out_row = advance(out, row * hdim)
     k_head = advance(k, row // seq_q * seq_k * hdim)
@@ -42,19 +42,20 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while key < seq_k:
         k_row = advance(k_head, key * hdim)
         score = float32(0.0)
-        dim = uint32(0)
-        while dim + uint32(4 * DOT_UNROLL) <= hdim:
+        dim = cint(0)
+        while dim + 4 * DOT_UNROLL <= hdim:
             no_unroll()
             for step in range(DOT_UNROLL):
-                a = ld4(q_row, dim + uint32(4 * step))
-                b = ld4(k_row, dim + uint32(4 * step))
+                a = ld4(q_row, dim + 4 * step)
+                b = ld4(k_row, dim + 4 * step)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
+            dim += 4 * DOT_UNROLL
         while dim < hdim:
+            no_unroll()
             a = ld4(q_row, dim)
             b = ld4(k_row, dim)
             score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, uint32(4))
+            dim += 4
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -89,16 +90,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         acc = float32(0.0)
-        key = uint32(0)
-        while key + uint32(OUT_UNROLL) <= seq_k:
-            for step in range(OUT_UNROLL):
-                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
-            key += uint32(OUT_UNROLL)
+        key = cint(0)
         while key < seq_k:
             acc += shared[key] * v_head[key * hdim + dim]
-            key += uint32(1)
+            key += 1
         out_row[dim] = acc
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -117,7 +114,7 @@ def attention_atomics_float4(problem: Problem) -> Plan:
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.batch * problem.heads * problem.seq_q,),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, two_pass_unshared
-from ..constants import FLOAT, FLOATS, THREADS, UINT, attention_buffers, require_log_problem, require_shared
-from ..device.loop import add_nowrap, no_unroll
+from ..constants import FLOAT, FLOATS, THREADS, attention_buffers, require_log_problem, require_shared
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -28,8 +29,8 @@ PV_UNROLL = 4
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     reduction = seq_k
-    tid = uint32(cuda.threadIdx.x)
-    row = uint32(cuda.blockIdx.x)
+    tid = cint(cuda.threadIdx.x)
+    row = cint(cuda.blockIdx.x)
     q_row = advance(q, row * hdim)
     out_row = advance(out, row * hdim)
     k_head = advance(k, row // seq_q * seq_k * hdim)
@@ -40,15 +41,16 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while key < seq_k:
         k_row = advance(k_head, key * hdim)
         score = float32(0.0)
-        dim = uint32(0)
-        while dim + uint32(DOT_UNROLL) <= hdim:
+        dim = cint(0)
+        while dim + DOT_UNROLL <= hdim:
             no_unroll()
             for step in range(DOT_UNROLL):
-                score += q_row[dim + uint32(step)] * k_row[dim + uint32(step)]
-            dim = add_nowrap(dim, uint32(DOT_UNROLL))
+                score += q_row[dim + step] * k_row[dim + step]
+            dim += DOT_UNROLL
         while dim < hdim:
+            no_unroll()
             score += q_row[dim] * k_row[dim]
-            dim = add_nowrap(dim, uint32(1))
+            dim += 1
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -73,17 +75,18 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         acc = float32(0.0)
-        key = uint32(0)
-        while key + uint32(PV_UNROLL) <= seq_k:
+        key = cint(0)
+        while key + PV_UNROLL <= seq_k:
             no_unroll()
             for step in range(PV_UNROLL):
-                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
-            key = uint32(key + uint32(PV_UNROLL))
+                acc += shared[key + step] * v_head[(key + step) * hdim + dim]
+            key += PV_UNROLL
         while key < seq_k:
+            no_unroll()
             acc += shared[key] * v_head[key * hdim + dim]
-            key = uint32(key + uint32(1))
+            key += 1
         out_row[dim] = acc
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -107,7 +110,7 @@ def attention_baseline(problem: Problem) -> Plan:
     require_log_problem(problem, "attention", multiple=1)
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     require_shared(layout, problem)
-    kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
     launch = Launch(
         kernel,
         grid=(problem.batch * problem.heads * problem.seq_q,),

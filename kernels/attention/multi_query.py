@@ -22,7 +22,7 @@ import math
 from functools import partial
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import (
@@ -30,14 +30,14 @@ from ..constants import (
     FLOATS,
     OPT_IN_SHARED_LIMIT,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap, no_unroll
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -54,18 +54,18 @@ DOT_UNROLL = 4
 def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     values = block_k * hdim
-    scores = uint32(2) * values
-    reduction = scores + uint32(QUERIES) * block_k
-    tid = uint32(cuda.threadIdx.x)
-    first_query = uint32(cuda.blockIdx.x) * uint32(QUERIES)
-    head = uint32(cuda.blockIdx.y)
-    queries = uint32(min(uint32(QUERIES), seq_q - first_query))
+    scores = 2 * values
+    reduction = scores + QUERIES * block_k
+    tid = cint(cuda.threadIdx.x)
+    first_query = cint(cuda.blockIdx.x) * QUERIES
+    head = cint(cuda.blockIdx.y)
+    queries = min(QUERIES, seq_q - first_query)
     q_tile = advance(q, (head * seq_q + first_query) * hdim)
     out_tile = advance(out, (head * seq_q + first_query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(block_k, seq_k - tile_start)
         k_tile = advance(k_head, tile_start * hdim)
@@ -77,7 +77,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             i += THREADS
         cuda.syncthreads()
 
-        query = uint32(0)
+        query = cint(0)
         while query < queries:
             q_row = advance(q_tile, query * hdim)
             out_row = advance(out_tile, query * hdim)
@@ -87,19 +87,20 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             while key < tile:
                 k_row = key * hdim
                 score = float32(0.0)
-                dim = uint32(0)
-                while dim + uint32(4 * DOT_UNROLL) <= hdim:
+                dim = cint(0)
+                while dim + 4 * DOT_UNROLL <= hdim:
                     no_unroll()
                     for step in range(DOT_UNROLL):
-                        a = ld4(q_row, dim + uint32(4 * step))
-                        b = ld4(shared, k_row + dim + uint32(4 * step))
+                        a = ld4(q_row, dim + 4 * step)
+                        b = ld4(shared, k_row + dim + 4 * step)
                         score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
+                    dim += 4 * DOT_UNROLL
                 while dim < hdim:
+                    no_unroll()
                     a = ld4(q_row, dim)
                     b = ld4(shared, k_row + dim)
                     score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim = add_nowrap(dim, uint32(4))
+                    dim += 4
                 score *= softmax_scale
                 shared[row + key] = score
                 row_max = max(row_max, score)
@@ -133,17 +134,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             dim = tid
             while dim < hdim:
                 acc = float32(0.0)
-                key = uint32(0)
+                key = cint(0)
                 while key < tile:
                     acc += shared[row + key] * shared[values + key * hdim + dim]
-                    key += uint32(1)
+                    key += 1
                 if tile_start == 0:
                     out_row[dim] = acc
                 else:
                     out_row[dim] += acc
-                dim = add_nowrap(dim, THREADS)
+                dim += THREADS
             cuda.syncthreads()
-            query += uint32(1)
+            query += 1
         cuda.syncthreads()
         tile_start += block_k
 
@@ -172,7 +173,7 @@ def plan_tiles(block_k: int, problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
                 grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),

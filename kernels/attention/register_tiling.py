@@ -17,7 +17,7 @@ import math
 from functools import partial
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import (
@@ -27,13 +27,13 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     UNSHARED_DEFECT,
     attention_buffers,
     online_layout,
     require_log_problem,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
+from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
@@ -41,23 +41,25 @@ from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, regis
 OUTPUTS = 8
 COVERED = int(THREADS) * OUTPUTS
 
+dims_of_thread = local_array(CINT, OUTPUTS)
+
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
-    dims = cuda.local.array(OUTPUTS, uint32)
+    dims = dims_of_thread()
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
-        dims[r] = tid + uint32(r) * THREADS
+        dims[r] = tid + r * THREADS
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -67,26 +69,26 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             score1 = float32(0.0)
             score2 = float32(0.0)
             score3 = float32(0.0)
-            dim = uint32(0)
-            while dim + uint32(16) <= hdim:
+            dim = cint(0)
+            while dim + 16 <= hdim:
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
                 score0 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                a = ld4(q_row, dim + uint32(4))
-                b = ld4(k_row, dim + uint32(4))
+                a = ld4(q_row, dim + 4)
+                b = ld4(k_row, dim + 4)
                 score1 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                a = ld4(q_row, dim + uint32(8))
-                b = ld4(k_row, dim + uint32(8))
+                a = ld4(q_row, dim + 8)
+                b = ld4(k_row, dim + 8)
                 score2 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                a = ld4(q_row, dim + uint32(12))
-                b = ld4(k_row, dim + uint32(12))
+                a = ld4(q_row, dim + 12)
+                b = ld4(k_row, dim + 12)
                 score3 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = add_nowrap(dim, uint32(16))
+                dim += 16
             while dim < hdim:
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
                 score0 += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = add_nowrap(dim, uint32(4))
+                dim += 4
             shared[SCORES + key] = ((score0 + score1) + (score2 + score3)) * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -111,14 +113,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc[r] = float32(0.0)
             if dims[r] < hdim:
                 acc[r] = out_row[dims[r]] * correction
-        key = uint32(0)
+        key = cint(0)
         while key < tile:
             p = shared[SCORES + key]
             v_row = advance(v_head, (tile_start + key) * hdim)
             for r in range(OUTPUTS):
                 if dims[r] < hdim:
                     acc[r] += p * v_row[dims[r]]
-            key += uint32(1)
+            key += 1
         for r in range(OUTPUTS):
             if dims[r] < hdim:
                 out_row[dims[r]] = acc[r]
@@ -161,7 +163,7 @@ def attention_register_tiling(problem: Problem) -> Plan:
         attention_buffers(problem, out=Buffer(problem.q_shape, init=partial(blank_output, problem))),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import (
@@ -28,14 +28,13 @@ from ..constants import (
     OPT_IN_SHARED_LIMIT,
     SHARED_LIMIT,
     THREADS,
-    UINT,
     UNSHARED_DEFECT,
     attention_buffers,
     require_log_problem,
     require_shared,
 )
 from ..device.asm import mma_m16n8k8_tf32
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -48,65 +47,65 @@ OUTPUTS = 16  # dims of the output that a thread can hold
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    stride = uint32(hdim + uint32(PADDING))
-    keys = uint32(COPIES) * stride
+    stride = hdim + PADDING
+    keys = cint(COPIES) * stride
     scores = keys + BLOCK_K * stride
     reduction = scores + BLOCK_K
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
-    group = lane_id // uint32(4)
-    member = lane_id % uint32(4)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
+    group = lane_id // 4
+    member = lane_id % 4
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
     i = tid
-    while i < uint32(COPIES) * hdim:
+    while i < COPIES * hdim:
         shared[i // hdim * stride + i % hdim] = q_row[i % hdim]
-        i = uint32(i + THREADS)
+        i += THREADS
     cuda.syncthreads()
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
-        tile = uint32(min(BLOCK_K, seq_k - tile_start))
+        tile = min(BLOCK_K, seq_k - tile_start)
         k_tile = advance(k_head, tile_start * hdim)
         i = tid
         while i < tile * hdim:
             shared[keys + i // hdim * stride + i % hdim] = k_tile[i]
-            i = uint32(i + THREADS)
+            i += THREADS
         cuda.syncthreads()
 
-        keys_per_warp = (tile + uint32(WARPS - 1)) // uint32(WARPS)
+        keys_per_warp = (tile + WARPS - 1) // WARPS
         key = warp_id * keys_per_warp
         last_key = min(key + keys_per_warp, tile)
         while key < last_key:
             k_row = keys + key * stride
             score = float32(0.0)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 upper = group * stride + dim + member
-                lower = upper + uint32(8) * stride
+                lower = upper + 8 * stride
                 products = mma_m16n8k8_tf32(
-                    (shared[upper], shared[lower], shared[upper + uint32(4)], shared[lower + uint32(4)]),
-                    (shared[k_row + dim + member], shared[k_row + dim + member + uint32(4)]),
+                    (shared[upper], shared[lower], shared[upper + 4], shared[lower + 4]),
+                    (shared[k_row + dim + member], shared[k_row + dim + member + 4]),
                     (float32(0.0), float32(0.0), float32(0.0), float32(0.0)),
                 )
                 if group == 0:
                     score += products[0]
-                dim = add_nowrap(dim, uint32(STEP))
+                dim += STEP
             for offset in (4, 2, 1):
                 score += cuda.shfl_xor_sync(FULL_MASK, score, offset)
-            if lane_id % uint32(8) == 0:
+            if lane_id % 8 == 0:
                 shared[scores + key] = score * softmax_scale
-            key += uint32(1)
+            key += 1
         cuda.syncthreads()
 
         tile_max = NEGATIVE_INFINITY
@@ -126,20 +125,20 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
 
         for r in range(OUTPUTS):
-            dim = tid + uint32(r) * THREADS
+            dim = tid + r * THREADS
             if dim < hdim:
                 total = acc[r] * correction
-                key = uint32(0)
+                key = cint(0)
                 while key < tile:
                     total += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
-                    key += uint32(1)
+                    key += 1
                 acc[r] = total
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     for r in range(OUTPUTS):
-        dim = tid + uint32(r) * THREADS
+        dim = tid + r * THREADS
         if dim < hdim:
             out_row[dim] = acc[r] / row_sum
 
@@ -161,7 +160,7 @@ def plan_within(limit: int, problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import (
@@ -23,14 +23,13 @@ from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require_log_problem,
     require_shared,
 )
 from ..device.asm import load_half2, store_half
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -43,12 +42,12 @@ SCORES = (KEY_HALVES + int(BLOCK_K) * SLICE) // 2
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    scores = uint32(SCORES)
-    reduction = scores + uint32(QUERIES) * seq_k
-    tid = uint32(cuda.threadIdx.x)
-    first_query = uint32(cuda.blockIdx.x) * uint32(QUERIES)
-    head = uint32(cuda.blockIdx.y)
-    queries = uint32(min(uint32(QUERIES), seq_q - first_query))
+    scores = cint(SCORES)
+    reduction = scores + QUERIES * seq_k
+    tid = cint(cuda.threadIdx.x)
+    first_query = cint(cuda.blockIdx.x) * QUERIES
+    head = cint(cuda.blockIdx.y)
+    queries = min(QUERIES, seq_q - first_query)
     q_tile = advance(q, (head * seq_q + first_query) * hdim)
     out_tile = advance(out, (head * seq_q + first_query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -60,46 +59,46 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         i += THREADS
     cuda.syncthreads()
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         k_tile = advance(k_head, tile_start * hdim)
-        slice_start = uint32(0)
+        slice_start = cint(0)
         while slice_start < hdim:
-            width = uint32(min(uint32(SLICE), hdim - slice_start))
+            width = min(SLICE, hdim - slice_start)
             i = tid
             while i < queries * width:
                 row = i // width
                 dim = i % width
-                store_half(shared, row * uint32(SLICE) + dim, q_tile[row * hdim + slice_start + dim])
-                i = uint32(i + THREADS)
+                store_half(shared, row * SLICE + dim, q_tile[row * hdim + slice_start + dim])
+                i += THREADS
             i = tid
             while i < tile * width:
                 key = i // width
                 dim = i % width
-                place = uint32(KEY_HALVES) + key * uint32(SLICE) + dim
+                place = KEY_HALVES + key * SLICE + dim
                 store_half(shared, place, k_tile[key * hdim + slice_start + dim])
-                i = uint32(i + THREADS)
+                i += THREADS
             cuda.syncthreads()
 
-            query = uint32(0)
+            query = cint(0)
             while query < queries:
                 if tid < tile:
-                    q_row = query * uint32(SLICE)
-                    k_row = uint32(KEY_HALVES) + tid * uint32(SLICE)
+                    q_row = query * SLICE
+                    k_row = KEY_HALVES + tid * SLICE
                     score = float32(0.0)
-                    dim = uint32(0)
+                    dim = cint(0)
                     while dim < width:
                         q0, q1 = load_half2(shared, q_row + dim)
-                        q2, q3 = load_half2(shared, q_row + dim + uint32(2))
+                        q2, q3 = load_half2(shared, q_row + dim + 2)
                         k0, k1 = load_half2(shared, k_row + dim)
-                        k2, k3 = load_half2(shared, k_row + dim + uint32(2))
+                        k2, k3 = load_half2(shared, k_row + dim + 2)
                         score += q0 * k0 + q1 * k1 + q2 * k2 + q3 * k3
-                        dim = add_nowrap(dim, uint32(4))
+                        dim += 4
                     shared[scores + query * seq_k + tile_start + tid] += score
-                query += uint32(1)
+                query += 1
             cuda.syncthreads()
-            slice_start = add_nowrap(slice_start, uint32(SLICE))
+            slice_start += SLICE
         tile_start += BLOCK_K
 
     i = tid
@@ -108,7 +107,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         i += THREADS
     cuda.syncthreads()
 
-    query = uint32(0)
+    query = cint(0)
     while query < queries:
         row = scores + query * seq_k
         row_max = NEGATIVE_INFINITY
@@ -145,14 +144,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim = tid
         while dim < hdim:
             acc = float32(0.0)
-            key = uint32(0)
+            key = cint(0)
             while key < seq_k:
                 acc += shared[row + key] * v_head[key * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         cuda.syncthreads()
-        query += uint32(1)
+        query += 1
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -187,7 +186,7 @@ def attention_tensor_core_v2(problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
                 grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -11,32 +11,31 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     FLOAT,
     FLOATS,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap, no_unroll
+from ..device.cint import CINT, cint
+from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 4
-OUT_UNROLL = 16  # by which nvcc unrolls this loop unasked
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     reduction = seq_k
-    tid = uint32(cuda.threadIdx.x)
-    row = uint32(cuda.blockIdx.x)
+    tid = cint(cuda.threadIdx.x)
+    row = cint(cuda.blockIdx.x)
     q_row = advance(q, row * hdim)
     out_row = advance(out, row * hdim)
     k_head = advance(k, row // seq_q * seq_k * hdim)
@@ -47,19 +46,20 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while key < seq_k:
         k_row = advance(k_head, key * hdim)
         score = float32(0.0)
-        dim = uint32(0)
-        while dim + uint32(4 * DOT_UNROLL) <= hdim:
+        dim = cint(0)
+        while dim + 4 * DOT_UNROLL <= hdim:
             no_unroll()
             for step in range(DOT_UNROLL):
-                a = ld4(q_row, dim + uint32(4 * step))
-                b = ld4(k_row, dim + uint32(4 * step))
+                a = ld4(q_row, dim + 4 * step)
+                b = ld4(k_row, dim + 4 * step)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, uint32(4 * DOT_UNROLL))
+            dim += 4 * DOT_UNROLL
         while dim < hdim:
+            no_unroll()
             a = ld4(q_row, dim)
             b = ld4(k_row, dim)
             score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, uint32(4))
+            dim += 4
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -92,16 +92,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         acc = float32(0.0)
-        key = uint32(0)
-        while key + uint32(OUT_UNROLL) <= seq_k:
-            for step in range(OUT_UNROLL):
-                acc += shared[key + uint32(step)] * v_head[(key + uint32(step)) * hdim + dim]
-            key += uint32(OUT_UNROLL)
+        key = cint(0)
         while key < seq_k:
             acc += shared[key] * v_head[key * hdim + dim]
-            key += uint32(1)
+            key += 1
         out_row[dim] = acc
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -118,7 +114,7 @@ def attention_two_pass_float4(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     require_shared(layout, problem)
-    kernel = Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,))
+    kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
     launch = Launch(
         kernel,
         grid=(problem.batch * problem.heads * problem.seq_q,),

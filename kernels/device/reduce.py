@@ -9,7 +9,9 @@ declares.
 
 from __future__ import annotations
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
+
+from .cint import cint
 
 FULL_MASK = 0xFFFFFFFF
 WARPS = 8
@@ -32,9 +34,9 @@ def warp_sum(value):
 
 @cuda.jit(device=True)
 def block_max_unshared(value, shared, reduction):
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
     value = warp_max(value)
     if lane_id == 0:
         shared[reduction + warp_id] = value
@@ -50,9 +52,9 @@ def block_max_unshared(value, shared, reduction):
 
 @cuda.jit(device=True)
 def block_sum_unshared(value, shared, reduction):
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
     value = warp_sum(value)
     if lane_id == 0:
         shared[reduction + warp_id] = value
@@ -68,9 +70,9 @@ def block_sum_unshared(value, shared, reduction):
 
 @cuda.jit(device=True)
 def block_max(value, shared, reduction):
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
     value = warp_max(value)
     if lane_id == 0:
         shared[reduction + warp_id] = value
@@ -88,9 +90,9 @@ def block_max(value, shared, reduction):
 
 @cuda.jit(device=True)
 def block_sum(value, shared, reduction):
-    tid = uint32(cuda.threadIdx.x)
-    warp_id = tid // uint32(32)
-    lane_id = tid % uint32(32)
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
     value = warp_sum(value)
     if lane_id == 0:
         shared[reduction + warp_id] = value

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, types, uint32
+from numba import cuda, float32, types
 
-from ..constants import BLOCK_K, FLOAT, UINT
+from ..constants import BLOCK_K, FLOAT
+from ..device.cint import CINT, cint
 from ..device.half import HALVES, float2half, half2float
-from ..device.loop import add_nowrap, opaque
+from ..device.loop import opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 from .arrays import shared_array
 from .shapes import HDIM, fp16_buffers, require_fp16_problem
 
-THREADS = np.uint32(128)
+THREADS = 128
 # By which nvcc unrolls these loops unasked.
 DOT_UNROLL = 16
 PV_UNROLL = 4
@@ -38,9 +38,9 @@ def attention(q, k, v, out, seq, softmax_scale):
     query = shared_query()
     accumulator = shared_accumulator()
     scores = shared_scores()
-    tid = uint32(cuda.threadIdx.x)
-    row = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    row = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq + row) * HDIM)
     out_row = advance(out, (head * seq + row) * HDIM)
     k_head = advance(k, head * seq * HDIM)
@@ -54,30 +54,30 @@ def attention(q, k, v, out, seq, softmax_scale):
     cuda.syncthreads()
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq:
         if tid < BLOCK_K:
             k_row = advance(k_head, (tile_start + tid) * HDIM)
             score = float32(0.0)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 for step in range(DOT_UNROLL):
-                    score += query[dim + uint32(step)] * half2float(k_row[dim + uint32(step)])
-                dim = add_nowrap(dim, uint32(DOT_UNROLL))
+                    score += query[dim + step] * half2float(k_row[dim + step])
+                dim += DOT_UNROLL
             scores[tid] = score * softmax_scale
         cuda.syncthreads()
 
         new_max = row_max
-        key = uint32(0)
+        key = cint(0)
         while key < BLOCK_K:
             new_max = max(new_max, scores[key])
-            key += uint32(1)
+            key += 1
         correction = math.exp(row_max - new_max)
         tile_sum = float32(0.0)
-        key = uint32(0)
+        key = cint(0)
         while key < BLOCK_K:
             tile_sum += math.exp(scores[key] - new_max)
-            key += uint32(1)
+            key += 1
         row_sum = correction * row_sum + tile_sum
         row_max = new_max
         if tid < HDIM:
@@ -87,12 +87,12 @@ def attention(q, k, v, out, seq, softmax_scale):
         if tid < HDIM:
             v_tile = advance(v_head, tile_start * HDIM)
             acc = float32(0.0)
-            key = uint32(0)
+            key = cint(0)
             while key < opaque(BLOCK_K):
                 for step in range(PV_UNROLL):
-                    p = math.exp(scores[key + uint32(step)] - new_max)
-                    acc += p * half2float(v_tile[(key + uint32(step)) * HDIM + tid])
-                key = uint32(key + uint32(PV_UNROLL))
+                    p = math.exp(scores[key + step] - new_max)
+                    acc += p * half2float(v_tile[(key + step) * HDIM + tid])
+                key += PV_UNROLL
             cuda.atomic.add(accumulator, tid, acc)
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -112,7 +112,7 @@ def fp16_minimal(problem: Problem) -> Plan:
     """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=False)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT)),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT)),
         grid=(problem.seq_q, problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),

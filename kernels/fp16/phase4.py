@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, types, uint32
+from numba import cuda, float32, types
 
 from ..checking.models import Array, scaled_scores, softmax
-from ..constants import BLOCK_K, FLOAT, UINT
+from ..constants import BLOCK_K, FLOAT
+from ..device.cint import CINT, cint
 from ..device.half import HALVES, float2half, half2float
-from ..device.loop import add_nowrap
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -31,7 +31,7 @@ from .arrays import shared_array
 from .products import dot
 from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
 
-WARPS = np.uint32(4)
+WARPS = 4
 ROWS_PER_WARP = 8
 PV_UNROLL = 16
 
@@ -63,28 +63,28 @@ def attention(q, k, v, out, seq, softmax_scale):
     warp_sum = shared_sum()
     row_max = cuda.local.array(ROWS_PER_WARP, float32)
     row_sum = cuda.local.array(ROWS_PER_WARP, float32)
-    tid = uint32(cuda.threadIdx.x)
+    tid = cint(cuda.threadIdx.x)
     warp_id = tid // WARP
     lane_id = tid % WARP
-    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
-    first_row = head * seq + uint32(cuda.blockIdx.x) * BLOCK_M
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+    first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
     q_block = advance(q, first_row * HDIM)
     out_block = advance(out, first_row * HDIM)
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
 
     for i in range(ROWS_PER_WARP):
-        row = warp_id + uint32(i) * WARPS
+        row = warp_id + i * WARPS
         dim = lane_id
         while dim < HDIM:
             query[row * HDIM + dim] = q_block[row * HDIM + dim]
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = add_nowrap(dim, WARP)
+            dim += WARP
         row_max[i] = NEGATIVE_INFINITY
         row_sum[i] = float32(0.0)
     cuda.syncthreads()
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq:
         k_tile = advance(k_head, tile_start * HDIM)
         v_tile = advance(v_head, tile_start * HDIM)
@@ -98,14 +98,14 @@ def attention(q, k, v, out, seq, softmax_scale):
         cuda.syncthreads()
 
         if tid < BLOCK_M:
-            key = uint32(0)
+            key = cint(0)
             while key < BLOCK_K:
                 score = dot(query, tid * HDIM, keys, key * HDIM)
                 scores[tid * BLOCK_K + key] = score * softmax_scale
-                key += uint32(1)
+                key += 1
 
         for i in range(ROWS_PER_WARP):
-            row = warp_id + uint32(i) * WARPS
+            row = warp_id + i * WARPS
             first_score = row * BLOCK_K
             tile_max = NEGATIVE_INFINITY
             key = lane_id
@@ -123,7 +123,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
             tile_sum = float32(0.0)
             key = lane_id
             while key < BLOCK_K:
@@ -140,23 +140,23 @@ def attention(q, k, v, out, seq, softmax_scale):
             dim = lane_id
             while dim < HDIM:
                 acc = float32(0.0)
-                key = uint32(0)
+                key = cint(0)
                 while key < BLOCK_K:
                     for step in range(PV_UNROLL):
-                        p = math.exp(scores[first_score + key + uint32(step)] - new_max)
-                        acc += p * half2float(values[(key + uint32(step)) * HDIM + dim])
-                    key += uint32(PV_UNROLL)
+                        p = math.exp(scores[first_score + key + step] - new_max)
+                        acc += p * half2float(values[(key + step) * HDIM + dim])
+                    key += PV_UNROLL
                 accumulator[row * HDIM + dim] += acc
-                dim = add_nowrap(dim, WARP)
+                dim += WARP
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     for i in range(ROWS_PER_WARP):
-        row = warp_id + uint32(i) * WARPS
+        row = warp_id + i * WARPS
         dim = lane_id
         while dim < HDIM:
             out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])
-            dim = add_nowrap(dim, WARP)
+            dim += WARP
 
 
 def wrong_output(
@@ -194,7 +194,7 @@ def fp16_phase4(problem: Problem) -> Plan:
     """
     require_fp16_problem(problem, causal=False)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), fast_math=True),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(WARPS * WARP,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),

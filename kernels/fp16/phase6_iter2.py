@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, types, uint32
+from numba import cuda, float32, types
 
-from ..constants import BLOCK_K, FLOAT, THREADS, UINT
+from ..constants import BLOCK_K, FLOAT, THREADS
+from ..device.cint import CINT, cint
 from ..device.half import HALVES, floats2half2
-from ..device.loop import add_nowrap, no_unroll, opaque
+from ..device.loop import no_unroll, opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
@@ -47,9 +48,9 @@ def attention(q, k, v, out, seq, softmax_scale):
     accumulator = shared_accumulator()
     row_max = shared_max()
     row_sum = shared_sum()
-    row = uint32(cuda.threadIdx.x)
-    head = uint32(cuda.blockIdx.z) * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y)
-    block_start = uint32(cuda.blockIdx.x) * BLOCK_M
+    row = cint(cuda.threadIdx.x)
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+    block_start = cint(cuda.blockIdx.x) * BLOCK_M
     q_block = advance(q, (head * seq + block_start) * HDIM)
     out_block = advance(out, (head * seq + block_start) * HDIM)
     k_head = advance(k, head * seq * HDIM)
@@ -58,92 +59,92 @@ def attention(q, k, v, out, seq, softmax_scale):
     last = block_start + row  # the last key that the mask leaves
 
     if row < BLOCK_M:
-        dim = uint32(0)
+        dim = cint(0)
         while dim < HDIM:
             st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
-            dim = add_nowrap(dim, VECTOR)
+            dim += VECTOR
     cuda.syncthreads()
     if row < BLOCK_M:
         row_max[row] = NEGATIVE_INFINITY
         row_sum[row] = float32(0.0)
-        dim = uint32(0)
+        dim = cint(0)
         while dim < HDIM:
             accumulator[row * HDIM + dim] = float32(0.0)
-            dim = add_nowrap(dim, uint32(1))
+            dim += 1
     cuda.syncthreads()
 
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq:
         if row < BLOCK_K:
             k_row = advance(k_head, (tile_start + row) * HDIM)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 st4(key_value, row * HDIM + dim, ld4(k_row, dim))
-                dim = add_nowrap(dim, VECTOR)
+                dim += VECTOR
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            key = uint32(0)
+            key = cint(0)
             while key < opaque(BLOCK_K):
                 no_unroll()
                 first = tile_start + key
                 score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
                 scores[first_score + key] = score0 if first <= last else MASKED
-                score1 = dot(query, row * HDIM, key_value, (key + uint32(1)) * HDIM) * softmax_scale
-                scores[first_score + key + uint32(1)] = score1 if first + uint32(1) <= last else MASKED
-                score2 = dot(query, row * HDIM, key_value, (key + uint32(2)) * HDIM) * softmax_scale
-                scores[first_score + key + uint32(2)] = score2 if first + uint32(2) <= last else MASKED
-                score3 = dot(query, row * HDIM, key_value, (key + uint32(3)) * HDIM) * softmax_scale
-                scores[first_score + key + uint32(3)] = score3 if first + uint32(3) <= last else MASKED
-                key = uint32(key + uint32(UNROLL))
+                score1 = dot(query, row * HDIM, key_value, (key + 1) * HDIM) * softmax_scale
+                scores[first_score + key + 1] = score1 if first + 1 <= last else MASKED
+                score2 = dot(query, row * HDIM, key_value, (key + 2) * HDIM) * softmax_scale
+                scores[first_score + key + 2] = score2 if first + 2 <= last else MASKED
+                score3 = dot(query, row * HDIM, key_value, (key + 3) * HDIM) * softmax_scale
+                scores[first_score + key + 3] = score3 if first + 3 <= last else MASKED
+                key += UNROLL
         cuda.syncthreads()
 
         if row < BLOCK_M:
             new_max = row_max[row]
-            key = uint32(0)
+            key = cint(0)
             while key < opaque(BLOCK_K):
                 no_unroll()
                 for step in range(UNROLL):
-                    new_max = max(new_max, scores[first_score + key + uint32(step)])
-                key = uint32(key + uint32(UNROLL))
+                    new_max = max(new_max, scores[first_score + key + step])
+                key += UNROLL
             correction = math.exp(row_max[row] - new_max)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
-                dim = add_nowrap(dim, uint32(1))
+                dim += 1
             tile_sum = float32(0.0)
-            key = uint32(0)
+            key = cint(0)
             while key < opaque(BLOCK_K):
                 no_unroll()
                 for step in range(UNROLL):
-                    p = math.exp(scores[first_score + key + uint32(step)] - new_max)
-                    scores[first_score + key + uint32(step)] = p
+                    p = math.exp(scores[first_score + key + step] - new_max)
+                    scores[first_score + key + step] = p
                     tile_sum += p
-                key = uint32(key + uint32(UNROLL))
+                key += UNROLL
             row_sum[row] = correction * row_sum[row] + tile_sum
             row_max[row] = new_max
         cuda.syncthreads()
 
         if row < BLOCK_K:
             v_row = advance(v_head, (tile_start + row) * HDIM)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 st4(key_value, row * HDIM + dim, ld4(v_row, dim))
-                dim = add_nowrap(dim, VECTOR)
+                dim += VECTOR
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            dim = uint32(0)
+            dim = cint(0)
             while dim < HDIM:
                 for step in range(DIM_UNROLL):
-                    total = weighted_value(scores, first_score, key_value, dim + uint32(step), HDIM)
-                    accumulator[row * HDIM + dim + uint32(step)] += total
-                dim = add_nowrap(dim, uint32(DIM_UNROLL))
+                    total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
+                    accumulator[row * HDIM + dim + step] += total
+                dim += DIM_UNROLL
         cuda.syncthreads()
         tile_start += BLOCK_K
 
     if row < BLOCK_M:
-        dim = uint32(0)
+        dim = cint(0)
         while dim < HDIM:
             i = row * HDIM + dim
             a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
@@ -151,7 +152,7 @@ def attention(q, k, v, out, seq, softmax_scale):
             c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
             d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
             st4(out_block, i, make_float4(a, b, c, d))
-            dim = add_nowrap(dim, VECTOR)
+            dim += VECTOR
 
 
 @register(
@@ -167,7 +168,7 @@ def fp16_phase6_iter2(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (UINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
         grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),

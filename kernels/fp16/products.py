@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import BLOCK_K
+from ..device.cint import cint
 from ..device.half import half2float
 from ..device.loop import no_unroll, opaque
 from .shapes import HDIM
@@ -19,7 +20,7 @@ def dot(query, q_row, keys, k_row):
     total = float32(0.0)
     for part in range(HDIM // DIMS):
         for step in range(DIMS):
-            dim = uint32(part * DIMS + step)
+            dim = cint(part * DIMS + step)
             total += half2float(query[q_row + dim]) * half2float(keys[k_row + dim])
     return total
 
@@ -28,10 +29,10 @@ def dot(query, q_row, keys, k_row):
 def weighted_value(weights, row, values, dim, stride):
     """One dim of the sum of 64 values, rows of `stride` halves, times the weights from `row` on."""
     total = float32(0.0)
-    key = uint32(0)
+    key = cint(0)
     while key < opaque(BLOCK_K):
         no_unroll()
         for step in range(UNROLL):
-            total += weights[row + key + uint32(step)] * half2float(values[(key + uint32(step)) * stride + dim])
-        key = uint32(key + uint32(UNROLL))
+            total += weights[row + key + step] * half2float(values[(key + step) * stride + dim])
+        key += UNROLL
     return total

@@ -7,10 +7,10 @@ import numpy as np
 from ..constants import MUST_BE, require, require_one_sequence
 from ..version import Buffer, Problem
 
-HDIM = np.uint32(64)
-BLOCK_M = np.uint32(32)  # query rows of a block, where it has more than one
-WARP = np.uint32(32)
-VECTOR = np.uint32(8)  # halves in 16 bytes
+HDIM = 64
+BLOCK_M = 32  # query rows of a block, where it has more than one
+WARP = 32
+VECTOR = 8  # halves in 16 bytes
 MASKED = np.float32(-np.finfo(np.float32).max)  # the score of a masked key
 
 

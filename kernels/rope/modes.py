@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from numba import cuda, float32, types, uint32, uint64
+from numba import cuda, float32, types, uint64
 
 from ..constants import FLOATS, INTS
 from ..device.vector import advance, ld2
@@ -75,7 +75,7 @@ def places_of(places, batch):
 def row_of(tables, position, dim, begun, hdim):
     cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
     if position >= 0 and position < tables.count:
-        at = uint64(uint64(position) * uint64(tables.pitch) + uint64(dim // uint32(2)))
+        at = uint64(uint64(position) * uint64(tables.pitch) + uint64(dim // 2))
         cos0, cos1 = ld2(tables.cos, at)
         sin0, sin1 = ld2(tables.sin, at)
     return cos0, sin0, cos1, sin1

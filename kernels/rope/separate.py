@@ -10,12 +10,12 @@ Source: RoPE Fusion Implementation Log, the separate path of every benchmark.
 from __future__ import annotations
 
 import numpy as np
-from numba import cuda, uint32
+from numba import cuda
 
 from ..attention.online_fixed import launch_attention
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
-from ..constants import FLOATS, THREADS, UINT, attention_buffers, reduction_race, require_log_problem
-from ..device.loop import add_nowrap
+from ..constants import FLOATS, THREADS, attention_buffers, reduction_race, require_log_problem
+from ..device.cint import CINT, cint
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
@@ -25,11 +25,11 @@ POSITIONS = 64
 
 
 def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
-    token = uint32(cuda.blockIdx.x)
-    tid = uint32(cuda.threadIdx.x)
+    token = cint(cuda.blockIdx.x)
+    tid = cint(cuda.threadIdx.x)
     row = token * hdim
-    table_row = token % uint32(POSITIONS) * rotary_dim
-    dim = uint32(4 * tid)
+    table_row = token % POSITIONS * rotary_dim
+    dim = 4 * tid
     while dim < rotary_dim:
         pairs = ld4(x, row + dim)
         c = ld4(cos, table_row + dim)
@@ -37,17 +37,17 @@ def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
         x0, x1 = rotate(pairs.x, pairs.y, c.x, s.x)
         x2, x3 = rotate(pairs.z, pairs.w, c.z, s.z)
         st4(rotated, row + dim, make_float4(x0, x1, x2, x3))
-        dim = add_nowrap(dim, 4 * THREADS)
-    dim = uint32(rotary_dim + tid)
+        dim += 4 * THREADS
+    dim = rotary_dim + tid
     while dim < hdim:
         rotated[row + dim] = x[row + dim]
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:
     """Rotate the first rotary_dim dims of every token of buffer `x` into `rotated`: one block a token."""
     return Launch(
-        Kernel(rotate_tokens, (FLOATS,) * 4 + (UINT,) * 2),
+        Kernel(rotate_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),
         block=(THREADS,),
         args=(x, "cos", "sin", rotated, problem.hdim, problem.rotary_dim),

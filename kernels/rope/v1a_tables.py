@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, rotate_pairs, scaled_scores
 from ..constants import (
@@ -23,7 +23,6 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     UNSHARED_DEFECT,
     attention_buffers,
     online_layout,
@@ -31,7 +30,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.trig import rotate
 from ..device.vector import advance
@@ -41,9 +40,9 @@ from .tables import rope_tables
 
 def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -53,16 +52,16 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     while dim < hdim:
         c = cos[query * hdim + dim]
         s = sin[query * hdim + dim]
-        if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
+        if dim % 2 == 0:
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + 1], c, s)[0]
         else:
-            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim = add_nowrap(dim, THREADS)
+            shared[EXTRA + dim] = rotate(q_row[dim - 1], q_row[dim], c, s)[1]
+        dim += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -70,12 +69,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             table_row = (tile_start + key) * hdim
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
-                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos[table_row + dim], sin[table_row + dim])
+                x, y = rotate(k_row[dim], k_row[dim + 1], cos[table_row + dim], sin[table_row + dim])
                 score += shared[EXTRA + dim] * x
-                score += shared[EXTRA + dim + uint32(1)] * y
-                dim = add_nowrap(dim, 2)
+                score += shared[EXTRA + dim + 1] * y
+                dim += 2
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -101,12 +100,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -114,7 +113,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -141,7 +140,7 @@ def rope_v1a(problem: Problem) -> Plan:
     require_shared(layout, problem)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -19,7 +19,6 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
@@ -27,7 +26,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import rotate
 from ..device.vector import advance, ld4, make_float4, st4
@@ -37,15 +36,15 @@ from .tables import rope_tables
 
 def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(4 * tid)
+    dim = 4 * tid
     while dim < hdim:
         x = ld4(q_row, dim)
         c = ld4(cos, query * hdim + dim)
@@ -53,12 +52,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
         q0, q1 = rotate(x.x, x.y, c.x, s.x)
         q2, q3 = rotate(x.z, x.w, c.z, s.z)
         st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-        dim = add_nowrap(dim, 4 * THREADS)
+        dim += 4 * THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -66,7 +65,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             table_row = (tile_start + key) * hdim
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 a = ld4(shared, EXTRA + dim)
                 b = ld4(k_row, dim)
@@ -75,7 +74,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 k0, k1 = rotate(b.x, b.y, c.x, s.x)
                 k2, k3 = rotate(b.z, b.w, c.z, s.z)
                 score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
-                dim = add_nowrap(dim, 4)
+                dim += 4
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -101,12 +100,12 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -114,7 +113,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -133,7 +132,7 @@ def rope_v1c(problem: Problem) -> Plan:
     layout = online_layout(query=problem.hdim)
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -21,7 +21,6 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
@@ -29,7 +28,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -38,28 +37,28 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(2 * tid)
+    dim = 2 * tid
     while dim < hdim:
         exponent = float32(dim) / float32(hdim)
         inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
         sin, cos = fast_sincos(float32(query) * inv_freq)
-        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], cos, sin)
+        x, y = rotate(q_row[dim], q_row[dim + 1], cos, sin)
         shared[EXTRA + dim] = x
-        shared[EXTRA + dim + uint32(1)] = y
-        dim = add_nowrap(dim, 2 * THREADS)
+        shared[EXTRA + dim + 1] = y
+        dim += 2 * THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -67,14 +66,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             position = float32(tile_start + key)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 exponent = float32(dim) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
-                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = add_nowrap(dim, 2)
+                x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                dim += 2
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -100,12 +99,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +112,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -132,7 +131,7 @@ def rope_v2(problem: Problem) -> Plan:
     layout = online_layout(query=problem.hdim)
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

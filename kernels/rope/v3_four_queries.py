@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -21,88 +20,87 @@ from ..constants import (
     FREQUENCY_BASE,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require_full_rotation,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
-REDUCTION = np.uint32(QUERIES) * BLOCK_K
-EXTRA = REDUCTION + np.uint32(32)
+REDUCTION = QUERIES * BLOCK_K
+EXTRA = REDUCTION + 32
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    first = uint32(QUERIES) * uint32(cuda.blockIdx.x)
-    queries = min(uint32(QUERIES), seq_q - first)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    first = cint(QUERIES) * cint(cuda.blockIdx.x)
+    queries = min(QUERIES, seq_q - first)
+    head = cint(cuda.blockIdx.y)
     q_rows = advance(q, (head * seq_q + first) * hdim)
     out_rows = advance(out, (head * seq_q + first) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    row = uint32(0)
+    row = cint(0)
     while row < queries:
-        dim = uint32(2 * tid)
+        dim = 2 * tid
         while dim < hdim:
             exponent = float32(dim) / float32(hdim)
             inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
             sin, cos = fast_sincos(float32(first + row) * inv_freq)
-            x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + uint32(1)], cos, sin)
+            x, y = rotate(q_rows[row * hdim + dim], q_rows[row * hdim + dim + 1], cos, sin)
             shared[EXTRA + row * hdim + dim] = x
-            shared[EXTRA + row * hdim + dim + uint32(1)] = y
-            dim = add_nowrap(dim, 2 * THREADS)
-        row += uint32(1)
+            shared[EXTRA + row * hdim + dim + 1] = y
+            dim += 2 * THREADS
+        row += 1
     cuda.syncthreads()
 
     row_max = cuda.local.array(QUERIES, float32)
     row_sum = cuda.local.array(QUERIES, float32)
-    row = uint32(0)
+    row = cint(0)
     while row < queries:
         row_max[row] = NEGATIVE_INFINITY
         row_sum[row] = float32(0.0)
-        row += uint32(1)
-    tile_start = uint32(0)
+        row += 1
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = cuda.local.array(QUERIES, float32)
-            row = uint32(0)
+            row = cint(0)
             while row < queries:
                 score[row] = float32(0.0)
-                row += uint32(1)
+                row += 1
             position = float32(tile_start + key)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 exponent = float32(dim) / float32(hdim)
                 inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
                 sin, cos = fast_sincos(position * inv_freq)
-                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], cos, sin)
-                row = uint32(0)
+                x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+                row = cint(0)
                 while row < queries:
                     query = EXTRA + row * hdim + dim
-                    score[row] += shared[query] * x + shared[query + uint32(1)] * y
-                    row += uint32(1)
-                dim = add_nowrap(dim, 2)
-            row = uint32(0)
+                    score[row] += shared[query] * x + shared[query + 1] * y
+                    row += 1
+                dim += 2
+            row = cint(0)
             while row < queries:
                 shared[SCORES + row * BLOCK_K + key] = score[row] * softmax_scale
-                row += uint32(1)
+                row += 1
             key += THREADS
         cuda.syncthreads()
 
-        row = uint32(0)
+        row = cint(0)
         while row < queries:
             scores = SCORES + row * BLOCK_K
             tile_max = NEGATIVE_INFINITY
@@ -126,24 +124,24 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 acc = float32(0.0)
                 if tile_start > 0:
                     acc = out_rows[row * hdim + dim] * correction
-                key = uint32(0)
+                key = cint(0)
                 while key < tile:
                     acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
-                    key += uint32(1)
+                    key += 1
                 out_rows[row * hdim + dim] = acc
-                dim = add_nowrap(dim, THREADS)
+                dim += THREADS
             row_max[row] = new_max
             cuda.syncthreads()
-            row += uint32(1)
+            row += 1
         tile_start += BLOCK_K
 
-    row = uint32(0)
+    row = cint(0)
     while row < queries:
         dim = tid
         while dim < hdim:
             out_rows[row * hdim + dim] = out_rows[row * hdim + dim] / row_sum[row]
-            dim = add_nowrap(dim, THREADS)
-        row += uint32(1)
+            dim += THREADS
+        row += 1
 
 
 @register(
@@ -162,7 +160,7 @@ def rope_v3(problem: Problem) -> Plan:
     layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

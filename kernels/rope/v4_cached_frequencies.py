@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -23,7 +23,6 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
@@ -31,7 +30,7 @@ from ..constants import (
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -40,60 +39,60 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, register
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
     inv_freq = EXTRA + hdim
-    cos = inv_freq + hdim // uint32(2)
+    cos = inv_freq + hdim // 2
     sin = cos + hdim
     pair = tid
-    while pair < hdim // uint32(2):
-        exponent = float32(uint32(2) * pair) / float32(hdim)
+    while pair < hdim // 2:
+        exponent = float32(2 * pair) / float32(hdim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = add_nowrap(pair, THREADS)
+        pair += THREADS
     cuda.syncthreads()
     dim = tid
     while dim < hdim:
-        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // uint32(2)])
-        if dim % uint32(2) == 0:
-            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)[0]
+        s, c = fast_sincos(float32(query) * shared[inv_freq + dim // 2])
+        if dim % 2 == 0:
+            shared[EXTRA + dim] = rotate(q_row[dim], q_row[dim + 1], c, s)[0]
         else:
-            shared[EXTRA + dim] = rotate(q_row[dim - uint32(1)], q_row[dim], c, s)[1]
-        dim = add_nowrap(dim, THREADS)
+            shared[EXTRA + dim] = rotate(q_row[dim - 1], q_row[dim], c, s)[1]
+        dim += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
-        key = uint32(0)
+        key = cint(0)
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
             position = float32(tile_start + key)
             dim = tid
             while dim < hdim:
-                s, c = fast_sincos(position * shared[inv_freq + dim // uint32(2)])
+                s, c = fast_sincos(position * shared[inv_freq + dim // 2])
                 shared[cos + dim] = c
                 shared[sin + dim] = s
-                dim = add_nowrap(dim, THREADS)
+                dim += THREADS
             cuda.syncthreads()
             score = float32(0.0)
-            dim = uint32(2 * tid)
+            dim = 2 * tid
             while dim < hdim:
-                x, y = rotate(k_row[dim], k_row[dim + uint32(1)], shared[cos + dim], shared[sin + dim])
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                dim = add_nowrap(dim, 2 * THREADS)
+                x, y = rotate(k_row[dim], k_row[dim + 1], shared[cos + dim], shared[sin + dim])
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                dim += 2 * THREADS
             score = block_sum(score, shared, REDUCTION)
             if tid == 0:
                 shared[SCORES + key] = score * softmax_scale
             cuda.syncthreads()
-            key += uint32(1)
+            key += 1
 
         tile_max = NEGATIVE_INFINITY
         key = tid
@@ -116,12 +115,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -129,7 +128,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -148,7 +147,7 @@ def rope_v4(problem: Problem) -> Plan:
     layout = online_layout(query=problem.hdim, inv_freq=problem.hdim // 2, cos=problem.hdim, sin=problem.hdim)
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

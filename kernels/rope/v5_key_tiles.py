@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     FLOAT,
     FLOATS,
     FREQUENCY_BASE,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require_full_rotation,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
@@ -35,8 +33,8 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, registe
 
 SHARED_FLOATS = 10_000  # what the log lets a block have
 BLOCKS_K = (16, 8, 4)
-REDUCTION = np.uint32(0)
-EXTRA = np.uint32(32)
+REDUCTION = 0
+EXTRA = 32
 
 
 def tile_keys(hdim: int) -> int:
@@ -48,42 +46,42 @@ def tile_keys(hdim: int) -> int:
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
     inv_freq = EXTRA + hdim
-    scores = inv_freq + hdim // uint32(2)
+    scores = inv_freq + hdim // 2
     keys = scores + block_k
     pair = tid
-    while pair < hdim // uint32(2):
-        exponent = float32(uint32(2) * pair) / float32(hdim)
+    while pair < hdim // 2:
+        exponent = float32(2 * pair) / float32(hdim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = add_nowrap(pair, THREADS)
+        pair += THREADS
     cuda.syncthreads()
     pair = tid
-    while pair < hdim // uint32(2):
-        dim = uint32(2) * pair
+    while pair < hdim // 2:
+        dim = 2 * pair
         s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+        x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
         shared[EXTRA + dim] = x
-        shared[EXTRA + dim + uint32(1)] = y
-        pair = add_nowrap(pair, THREADS)
+        shared[EXTRA + dim + 1] = y
+        pair += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(block_k, seq_k - tile_start)
         i = tid
         while i < tile * hdim:
-            key = uint32(i) // hdim
-            dim = uint32(i) % hdim
+            key = i // hdim
+            dim = i % hdim
             shared[keys + key * hdim + dim] = k_head[(tile_start + key) * hdim + dim]
             i += THREADS
         cuda.syncthreads()
@@ -92,13 +90,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             k_row = keys + key * hdim
             score = float32(0.0)
             position = float32(tile_start + key)
-            pair = uint32(0)
-            while pair < hdim // uint32(2):
-                dim = uint32(2) * pair
+            pair = cint(0)
+            while pair < hdim // 2:
+                dim = 2 * pair
                 s, c = fast_sincos(position * shared[inv_freq + pair])
-                x, y = rotate(shared[k_row + dim], shared[k_row + dim + uint32(1)], c, s)
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + uint32(1)] * y
-                pair = add_nowrap(pair, 1)
+                x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
+                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+                pair += 1
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -124,12 +122,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += block_k
@@ -137,7 +135,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -163,7 +161,7 @@ def rope_v5(problem: Problem) -> Plan:
     )
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     FLOAT,
@@ -19,30 +18,29 @@ from ..constants import (
     FREQUENCY_BASE,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     reduction_race,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-BLOCK_K = np.uint32(32)
-TILE_DIM = np.uint32(256)
+BLOCK_K = 32
+TILE_DIM = 256
 REDUCTION = SCORES + BLOCK_K
-KEYS = REDUCTION + np.uint32(32)
+KEYS = REDUCTION + 32
 EXTRA = KEYS + BLOCK_K * TILE_DIM
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -50,28 +48,28 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
     inv_freq = EXTRA + hdim
     pair = tid
-    while pair < rotary_dim // uint32(2):
-        exponent = float32(uint32(2) * pair) / float32(rotary_dim)
+    while pair < rotary_dim // 2:
+        exponent = float32(2 * pair) / float32(rotary_dim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = add_nowrap(pair, THREADS)
+        pair += THREADS
     cuda.syncthreads()
     pair = tid
-    while pair < rotary_dim // uint32(2):
-        dim = uint32(2) * pair
+    while pair < rotary_dim // 2:
+        dim = 2 * pair
         s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+        x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
         shared[EXTRA + dim] = x
-        shared[EXTRA + dim + uint32(1)] = y
-        pair = add_nowrap(pair, THREADS)
-    dim = uint32(rotary_dim + tid)
+        shared[EXTRA + dim + 1] = y
+        pair += THREADS
+    dim = rotary_dim + tid
     while dim < hdim:
         shared[EXTRA + dim] = q_row[dim]
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -79,13 +77,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
             shared[SCORES + key] = float32(0.0)
             key += THREADS
         cuda.syncthreads()
-        slice_start = uint32(0)
+        slice_start = cint(0)
         while slice_start < hdim:
-            width = uint32(min(TILE_DIM, hdim - slice_start))
+            width = min(TILE_DIM, hdim - slice_start)
             i = tid
             while i < tile * width:
-                key = uint32(i) // width
-                dim = uint32(i) % width
+                key = i // width
+                dim = i % width
                 shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]
                 i += THREADS
             cuda.syncthreads()
@@ -94,17 +92,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
                 k_row = KEYS + key * TILE_DIM
                 score = float32(0.0)
                 position = float32(tile_start + key)
-                inv_freq_slice = inv_freq + slice_start // uint32(2)
-                pair = uint32(0)
-                while pair < width // uint32(2):
-                    dim = uint32(2) * pair
+                inv_freq_slice = inv_freq + slice_start // 2
+                pair = cint(0)
+                while pair < width // 2:
+                    dim = 2 * pair
                     x = shared[k_row + dim]
-                    y = shared[k_row + dim + uint32(1)]
+                    y = shared[k_row + dim + 1]
                     if slice_start + dim < rotary_dim:
                         s, c = fast_sincos(position * shared[inv_freq_slice + pair])
                         x, y = rotate(x, y, c, s)
-                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + uint32(1)] * y
-                    pair = add_nowrap(pair, 1)
+                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
+                    pair += 1
                 shared[SCORES + key] += score
                 key += THREADS
             cuda.syncthreads()
@@ -136,12 +134,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -149,7 +147,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -173,7 +171,7 @@ def rope_v6b(problem: Problem) -> Plan:
     )
     require_shared(layout, problem)
     launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

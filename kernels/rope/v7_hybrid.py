@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
 from ..constants import (
@@ -24,14 +24,13 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4
@@ -41,9 +40,9 @@ from .separate import launch_rotate, padded_tables, position_defect, position_ha
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -51,42 +50,42 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
     inv_freq = EXTRA + hdim
     pair = tid
-    while pair < rotary_dim // uint32(2):
-        exponent = float32(uint32(2) * pair) / float32(rotary_dim)
+    while pair < rotary_dim // 2:
+        exponent = float32(2 * pair) / float32(rotary_dim)
         shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair = add_nowrap(pair, THREADS)
+        pair += THREADS
     cuda.syncthreads()
     pair = tid
-    while pair < rotary_dim // uint32(2):
-        dim = uint32(2) * pair
+    while pair < rotary_dim // 2:
+        dim = 2 * pair
         s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-        x, y = rotate(q_row[dim], q_row[dim + uint32(1)], c, s)
+        x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
         shared[EXTRA + dim] = x
-        shared[EXTRA + dim + uint32(1)] = y
-        pair = add_nowrap(pair, THREADS)
-    dim = uint32(rotary_dim + tid)
+        shared[EXTRA + dim + 1] = y
+        pair += THREADS
+    dim = rotary_dim + tid
     while dim < hdim:
         shared[EXTRA + dim] = q_row[dim]
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
-                if dim + uint32(3) >= hdim:
+                if dim + 3 >= hdim:
                     break
                 a = ld4(shared, EXTRA + dim)
                 b = ld4(k_row, dim)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim = add_nowrap(dim, 4)
+                dim += 4
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -112,12 +111,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -125,7 +124,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -150,7 +149,7 @@ def rope_v7(problem: Problem) -> Plan:
     layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
     require_shared(layout, problem)
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 4 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

@@ -114,7 +114,9 @@ def configure(
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
         require_block_shared(declared + shared_bytes, limit)
         name = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        needed = max(shared_bytes, _check(driver.cuFuncGetAttribute(name, function)))  # also by launches prepared before
+        needed = max(
+            shared_bytes, _check(driver.cuFuncGetAttribute(name, function))
+        )  # also by launches prepared before
         _check(driver.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]

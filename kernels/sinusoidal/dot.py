@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
-from ..device.loop import add_nowrap, no_unroll
+from ..device.cint import cint
+from ..device.loop import no_unroll
 from ..device.vector import ld4
 
 HINT = 4  # `#pragma unroll` of the log's float4 paths
@@ -21,19 +22,20 @@ def unrolled_dot(load_query: Any, steps: int) -> Any:
     @cuda.jit(device=True)
     def dot(query, k_row, hdim):
         score = float32(0.0)
-        dim = uint32(0)
-        while dim + uint32(4 * (steps - 1)) < hdim:
+        dim = cint(0)
+        while dim + 4 * (steps - 1) < hdim:
             no_unroll()
             for i in range(steps):
-                a = load_query(query, dim + uint32(4 * i))
-                b = ld4(k_row, dim + uint32(4 * i))
+                a = load_query(query, dim + 4 * i)
+                b = ld4(k_row, dim + 4 * i)
                 score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, 4 * steps)
+            dim += 4 * steps
         while dim < hdim:
+            no_unroll()
             a = load_query(query, dim)
             b = ld4(k_row, dim)
             score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim = add_nowrap(dim, 4)
+            dim += 4
         return score
 
     return dot

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -20,14 +20,13 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
@@ -46,26 +45,26 @@ dot = unrolled_dot(cached_query, HINT)
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = uint32(4 * tid)
+    dim = 4 * tid
     while dim < hdim:
         a = ld4(q_row, dim)
         s = ld4(sin, query * hdim + dim)
         c = ld4(cos, query * hdim + dim)
         st4(shared, EXTRA + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-        dim = add_nowrap(dim, 4 * THREADS)
+        dim += 4 * THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -96,12 +95,12 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -109,7 +108,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -127,7 +126,7 @@ def sinusoidal_hybrid_v1(problem: Problem) -> Plan:
     layout = online_layout(query=problem.hdim)
     require_shared(layout, problem)
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

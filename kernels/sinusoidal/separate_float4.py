@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -20,13 +20,12 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
@@ -35,15 +34,15 @@ from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
-    token = uint32(cuda.blockIdx.x)
+    token = cint(cuda.blockIdx.x)
     position = token % seq
-    dim = uint32(4 * cuda.threadIdx.x)
+    dim = cint(4 * cuda.threadIdx.x)
     while dim < hdim:
         a = ld4(x, token * hdim + dim)
         s = ld4(sin, position * hdim + dim)
         c = ld4(cos, position * hdim + dim)
         st4(embedded, token * hdim + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-        dim = add_nowrap(dim, 4 * THREADS)
+        dim += 4 * THREADS
 
 
 dot = unrolled_dot(ld4, HINT)
@@ -51,16 +50,16 @@ dot = unrolled_dot(ld4, HINT)
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -91,12 +90,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -104,13 +103,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
     """Add the sinusoidal embedding to every token of buffer `x` into `embedded`: one block a token."""
     return Launch(
-        Kernel(embed_tokens, (FLOATS,) * 4 + (UINT,) * 2),
+        Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),
         block=(THREADS,),
         args=(x, "sin", "cos", embedded, problem.seq_q, problem.hdim),
@@ -129,7 +128,7 @@ def sinusoidal_separate_float4(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -19,13 +19,12 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
@@ -33,40 +32,40 @@ from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
-    token = uint32(cuda.blockIdx.x)
+    token = cint(cuda.blockIdx.x)
     position = token % seq
-    dim = uint32(cuda.threadIdx.x)
+    dim = cint(cuda.threadIdx.x)
     while dim < hdim:
-        if dim % uint32(2) == 0:
+        if dim % 2 == 0:
             embedding = sin[position * hdim + dim]
         else:
             embedding = cos[position * hdim + dim]
         embedded[token * hdim + dim] = x[token * hdim + dim] + embedding
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 score += q_row[dim] * k_row[dim]
-                dim = add_nowrap(dim, 1)
+                dim += 1
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -92,12 +91,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -105,13 +104,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
     """Add the sinusoidal embedding to every token of buffer `x` into `embedded`: one block a token."""
     return Launch(
-        Kernel(embed_tokens, (FLOATS,) * 4 + (UINT,) * 2),
+        Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),
         block=(THREADS,),
         args=(x, "sin", "cos", embedded, problem.seq_q, problem.hdim),
@@ -129,7 +128,7 @@ def sinusoidal_separate_scalar(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

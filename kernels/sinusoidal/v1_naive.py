@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -20,13 +20,12 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance
 from ..version import Kernel, Launch, Plan, Problem, register
@@ -35,9 +34,9 @@ from .tables import sinusoidal_tables
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -46,7 +45,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     cos_q = advance(cos, query * hdim)
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -55,16 +54,16 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
             score = float32(0.0)
             sin_k = advance(sin, (tile_start + key) * hdim)
             cos_k = advance(cos, (tile_start + key) * hdim)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
-                if dim % uint32(2) == 0:
+                if dim % 2 == 0:
                     a = q_row[dim] + sin_q[dim]
                     b = k_row[dim] + sin_k[dim]
                 else:
                     a = q_row[dim] + cos_q[dim]
                     b = k_row[dim] + cos_k[dim]
                 score += a * b
-                dim = add_nowrap(dim, 1)
+                dim += 1
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -90,12 +89,12 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -103,7 +102,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -120,7 +119,7 @@ def sinusoidal_v1(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=(

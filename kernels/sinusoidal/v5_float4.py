@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ..constants import (
     BLOCK_K,
@@ -22,14 +22,13 @@ from ..constants import (
     REDUCTION,
     SCORES,
     THREADS,
-    UINT,
     attention_buffers,
     online_layout,
     reduction_race,
     require_log_problem,
     require_shared,
 )
-from ..device.loop import add_nowrap
+from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_cos, fast_sin, powf
 from ..device.vector import advance, ld4
@@ -38,9 +37,9 @@ from ..version import Kernel, Launch, Plan, Problem, register
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    tid = uint32(cuda.threadIdx.x)
-    query = uint32(cuda.blockIdx.x)
-    head = uint32(cuda.blockIdx.y)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    head = cint(cuda.blockIdx.y)
     q_row = advance(q, (head * seq_q + query) * hdim)
     out_row = advance(out, (head * seq_q + query) * hdim)
     k_head = advance(k, head * seq_k * hdim)
@@ -48,14 +47,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
     dim = tid
     while dim < hdim:
-        exponent = float32(uint32(2) * (dim // uint32(2))) / float32(hdim)
+        exponent = float32(2 * (dim // 2)) / float32(hdim)
         shared[EXTRA + dim] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
     row_sum = float32(0.0)
-    tile_start = uint32(0)
+    tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
         key = tid
@@ -63,7 +62,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             k_row = advance(k_head, (tile_start + key) * hdim)
             score = float32(0.0)
             position = float32(tile_start + key)
-            dim = uint32(0)
+            dim = cint(0)
             while dim < hdim:
                 a = ld4(q_row, dim)
                 b = ld4(k_row, dim)
@@ -74,7 +73,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     + (a.z + fast_sin(float32(query) * freq.z)) * (b.z + fast_sin(position * freq.z))
                     + (a.w + fast_cos(float32(query) * freq.w)) * (b.w + fast_cos(position * freq.w))
                 )
-                dim = add_nowrap(dim, 4)
+                dim += 4
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
@@ -100,12 +99,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             acc = float32(0.0)
             if tile_start > 0:
                 acc = out_row[dim] * correction
-            key = uint32(0)
+            key = cint(0)
             while key < tile:
                 acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
-                key += uint32(1)
+                key += 1
             out_row[dim] = acc
-            dim = add_nowrap(dim, THREADS)
+            dim += THREADS
         row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
@@ -113,7 +112,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     dim = tid
     while dim < hdim:
         out_row[dim] = out_row[dim] / row_sum
-        dim = add_nowrap(dim, THREADS)
+        dim += THREADS
 
 
 @register(
@@ -131,7 +130,7 @@ def sinusoidal_v5(problem: Problem) -> Plan:
     layout = online_layout(frequency=problem.hdim)
     require_shared(layout, problem)
     attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (UINT,) * 3 + (FLOAT,)),
+        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
         grid=(problem.seq_q, problem.batch * problem.heads),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
