@@ -76,6 +76,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
+        v_tile = advance(v_head, tile_start * hdim)
         k_tile = advance(k_head, tile_start * hdim)
         i = tid
         while i < tile * hdim:
@@ -130,7 +131,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 total = acc[r] * correction
                 key = cint(0)
                 while key < tile:
-                    total += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
+                    total += shared[scores + key] * v_tile[key * hdim + dim]
                     key += 1
                 acc[r] = total
         row_max = new_max

@@ -60,6 +60,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
     tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
+        v_tile = advance(v_head, tile_start * hdim)
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
@@ -102,7 +103,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
                 acc = out_row[dim] * correction
             key = cint(0)
             while key < tile:
-                acc += shared[SCORES + key] * v_head[(tile_start + key) * hdim + dim]
+                acc += shared[SCORES + key] * v_tile[key * hdim + dim]
                 key += 1
             out_row[dim] = acc
             dim += THREADS

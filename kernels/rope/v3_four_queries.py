@@ -72,6 +72,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tile_start = cint(0)
     while tile_start < seq_k:
         tile = min(BLOCK_K, seq_k - tile_start)
+        v_tile = advance(v_head, tile_start * hdim)
         key = tid
         while key < tile:
             k_row = advance(k_head, (tile_start + key) * hdim)
@@ -126,7 +127,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     acc = out_rows[row * hdim + dim] * correction
                 key = cint(0)
                 while key < tile:
-                    acc += shared[scores + key] * v_head[(tile_start + key) * hdim + dim]
+                    acc += shared[scores + key] * v_tile[key * hdim + dim]
                     key += 1
                 out_rows[row * hdim + dim] = acc
                 dim += THREADS
