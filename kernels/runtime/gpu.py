@@ -100,6 +100,12 @@ def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     raise Unsupported("cluster", cluster, int(most), template)
 
 
+def static_shared_bytes(function: Any) -> int:
+    """Bytes of shared memory that a kernel declares itself."""
+    name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+    return int(_check(driver.cuFuncGetAttribute(name, function)))
+
+
 def configure(
     function: Any, grid: Sequence[int], block: Sequence[int | np.integer], shared_bytes: int = 0, cluster: int = 1
 ) -> Any:
@@ -108,15 +114,12 @@ def configure(
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
     """
-    attributes = driver.CUfunction_attribute
-    declared = _check(driver.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+    declared = static_shared_bytes(function)
     if declared + shared_bytes > DEFAULT_SHARED_LIMIT:
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
         require_block_shared(declared + shared_bytes, limit)
-        name = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        needed = max(
-            shared_bytes, _check(driver.cuFuncGetAttribute(name, function))
-        )  # also by launches prepared before
+        name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        needed = max(shared_bytes, _check(driver.cuFuncGetAttribute(name, function)))  # of launches prepared before too
         _check(driver.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]

@@ -143,6 +143,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.setattr(compiler, "compile_ptx", lambda kernel, target: kernel.signature)
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
     monkeypatch.setattr(gpu, "load_ptx", made.load)
+    monkeypatch.setattr(gpu, "static_shared_bytes", lambda function: 0)
     monkeypatch.setattr(gpu, "device_target", lambda: "sm_90")
     monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: made.stream, raising=False)
