@@ -171,7 +171,7 @@ def test_a_mask_that_differs_is_compared_as_published() -> None:
 def test_a_diff_shows_the_marked_lines_of_both_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Markdown] = []
     monkeypatch.setattr(step, "display", shown.append)
-    step.changed("rope_v4", gone=[("exponent =", "inv_freq =")], new=("pair = tid", "pair = add_nowrap"))
+    step.changed("rope_v4", gone=[("exponent =", "inv_freq =")], new=("pair = tid", "pair += THREADS"))
     lines = str(shown[0].data).splitlines()
     assert lines[0] == "```diff" and lines[-1] == "```" and len(lines) == 9
     assert [line[0] for line in lines[1:-1]] == ["-", "-", "+", "+", "+", "+", "+"]

@@ -123,10 +123,13 @@ def test_kernels_have_no_double_precision_and_move_16_bytes_at_a_time_where_they
     "name, loads", [("sinusoidal_separate_float4", 8), ("sinusoidal_hybrid_v1", 4), ("sinusoidal_hybrid_v2", 16)]
 )
 def test_an_unroll_hint_puts_four_steps_in_a_round(name: str, loads: int) -> None:
-    """Four loads of K, of Q where it is not in shared memory, and of each table that is added in the loop."""
+    """Four loads of K, of Q where it is not in shared memory, and of each table that is added in the loop.
+
+    The loop over what is left takes one step at a time, though the compiler may write that out.
+    """
     text = compile_ptx(version(name)(Problem("sinusoidal")).launches[-1].kernel)
-    (round_,) = re.findall(r"begin inline asm\s+\.pragma \"nounroll\";(.*?)\bbra\b", text, re.DOTALL)
-    assert len(re.findall(r"ld\.global\.v4", round_)) == loads
+    rounds = re.findall(r"begin inline asm\s+\.pragma \"nounroll\";(.*?)\bbra\b", text, re.DOTALL)
+    assert [len(re.findall(r"ld\.global\.v4", each)) for each in rounds[:2]] == [loads, loads // 4]
 
 
 @pytest.mark.parametrize("family, tables", [("rope", rope_tables), ("sinusoidal", sinusoidal_tables)])

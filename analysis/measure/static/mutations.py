@@ -106,7 +106,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         for version in ("attention_multi_query", "attention_multi_query_227k")
     },
     **{
-        ("rope_v7", "attention", operator, "if dim + uint32(3) >= hdim:"): "never true: hdim is a multiple of 4"
+        ("rope_v7", "attention", operator, "if dim + 3 >= hdim:"): "never true: hdim is a multiple of 4"
         for operator in ("bound", "mask")
     },
     ("fp16_minimal", "attention", "barrier", "cuda.syncthreads()  # before if tid < HDIM:"): (
@@ -115,7 +115,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
     **{
         (version, "attention", "barrier", f"cuda.syncthreads()  # before {line}"): "another follows before any is read"
         for version, line in (
-            *((f"fp16_{name}", "tile_start = uint32(0)") for name in ("phase4", "phase6_iter2")),
+            *((f"fp16_{name}", "tile_start = cint(0)") for name in ("phase4", "phase6_iter2")),
             *((f"fp16_{name}", "if row < BLOCK_M:") for name in ("phase6_iter1", "phase6_iter2")),
             *(
                 (f"attention_tensor_core_v1{room}", "acc = cuda.local.array(OUTPUTS, float32)")
@@ -125,7 +125,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
                 (f"attention_async_double_buffer{room}", "acc = cuda.local.array(OUTPUTS, float32)")
                 for room in ("", "_227k")
             ),
-            *((f"attention_multi_query{room}", "query += uint32(1)") for room in ("", "_227k")),
+            *((f"attention_multi_query{room}", "query += 1") for room in ("", "_227k")),
             *((f"rope_{name}", "row_max = NEGATIVE_INFINITY") for name in ("v5", "v6a", "v6b")),
         )
     },
@@ -151,8 +151,8 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def converted(node: ast.expr) -> ast.expr:
-    """`x` of `uint32(x)` or `float32(x)`."""
-    while isinstance(node, ast.Call) and name_of(node) in ("uint32", "float32"):
+    """`x` of `cint(x)`, `uint32(x)` or `float32(x)`."""
+    while isinstance(node, ast.Call) and name_of(node) in ("cint", "uint32", "float32"):
         node = node.args[0]
     return node
 
@@ -197,8 +197,6 @@ def addition(loop: ast.While, variable: str) -> tuple[ast.AST, str, int | None, 
             value = converted(statement.value)
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and name_of(value.left) == variable:
                 return value, "right", None, value.right
-            if isinstance(value, ast.Call) and name_of(value) == "add_nowrap" and name_of(value.args[0]) == variable:
-                return value, "args", 1, value.args[1]
     return None
 
 
@@ -215,8 +213,8 @@ def grain(step: ast.expr) -> str:
     """What one thread covers in a step: the step without the factors that deal out turns."""
     if isinstance(step, ast.BinOp) and isinstance(step.op, ast.Mult):
         factors = [grain(step.left), grain(step.right)]
-        return " * ".join(factor for factor in factors if factor != "uint32(1)") or "uint32(1)"
-    return "uint32(1)" if name_of(step) in STRIDES else ast.unparse(step)
+        return " * ".join(factor for factor in factors if factor != "1") or "1"
+    return "1" if name_of(step) in STRIDES else ast.unparse(step)
 
 
 # ---- Operators: each gives the sites of a function, in an order that a copy of the function has too
@@ -268,13 +266,13 @@ def bounds(function: ast.FunctionDef) -> Iterator[Site]:
                 if not isinstance(node.ops[0], ORDERED) or is_number(right, 0) or "float32" in names_in(node):
                     continue
                 steps = grains[statement]
-                step = next((steps[name] for name in sorted(names_in(left)) if name in steps), "uint32(1)")
+                step = next((steps[name] for name in sorted(names_in(left)) if name in steps), "1")
                 yield "bound", statement, put(node, "comparators", 0, parse(f"{ast.unparse(right)} + {step}"))
                 if isinstance(left, ast.Name) or isinstance(statement, ast.If):
                     yield "bound", statement, put(node, "left", None, parse(f"{ast.unparse(left)} + {step}"))
             if isinstance(node, ast.Call) and name_of(node) == "min":
                 for index, sign in product((0, 1), "+-"):
-                    changed = parse(f"{ast.unparse(node.args[index])} {sign} uint32(1)")
+                    changed = parse(f"{ast.unparse(node.args[index])} {sign} 1")
                     yield "bound", statement, put(node, "args", index, changed)
 
 
@@ -293,11 +291,11 @@ def exponents(function: ast.FunctionDef) -> Iterator[Site]:
                 yield "exponent", statement, put(parent, field, index, node.left)
             if isinstance(node.op, ast.Div):
                 dividend, divisor = (ast.unparse(converted(side)) for side in (node.left, node.right))
-                yield "exponent", statement, put(node, "right", None, parse(f"float32({divisor} - uint32(2))"))
+                yield "exponent", statement, put(node, "right", None, parse(f"float32({divisor} - 2)"))
                 if divisor == "rotary_dim" and "hdim" in parameters:
                     yield "exponent", statement, put(node, "right", None, parse("float32(hdim)"))
                 if isinstance(converted(node.left), ast.Name):
-                    yield "exponent", statement, put(node, "left", None, parse(f"float32({dividend} // uint32(2))"))
+                    yield "exponent", statement, put(node, "left", None, parse(f"float32({dividend} // 2)"))
 
 
 def scales(function: ast.FunctionDef) -> Iterator[Site]:
@@ -352,7 +350,7 @@ def loops(function: ast.FunctionDef) -> Iterator[Site]:
             parent, field, index, step = found
             if not (name_of(step) == "THREADS" and names_in(statement.test) & TILES):
                 holder = next(s for s in statement.body if s is parent or parent in ast.walk(s))
-                yield "loop", holder, put(parent, field, index, parse(f"uint32(2) * ({ast.unparse(step)})"))
+                yield "loop", holder, put(parent, field, index, parse(f"2 * ({ast.unparse(step)})"))
             for start in reversed(block[:position]):
                 if isinstance(start, ast.Assign) and name_of(start.targets[0]) == variable:
                     later = parse(f"{ast.unparse(start.value)} + {ast.unparse(step)}")
