@@ -25,7 +25,13 @@ DTYPES = {
     "int32": torch.int32,
 }
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
-C_TYPES = {"uint32": ctypes.c_uint32, "int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}
+C_TYPES = {
+    "cint": ctypes.c_int32,
+    "int32": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
+    "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float,
+}
 
 
 @functools.cache
@@ -98,6 +104,14 @@ def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     most = _check(driver.cuOccupancyMaxPotentialClusterSize(function, config))
     template = "a launch needs clusters of {needed} blocks, this GPU takes clusters of up to {allowed} of them"
     raise Unsupported("cluster", cluster, int(most), template)
+
+
+def cells_of(launch: Launch) -> list[Any]:
+    """The ctypes type of each argument of a launch; a buffer's is its address."""
+    return [
+        ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(kind)]
+        for argument, kind in zip(launch.args, launch.kernel.parameters, strict=True)
+    ]
 
 
 def static_shared_bytes(function: Any) -> int:
@@ -259,10 +273,7 @@ class Program:
         target = device_target()
         require_target(launch, target)
         function = load_ptx(compile_ptx(launch.kernel, target))
-        types = [
-            ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(numba_type)]
-            for argument, numba_type in zip(launch.args, launch.kernel.parameters, strict=True)
-        ]
+        types = cells_of(launch)
 
         def prepared(copy: int) -> Callable[[], None]:
             values = [self.buffers[copy, x].data_ptr() if isinstance(x, str) else x for x in launch.args]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from kernels.rope.tables import rope_tables
 from kernels.runtime import compile
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
+from kernels.runtime.gpu import cells_of
 from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import Buffer, SharedLayout, register
@@ -35,6 +37,14 @@ def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(cho
 def test_every_version_is_tried_on_several_problems(chosen: Version) -> None:
     assert len(problems(chosen)) >= (2 if chosen.family == "fp16" else 3)
     assert len(quick_cases(chosen)) >= (1 if chosen.ablation or chosen.variant_of or chosen.beyond else 2)
+
+
+@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+def test_the_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen: Version) -> None:
+    for launch in chosen(problems(chosen)[0], "sm_90").launches:
+        entry = compile_ptx(launch.kernel, "sm_90").partition(".entry")[2].partition(")")[0]
+        widths = [int(width) // 8 for width in re.findall(r"\.param \.[a-z](\d+)", entry)]
+        assert [ctypes.sizeof(cell) for cell in cells_of(launch)] == widths
 
 
 def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:
