@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import types
@@ -13,6 +14,7 @@ BLOCK_K = 64
 SHARED_LIMIT = 49_152  # what a launch of the log could get
 OPT_IN_SHARED_LIMIT = 232_448  # what a block may ask for on compute capability 9.0 and 10.0
 FREQUENCY_BASE = 10_000.0
+MOST_ELEMENTS = 2**31 - 1  # of a tensor whose places are an int
 
 # Offsets, in float32 elements, of what every online-softmax kernel of the log keeps in shared memory.
 SCORES = 0
@@ -68,10 +70,15 @@ def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> Non
 
 
 def require_one_sequence(problem: Problem) -> None:
-    """The log's kernels take as many queries as keys, the first query at the first key, and no shared heads."""
+    """The log's kernels take as many queries as keys, the first query at the first key, and no shared heads.
+
+    Their places in a tensor are an int.
+    """
     require(problem.seq_q == problem.seq_k, "seq_q", problem.seq_q, problem.seq_k, MUST_BE_EQUAL)
     require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
     require(problem.kv_heads == problem.heads, "kv_heads", problem.kv_heads, problem.heads, MUST_EQUAL_HEADS)
+    elements, template = math.prod(problem.q_shape), "a tensor has {needed:,} elements; an int counts {allowed:,}"
+    require(elements <= MOST_ELEMENTS, "batch", elements, MOST_ELEMENTS, template)
 
 
 def require_full_rotation(problem: Problem) -> None:

@@ -160,6 +160,8 @@ def test_unsupported_problems_are_refused_with_both_numbers() -> None:
         version("rope_v7")(Problem("rope", seq_q=16, hdim=8192, rotary_dim=8192))
     with pytest.raises(Unsupported, match="rotary_dim is 64 and hdim 128"):
         version("rope_v1c")(Problem("rope", seq_q=16, hdim=128, rotary_dim=64))
+    with pytest.raises(Unsupported, match="a tensor has 2,147,483,648 elements; an int counts 2,147,483,647"):
+        version("attention_online")(Problem("attention", 256, 64, seq_q=64, hdim=2048))
     with pytest.raises(Unsupported, match="hdim is 30; it must be a multiple of 4"):
         version("attention_online")(Problem("attention", hdim=30))
     with pytest.raises(Unsupported, match="seq_q is 4 and seq_k 8"):

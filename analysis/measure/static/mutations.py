@@ -60,17 +60,28 @@ SWAPPED = {one: other for pair in TWINS for one, other in (pair, pair[::-1])}
 # Why a mutant survives that nothing could catch, by version, function, operator and original line.
 BEFORE_MAXIMUM = "cuda.syncthreads()  # before tile_max = NEGATIVE_INFINITY"
 NORMALISED = "shared[{}] = shared[{}] / row_sum if row_sum > float32(0.0) else float32(0.0)"
+ONLINE = (
+    *("attention_online", "attention_online_fixed", "attention_register_tiling"),
+    *("attention_async_double_buffer", "attention_async_double_buffer_227k"),
+    *("sinusoidal_separate_scalar", "sinusoidal_v1", "sinusoidal_v2", "sinusoidal_v3", "sinusoidal_v4"),
+    *("sinusoidal_v5", "sinusoidal_separate_float4", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2"),
+    *("rope_separate", "rope_v1a", "rope_v1b", "rope_v1c", "rope_v2", "rope_v5", "rope_v6a", "rope_v6b", "rope_v7"),
+)
 EXPLAINED: dict[tuple[str, str, str, str], str] = {
     **{
-        (version, "attention", "barrier", BEFORE_MAXIMUM): "a thread takes the maximum of scores that it wrote itself"
-        for version in (
-            *("attention_online", "attention_online_fixed", "attention_register_tiling"),
-            *("attention_async_double_buffer", "attention_async_double_buffer_227k"),
-            *("sinusoidal_separate_scalar", "sinusoidal_v1", "sinusoidal_v2", "sinusoidal_v3", "sinusoidal_v4"),
-            *("sinusoidal_v5", "sinusoidal_separate_float4", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2"),
-            *("rope_separate", "rope_v1a", "rope_v1b", "rope_v1c", "rope_v2", "rope_v5", "rope_v6a", "rope_v6b"),
-            "rope_v7",
+        (version, "attention", operator, line): why
+        for version in ONLINE
+        for operator, line, why in (
+            ("barrier", BEFORE_MAXIMUM, "a thread takes the maximum of scores that it wrote itself"),
+            ("bound", "while tile_start < seq_k:", "a tile without keys changes nothing"),
         )
+    },
+    ("rope_v5", "attention", "barrier", "cuda.syncthreads()  # before tile_start += block_k"): (
+        "keys alone are stored before the next one, and scores alone read before this one"
+    ),
+    **{
+        (version, "attention", "bound", "while i < COPIES * hdim:"): "the same thread stores a key in the next element"
+        for version in ("attention_tensor_core_v1", "attention_tensor_core_v1_227k")
     },
     **{
         (version, "attention", "barrier", "cuda.syncthreads()  # before pair = tid"): (
