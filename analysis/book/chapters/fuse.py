@@ -66,11 +66,6 @@ def gains(measured: Measured | None, over: str, of: Callable[[Problem], bool], v
     return Gains(found) if found else Gains(why=why_none(measured, version))
 
 
-def _right(measured: Measured, problem: Problem, *versions: str) -> bool:
-    checks = [measured.check(version, problem) for version in versions]
-    return all(check is not None and check.status == "ok" for check in checks)
-
-
 class Worth(NamedTuple):
     """What a model's answers are worth on problems that it has not seen; nothing without one."""
 

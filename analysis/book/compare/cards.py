@@ -134,11 +134,6 @@ def _clock(evidence: Measured) -> float:
     return float(evidence.timings["sm_mhz"].astype(float).median())
 
 
-def _joint(values: Iterable[Any]) -> str:
-    """What the runs say, each once."""
-    return "; ".join(dict.fromkeys(filter(None, map(_text, values))))
-
-
 def _text(value: Any) -> str:
     """A value of a card or a run; nothing where the machine does not say."""
     if value is None or value != value:
