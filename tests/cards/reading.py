@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from typing import Any
 from unittest import mock
 
 import nbformat
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 from matplotlib.text import Text
-from traitlets.config import Config
 
 from analysis.book import saving
 from analysis.book.findings import Finding, recorded
+from analysis.book.site import engine
 from analysis.book.style import Plot
 from analysis.records import files
 from analysis.verdicts import claims
@@ -68,14 +65,13 @@ def read_chapter(path: Path, gpu: str) -> Chapter:
 
     cells = nbformat.read(path, as_version=4).cells
     outputs: list[dict[str, Any]] = []
-    with _shell() as shell, mock.patch.object(saving, "save", save):
+    with engine.shell() as shell, mock.patch.object(saving, "save", save):
         for cell in cells:
             if cell.cell_type != "code":
                 continue
-            with capture_output() as captured:
-                result = shell.run_cell(cell.source)
-            result.raise_error()
-            outputs += [{"data": each.data, "metadata": each.metadata or {}} for each in captured.outputs]
+            for output in engine.run(shell, cell.source):
+                assert output.output_type != "error", "\n".join(output.traceback)
+                outputs += [output] * (output.output_type == "display_data")
             if "parameters" in cell.metadata.get("tags", ()):
                 shell.user_ns |= {"gpu": gpu, "source": "recorded"}
     shown = "\n\n".join(_best(output["data"]) for output in outputs)
@@ -85,21 +81,6 @@ def read_chapter(path: Path, gpu: str) -> Chapter:
 
 def _best(data: dict[str, Any]) -> str:
     return str(next((data[kind] for kind in ("text/html", "text/markdown", "text/plain") if kind in data), ""))
-
-
-@contextmanager
-def _shell() -> Iterator[InteractiveShell]:
-    """A shell with no names yet; it takes the place of `__main__`, which processes that are started ask for."""
-    quiet = Config()
-    quiet.HistoryManager.enabled = False
-    hook, main = sys.displayhook, sys.modules["__main__"]
-    try:
-        shell = InteractiveShell.instance(config=quiet, colors="nocolor")
-        shell.reset(new_session=False)
-        sys.displayhook = hook
-        yield shell
-    finally:
-        sys.displayhook, sys.modules["__main__"] = hook, main
 
 
 class _Words(HTMLParser):

@@ -33,6 +33,7 @@ from ..findings import Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load, try_load
 from ..saving import folder
+from . import engine
 from . import made as made_pages
 from .check import banner, faults, mend
 from .imprint import footer
@@ -40,7 +41,7 @@ from .place import Place, chapters, contents
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
-AT_ONCE = 3  # on two cores: a kernel that starts or ends waits more than it works
+AT_ONCE = 2
 
 
 class BuildError(RuntimeError):
@@ -72,7 +73,7 @@ def execute(notebook: Path, output: Path, gpu: str) -> float:
     try:
         papermill.execute_notebook(
             str(notebook), str(scratch), {"gpu": gpu, "source": "recorded"}, kernel_name="python3", progress_bar=False,
-            cwd=str(ROOT), log_output=False,
+            cwd=str(ROOT), log_output=False, engine_name=engine.NAME,
         )  # fmt: skip
     except papermill.PapermillExecutionError as error:
         raise BuildError(f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}") from None
@@ -92,8 +93,8 @@ def execute(notebook: Path, output: Path, gpu: str) -> float:
     return time.monotonic() - began
 
 
-def _kernels_speak_to(log: str) -> None:
-    """Send what kernels print beside their notebooks to a file."""
+def _speak_to(log: str) -> None:
+    """Send what a chapter prints beside its cells to a file."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
 
 
@@ -108,8 +109,10 @@ def execute_all(gpu: str) -> None:
         return
     shutil.rmtree(place.source, ignore_errors=True)
     place.chapters.mkdir(parents=True)
-    log = str(place.folder / "kernels.log")
-    with ProcessPoolExecutor(AT_ONCE, get_context("spawn"), _kernels_speak_to, (log,)) as pool:
+    log = str(place.folder / "chapters.log")
+    processes = get_context("forkserver")  # each chapter has its own, forked from one that has imported all this
+    processes.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(AT_ONCE, processes, _speak_to, (log,), max_tasks_per_child=1) as pool:
         written = pool.submit(pages.write, gpu, place.versions)  # the longest first
         running = {
             pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", place.chapters / f"{name}.ipynb", gpu): name
