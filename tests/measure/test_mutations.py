@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.measure.static.mutations import COUNT, EXPLAINED, Mutant, judge, mutants
+from analysis.measure.static.explained import EXPLAINED
+from analysis.measure.static.mutants import Mutant, mutants
+from analysis.measure.static.mutations import COUNT, judge
 from analysis.records.current import is_current
 from analysis.records.files import MUTATIONS, read_table
 
