@@ -45,7 +45,7 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
     require_counted(rows * problem.hdim)
     return Launch(
         Kernel(rotate_rows, (FLOATS,) * 3 + (UINT,) * 4 + (INT,)),
-        grid=(-(-rows * problem.hdim // (4 * int(THREADS))),),
+        grid=(-(-rows * problem.hdim // (4 * THREADS)),),
         block=(THREADS,),
         args=(
             name,

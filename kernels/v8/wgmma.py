@@ -43,7 +43,16 @@ from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import BARRIER, COPIERS, GROUP
-from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, rescaling, weight_of
+from .softmax import (
+    LOWEST,
+    add_weights,
+    greatest_beside,
+    greatest_weight,
+    inverse_of,
+    over_power,
+    rescaling,
+    weight_of,
+)
 from .wgmma_copy import copiers, exchanged
 from .wgmma_embed import embedders, turning
 from .wgmma_multiply import multipliers
@@ -220,11 +229,14 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         row_max = cuda.local.array(per_warp, float32)
         row_sum = cuda.local.array(per_warp, float32)
         row_lost = cuda.local.array(per_warp, float32)
+        # The greatest weight of a row, and what it is now over what it was.
+        greatest = cuda.local.array(per_warp, float32)
+        change = cuda.local.array(per_warp, float32)
         for i in range(per_warp):
             row_max[i] = LOWEST
             row_sum[i], row_lost[i] = float32(0.0), float32(0.0)
+            greatest[i], change[i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k), float32(1.0)
 
-        greatest = greatest_weight(seq_k)
         phase = uint32(0)  # of the mbarriers
         tile_start = uint32(0)
         while tile_start < last_key:
@@ -324,8 +336,10 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                     new_max[i] = max(row_max[i], new_max[i])
                     correction[i] = rescaling(row_max[i], new_max[i])
                     row_max[i] = new_max[i]
-                    s0[i], s1[i] = weight_of(s0[i], new_max[i], greatest), weight_of(s1[i], new_max[i], greatest)
+                    s0[i] = weight_of(s0[i], new_max[i], greatest[i])
+                    s1[i] = weight_of(s1[i], new_max[i], greatest[i])
                     if apart:
+                        correction[i] *= change[i]
                         row_sum[i], row_lost[i] = add_weights(row_sum[i], row_lost[i], correction[i], s0[i] + s1[i])
                     else:
                         row_sum[i] = correction[i] * row_sum[i] + (s0[i] + s1[i])
@@ -356,6 +370,15 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                         cluster_send2(shared, at, lane_id, correction[i], row_sum[i], weights_arrived)
                     else:
                         st2(shared, at, correction[i], row_sum[i])
+            if apart and next_start < last_key:
+                for i in range(per_warp):
+                    change[i] = row_sum[i]
+                for bit in range(5):
+                    for i in range(per_warp):
+                        change[i] += cuda.shfl_xor_sync(FULL_MASK, change[i], 16 >> bit)
+                for i in range(per_warp):
+                    beside = greatest_beside(over_power(change[i], greatest[i]), float32(KEYS))
+                    greatest[i], change[i] = beside, over_power(beside, greatest[i])
             cp_async_wait_but_one()
             cuda.syncthreads()
             if cluster > 1:

@@ -175,3 +175,14 @@ def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
     out = run(plan(problem, wgmma.attend(problem, shape=shape)), inputs).out
     np.testing.assert_allclose(out, whole, rtol=(keys // 64 + 1 + 5 + 2 + 1) * UNIT, atol=0)
     assert 1.0 - whole > 10 * keys // 64 * UNIT  # all that others weigh is much more
+
+
+@pytest.mark.deep
+def test_a_subnormal_value_keeps_its_bits_beside_many_keys_that_weigh_nothing() -> None:
+    """With few queries. A weight of one over 20,000 would leave a multiple of 2^-134 of it."""
+    problem, inputs, _ = with_one_key_that_dominates(20_000, 1e-30)
+    inputs["v"][..., 0, :] = np.arange(1, 32, 2, dtype=np.float32) * 2.0**-136
+    launch = wgmma.attend(problem)
+    assert launch.shape.apart
+    out = run(plan(problem, launch), inputs).out.reshape(8, 16)
+    np.testing.assert_allclose(out, np.broadcast_to(inputs["v"][0, 0, 0], out.shape), rtol=0, atol=LOST / 64)
