@@ -162,11 +162,11 @@ ablate(
         (
             """
             KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
-            SCORES = (KEY_HALVES + int(BLOCK_K) * SLICE) // 2
+            SCORES = (KEY_HALVES + BLOCK_K * SLICE) // 2
             """,
             """
             KEYS = QUERIES * SLICE
-            SCORES = KEYS + int(BLOCK_K) * SLICE
+            SCORES = KEYS + BLOCK_K * SLICE
             """,
         ),
         (
@@ -201,11 +201,11 @@ ablate(
         (
             """
             queries=QUERIES * SLICE // 2,
-            keys=int(BLOCK_K) * SLICE // 2,
+            keys=BLOCK_K * SLICE // 2,
             """,
             """
             queries=QUERIES * SLICE,
-            keys=int(BLOCK_K) * SLICE,
+            keys=BLOCK_K * SLICE,
             """,
         ),
         (

@@ -39,11 +39,11 @@ PADDING = 8
 OUTPUTS = 16  # dims of the output that a thread can hold
 DOT_UNROLL = 4
 KEY_DIMS = 32  # of a slice of K, of all keys of a tile
-VALUE_DIMS = int(THREADS)  # of a slice of V, and how many of its keys
+VALUE_DIMS = THREADS  # of a slice of V, and how many of its keys
 VALUE_KEYS = 8
 KEY_STRIDE = KEY_DIMS + PADDING
 VALUE_STRIDE = VALUE_DIMS + PADDING
-SLICE = max(int(BLOCK_K) * KEY_STRIDE, VALUE_KEYS * VALUE_STRIDE)  # floats of a buffer
+SLICE = max(BLOCK_K * KEY_STRIDE, VALUE_KEYS * VALUE_STRIDE)  # floats of a buffer
 
 
 @cuda.jit(device=True)
@@ -214,7 +214,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 def attention_async_sliced(problem: Problem) -> Plan:
     """Plan float32 attention without a mask, up to 4096 dims; wrong unless one warp holds all. Raises: Unsupported."""
     require_log_problem(problem, "attention")
-    covered = OUTPUTS * int(THREADS)
+    covered = OUTPUTS * THREADS
     template = "hdim is {needed}; a block's registers hold {allowed} dims of the output"
     require(problem.hdim <= covered, "hdim", problem.hdim, covered, template)
     layout = SharedLayout(query=problem.hdim + PADDING, slices=BUFFERS * SLICE, scores=BLOCK_K, reduction=32)
@@ -226,7 +226,7 @@ def attention_async_sliced(problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=THREADS),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -318,10 +318,10 @@ ablate(
         (
             """
             # One element for every row of the block, and one for every row and dim; only a thread's own row is used.
-            per_row = local_array(types.float32, int(BLOCK_M))
+            per_row = local_array(types.float32, BLOCK_M)
             per_output = local_array(types.float32, int(BLOCK_M * HDIM))
             """,
-            "per_output = local_array(types.float32, int(HDIM))",
+            "per_output = local_array(types.float32, HDIM)",
         ),
         (
             """

@@ -237,7 +237,7 @@ def fp16_phase4_mma(problem: Problem) -> Plan:
     require_fp16_problem(problem, causal=False)
     launch = Launch(
         Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
-        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
         block=(WARPS * WARP,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
         shared=LAYOUT,

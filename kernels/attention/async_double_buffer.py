@@ -168,7 +168,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 def plan_within(limit: int, problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     stride = problem.hdim + PADDING
-    tiles = BUFFERS * int(BLOCK_K) * stride
+    tiles = BUFFERS * BLOCK_K * stride
     layout = SharedLayout(query=stride, keys=tiles, values=tiles, scores=BLOCK_K, reduction=32)
     require_shared(layout, problem, limit)
     wrong = problem.seq_k > 32 or problem.hdim > 32
@@ -178,7 +178,7 @@ def plan_within(limit: int, problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=THREADS),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

@@ -39,7 +39,7 @@ from ..device.vector import advance, ld4
 from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
 
 OUTPUTS = 8
-COVERED = int(THREADS) * OUTPUTS
+COVERED = THREADS * OUTPUTS
 
 dims_of_thread = local_array(CINT, OUTPUTS)
 

@@ -152,7 +152,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 def plan_within(limit: int, problem: Problem) -> Plan:
     require_log_problem(problem, "attention", multiple=STEP)
     stride = problem.hdim + PADDING
-    layout = SharedLayout(query=COPIES * stride, keys=int(BLOCK_K) * stride, scores=BLOCK_K, reduction=32)
+    layout = SharedLayout(query=COPIES * stride, keys=BLOCK_K * stride, scores=BLOCK_K, reduction=32)
     require_shared(layout, problem, limit)
     defects = ["each score is overwritten with 0, or is four times too large"] if problem.seq_k > 1 else []
     defects += [UNSHARED_DEFECT] if problem.seq_k > 32 or problem.hdim > 32 else []
@@ -161,7 +161,7 @@ def plan_within(limit: int, problem: Problem) -> Plan:
         attention_buffers(problem),
         (
             Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=int(THREADS)),
+                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=THREADS),
                 grid=(problem.seq_q, problem.batch * problem.heads),
                 block=(THREADS,),
                 args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),

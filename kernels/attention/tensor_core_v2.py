@@ -37,7 +37,7 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, registe
 QUERIES = 16
 SLICE = 128
 KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
-SCORES = (KEY_HALVES + int(BLOCK_K) * SLICE) // 2
+SCORES = (KEY_HALVES + BLOCK_K * SLICE) // 2
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -175,7 +175,7 @@ def attention_tensor_core_v2(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     layout = SharedLayout(
         queries=QUERIES * SLICE // 2,
-        keys=int(BLOCK_K) * SLICE // 2,
+        keys=BLOCK_K * SLICE // 2,
         scores=QUERIES * problem.seq_k,
         reduction=32,
     )

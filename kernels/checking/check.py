@@ -3,8 +3,8 @@
     for case in quick_cases(version):
         assert not faults(version, *case)
 
-`make test` asks this of every version, `make test-deep` on all of `problems(version)`, and `analysis.mutations` asks it
-of broken ones.
+`make test` asks this of every version, `make test-deep` on all of `problems(version)`, and
+`analysis.measure.static.mutations` asks it of broken ones.
 """
 
 from __future__ import annotations

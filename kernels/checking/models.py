@@ -19,7 +19,7 @@ from ..version import Problem
 Array = np.ndarray
 
 WARP = 32
-WARPS = int(THREADS) // WARP
+WARPS = THREADS // WARP
 
 
 def scaled_scores(problem: Problem, q: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def rotate_pairs(x: np.ndarray, position: np.ndarray, rotary_dim: int, pairs: in
 
 def warp_of(count: int) -> np.ndarray:
     """The warp that owns each of `count` keys or dims, dealt out to a block's threads in turn."""
-    return np.arange(count) % int(THREADS) // WARP
+    return np.arange(count) % THREADS // WARP
 
 
 def unshared(values: np.ndarray, reduce: Callable[..., np.ndarray], identity: float) -> np.ndarray:
@@ -67,7 +67,7 @@ def two_pass_unshared(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     return p / unshared(p, np.sum, 0.0)[..., owner] @ v
 
 
-def online_unshared(scores: np.ndarray, v: np.ndarray, tile_keys: int = int(BLOCK_K)) -> np.ndarray:
+def online_unshared(scores: np.ndarray, v: np.ndarray, tile_keys: int = BLOCK_K) -> np.ndarray:
     """Online softmax in which each warp has its own running maximum and sum, and its own dims.
 
     A warp that holds no key keeps a maximum of -inf, whose correction exp(-inf + inf) is NaN.

@@ -4,11 +4,15 @@ Numba adds and multiplies integers in 64 bits. Cut back to 32 they may wrap, so 
 across a loop as it does those of a C++ kernel: loops unroll, load and index otherwise. A `cint` keeps what C++ says:
 sums, differences and products do not overflow, `//` and `%` round to zero, an index counts from the first element and
 never from behind. With another integer the result is a `cint`.
+
+What Numba is told of it is told by calls of `CINT`: they are part of its definition, so hashes of code that uses a
+`cint` cover them, as `runtime.definitions` has it.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -35,14 +39,38 @@ class CInt(types.Number):
     def can_convert_from(self, typingctx: Any, other: Any) -> Any:
         return Conversion.safe if isinstance(other, types.Integer) else None
 
+    def has_model(self, model: Any) -> None:
+        register_model(CInt)(model)
+
+    def casts(self, source: Any, target: Any, emit: Any) -> None:
+        lowering.lower_cast(source, target)(emit)
+
+    def infers(self, function: Any, rule: Callable[[Any], Any]) -> None:
+        """`rule` gives the signature of a call with these types of arguments, or None."""
+
+        def generic(self: Any, args: Any, kws: Any) -> Any:
+            return rule(args)
+
+        typing.register_global(function)(
+            type(function.__name__, (AbstractTemplate,), {"key": function, "generic": generic})
+        )
+
+    def lowers(self, function: Any, kinds: tuple[Any, ...], emit: Any) -> None:
+        lowering.lower(function, *kinds)(emit)
+
+    def computes(self, functions: tuple[Any, ...], result: Any, emit: Any, arguments: int = 2) -> None:
+        """`emit(builder, *args)` gives what functions of ints, one of them a cint, are."""
+
+        def rule(args: Any) -> Any:
+            ints = len(args) == arguments and all(isinstance(kind, CInt | types.Integer) for kind in args)
+            return signature(result, *(CINT,) * arguments) if ints and CINT in args else None
+
+        for function in functions:
+            self.infers(function, rule)
+            self.lowers(function, (CInt,) * arguments, lambda context, builder, sig, args: emit(builder, *args))
+
 
 CINT = CInt()
-
-
-@register_model(CInt)
-class CIntModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: CInt) -> None:
-        super().__init__(manager, kind, WORD)
 
 
 @intrinsic
@@ -55,86 +83,67 @@ def cint(typingctx, value):
     return CINT(value), codegen
 
 
-@lowering.lower_cast(types.Integer, CInt)
-def _from_integer(context, builder, source, target, value):
+class Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: CInt) -> None:
+        super().__init__(manager, kind, WORD)
+
+
+def from_integer(context, builder, source, target, value):
     if value.type.width > WORD.width:
         return builder.trunc(value, WORD)
     extend = builder.sext if source.signed else builder.zext
     return value if value.type == WORD else extend(value, WORD)
 
 
-@lowering.lower_cast(CInt, types.Integer)
-def _to_integer(context, builder, source, target, value):
+def to_integer(context, builder, source, target, value):
     kind = context.get_value_type(target)
     if kind.width < WORD.width:
         return builder.trunc(value, kind)
     return value if kind == WORD else builder.sext(value, kind)
 
 
-@lowering.lower_cast(CInt, types.Float)
-def _to_float(context, builder, source, target, value):
+def to_float(context, builder, source, target, value):
     return builder.sitofp(value, context.get_value_type(target))
 
 
-def _is_int(kind: Any) -> bool:
-    return isinstance(kind, CInt | types.Integer)
-
-
-def _operator(names: str, result: Any, emit: Any) -> None:
-    class Typing(AbstractTemplate):
-        def generic(self, args, kws):
-            if any(isinstance(kind, CInt) for kind in args) and all(map(_is_int, args)):
-                return signature(result, *(CINT,) * len(args))
-            return None
-
-    def lower(context, builder, sig, args):
-        return emit(builder, *args)
-
-    for name in names.split():
-        function = getattr(operator, name)
-        typing.register_global(function)(type(name, (Typing,), {"key": function}))
-        for count in (1,) if name in ("neg", "invert") else (2,):
-            lowering.lower(function, *(CInt,) * count)(lower)
-
-
-def _comparison(symbol: str) -> Any:
-    return lambda builder, a, b: builder.icmp_signed(symbol, a, b)
-
+CINT.has_model(Model)
+CINT.casts(types.Integer, CInt, from_integer)
+CINT.casts(CInt, types.Integer, to_integer)
+CINT.casts(CInt, types.Float, to_float)
 
 NO_WRAP = ("nsw",)
-_operator("add iadd", CINT, lambda builder, a, b: builder.add(a, b, flags=NO_WRAP))
-_operator("sub isub", CINT, lambda builder, a, b: builder.sub(a, b, flags=NO_WRAP))
-_operator("mul imul", CINT, lambda builder, a, b: builder.mul(a, b, flags=NO_WRAP))
-_operator("floordiv ifloordiv", CINT, lambda builder, a, b: builder.sdiv(a, b))
-_operator("mod imod", CINT, lambda builder, a, b: builder.srem(a, b))
-_operator("and_ iand", CINT, lambda builder, a, b: builder.and_(a, b))
-_operator("or_ ior", CINT, lambda builder, a, b: builder.or_(a, b))
-_operator("xor ixor", CINT, lambda builder, a, b: builder.xor(a, b))
-_operator("lshift ilshift", CINT, lambda builder, a, b: builder.shl(a, b))
-_operator("rshift irshift", CINT, lambda builder, a, b: builder.ashr(a, b))
-_operator("neg", CINT, lambda builder, a: builder.sub(ir.Constant(WORD, 0), a, flags=NO_WRAP))
-for _name, _symbol in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
-    _operator(_name, types.boolean, _comparison(_symbol))
+CINT.computes((operator.add, operator.iadd), CINT, lambda builder, a, b: builder.add(a, b, flags=NO_WRAP))
+CINT.computes((operator.sub, operator.isub), CINT, lambda builder, a, b: builder.sub(a, b, flags=NO_WRAP))
+CINT.computes((operator.mul, operator.imul), CINT, lambda builder, a, b: builder.mul(a, b, flags=NO_WRAP))
+CINT.computes((operator.floordiv, operator.ifloordiv), CINT, lambda builder, a, b: builder.sdiv(a, b))
+CINT.computes((operator.mod, operator.imod), CINT, lambda builder, a, b: builder.srem(a, b))
+CINT.computes((operator.and_, operator.iand), CINT, lambda builder, a, b: builder.and_(a, b))
+CINT.computes((operator.or_, operator.ior), CINT, lambda builder, a, b: builder.or_(a, b))
+CINT.computes((operator.xor, operator.ixor), CINT, lambda builder, a, b: builder.xor(a, b))
+CINT.computes((operator.lshift, operator.ilshift), CINT, lambda builder, a, b: builder.shl(a, b))
+CINT.computes((operator.rshift, operator.irshift), CINT, lambda builder, a, b: builder.ashr(a, b))
+CINT.computes((operator.neg,), CINT, lambda builder, a: builder.sub(ir.Constant(WORD, 0), a, flags=NO_WRAP), 1)
+CINT.computes((min,), CINT, lambda builder, a, b: builder.select(builder.icmp_signed("<", a, b), a, b))
+CINT.computes((operator.eq,), types.boolean, lambda builder, a, b: builder.icmp_signed("==", a, b))
+CINT.computes((operator.ne,), types.boolean, lambda builder, a, b: builder.icmp_signed("!=", a, b))
+CINT.computes((operator.lt,), types.boolean, lambda builder, a, b: builder.icmp_signed("<", a, b))
+CINT.computes((operator.le,), types.boolean, lambda builder, a, b: builder.icmp_signed("<=", a, b))
+CINT.computes((operator.gt,), types.boolean, lambda builder, a, b: builder.icmp_signed(">", a, b))
+CINT.computes((operator.ge,), types.boolean, lambda builder, a, b: builder.icmp_signed(">=", a, b))
 
 
-def _one_dimensional(kind: Any) -> bool:
-    return isinstance(kind, types.CPointer) or (isinstance(kind, types.Array) and kind.ndim == 1)
+def _indexed(where: Any, index: Any) -> bool:
+    row = isinstance(where, types.CPointer) or (isinstance(where, types.Array) and where.ndim == 1)
+    return row and isinstance(index, CInt)
 
 
-@typing.register_global(operator.getitem)
-class GetItem(AbstractTemplate):
-    def generic(self, args, kws):
-        where, index = args
-        return signature(where.dtype, *args) if _one_dimensional(where) and isinstance(index, CInt) else None
+def item_type(args: Any) -> Any:
+    return signature(args[0].dtype, *args) if _indexed(*args) else None
 
 
-@typing.register_global(operator.setitem)
-class SetItem(AbstractTemplate):
-    def generic(self, args, kws):
-        where, index, _ = args
-        if _one_dimensional(where) and isinstance(index, CInt):
-            return signature(types.none, where, index, where.dtype)
-        return None
+def store_type(args: Any) -> Any:
+    where, index, _ = args
+    return signature(types.none, where, index, where.dtype) if _indexed(where, index) else None
 
 
 def _element(context, builder, kind, where, index):
@@ -142,29 +151,17 @@ def _element(context, builder, kind, where, index):
     return builder.gep(data, [index], inbounds=True)
 
 
-@lowering.lower(operator.getitem, types.CPointer, CInt)
-@lowering.lower(operator.getitem, types.Array, CInt)
-def _load(context, builder, sig, args):
-    where = _element(context, builder, sig.args[0], *args)
-    return context.unpack_value(builder, sig.return_type, where)
+def load(context, builder, sig, args):
+    return context.unpack_value(builder, sig.return_type, _element(context, builder, sig.args[0], *args))
 
 
-@lowering.lower(operator.setitem, types.CPointer, CInt, types.Any)
-@lowering.lower(operator.setitem, types.Array, CInt, types.Any)
-def _store(context, builder, sig, args):
+def store(context, builder, sig, args):
     context.pack_value(builder, sig.args[2], args[2], _element(context, builder, sig.args[0], *args[:2]))
     return context.get_dummy_value()
 
 
-@lowering.lower(min, CInt, CInt)
-def _min(context, builder, sig, args):
-    a, b = args
-    return builder.select(builder.icmp_signed("<", a, b), a, b)
-
-
-@typing.register_global(min)
-class Min(AbstractTemplate):
-    def generic(self, args, kws):
-        if len(args) == 2 and any(isinstance(kind, CInt) for kind in args) and all(map(_is_int, args)):
-            return signature(CINT, CINT, CINT)
-        return None
+CINT.infers(operator.getitem, item_type)
+CINT.infers(operator.setitem, store_type)
+for _where in (types.CPointer, types.Array):
+    CINT.lowers(operator.getitem, (_where, CInt), load)
+    CINT.lowers(operator.setitem, (_where, CInt, types.Any), store)

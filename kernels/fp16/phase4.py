@@ -160,7 +160,7 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 def wrong_output(
-    problem: Problem, q: Array, k: Array, v: Array, block_rows: int = int(BLOCK_M), first_row: int = 1
+    problem: Problem, q: Array, k: Array, v: Array, block_rows: int = BLOCK_M, first_row: int = 1
 ) -> Array:
     """In float64: rows `first_row` to 3 of a block take their maximum from memory that nobody wrote, NaN here."""
     scores = scaled_scores(problem, q, k)
@@ -195,7 +195,7 @@ def fp16_phase4(problem: Problem) -> Plan:
     require_fp16_problem(problem, causal=False)
     launch = Launch(
         Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
-        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
         block=(WARPS * WARP,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
         static=LAYOUT,

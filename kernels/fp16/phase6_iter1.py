@@ -27,7 +27,7 @@ from .products import UNROLL, dot, weighted_value
 from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, fp16_buffers, require_fp16_problem
 
 # One element for every row of the block, and one for every row and dim; only a thread's own row is used.
-per_row = local_array(types.float32, int(BLOCK_M))
+per_row = local_array(types.float32, BLOCK_M)
 per_output = local_array(types.float32, int(BLOCK_M * HDIM))
 
 DIM_UNROLL = 8
@@ -164,8 +164,8 @@ def fp16_phase6_iter1(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
-        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=THREADS, min_blocks=2, fast_math=True),
+        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
         static=LAYOUT,

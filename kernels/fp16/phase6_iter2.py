@@ -168,8 +168,8 @@ def fp16_phase6_iter2(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
     launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=int(THREADS), min_blocks=2, fast_math=True),
-        grid=(problem.seq_q // int(BLOCK_M), problem.heads, problem.batch),
+        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=THREADS, min_blocks=2, fast_math=True),
+        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
         block=(THREADS,),
         args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
         static=LAYOUT,

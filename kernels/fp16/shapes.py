@@ -21,7 +21,7 @@ def require_fp16_problem(problem: Problem, causal: bool) -> None:
     mask = "always applies the causal mask" if causal else "has no mask"
     require(problem.causal == causal, "causal", problem.causal, causal, f"causal is {{needed:d}}; this version {mask}")
     require_one_sequence(problem)
-    require(problem.hdim == HDIM, "hdim", problem.hdim, int(HDIM))
+    require(problem.hdim == HDIM, "hdim", problem.hdim, HDIM)
     require(problem.seq_k % 64 == 0, "seq_k", problem.seq_k, "a multiple of 64, the keys of a tile", MUST_BE)
 
 

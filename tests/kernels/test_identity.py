@@ -62,6 +62,10 @@ def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
         "control_rope_v7",
         "control_rope_v7_no_break",
     }
+    of_ints = changed("kernels.device.cint", "builder.sdiv(a, b)", "builder.udiv(a, b)")
+    assert of_ints == changed("kernels.device.cint", "inbounds=True", "inbounds=False")
+    assert {"attention_baseline", "rope_v7", "control_rope_v7", "rope_v3_64_queries"} <= of_ints
+    assert "rope_v8" not in of_ints
     through_separate = changed("kernels.rope.separate", "POSITIONS = 64", "POSITIONS = 32")
     log = {name for name in through_separate if not (VERSIONS[name].ablation or VERSIONS[name].control_of)}
     assert log == {"rope_separate", "rope_v7"}
