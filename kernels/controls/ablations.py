@@ -57,8 +57,8 @@ ablate_control(
     baseline="control_sinusoidal_separate_float4",
     title="Hybrid V1 in CUDA C++, not unrolled",
     change="the dot product is not unrolled, where it is unrolled by 4",
-    old="return dot<4>(query, row.keys + key * hdim, hdim);\n",
-    new="return dot<1>(query, row.keys + key * hdim, hdim);\n",
+    old="#pragma unroll 4\n",
+    new="#pragma unroll 1\n",
 )
 ablate_control(
     "control_sinusoidal_hybrid_v1_unroll_2",
@@ -66,6 +66,6 @@ ablate_control(
     baseline="control_sinusoidal_separate_float4",
     title="Hybrid V1 in CUDA C++, unrolled by 2",
     change="the dot product is unrolled by 2, where it is unrolled by 4",
-    old="return dot<4>(query, row.keys + key * hdim, hdim);\n",
-    new="return dot<2>(query, row.keys + key * hdim, hdim);\n",
+    old="#pragma unroll 4\n",
+    new="#pragma unroll 2\n",
 )

@@ -5,6 +5,7 @@ extern __shared__ float shared[];  // scores of all keys, reduction
 extern "C" __global__ void attention(const float *q, const float *k, const float *v, float *out, int seq_q, int seq_k,
                                      int hdim, float softmax_scale)
 {
+    int tid = threadIdx.x;
     float *reduction = shared + seq_k;
     int row = blockIdx.x;
     int head = row / seq_q;
@@ -13,7 +14,7 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
     const float *v_head = v + head * seq_k * hdim;
 
     float row_max = NEGATIVE_INFINITY;
-    for (int key = threadIdx.x; key < seq_k; key += THREADS) {
+    for (int key = tid; key < seq_k; key += THREADS) {
         const float *k_row = k_head + key * hdim;
         float score = 0.0f;
 #pragma unroll 16
@@ -26,18 +27,18 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
     row_max = block_max<false>(row_max, reduction);
 
     float row_sum = 0.0f;
-    for (int key = threadIdx.x; key < seq_k; key += THREADS) {
+    for (int key = tid; key < seq_k; key += THREADS) {
         float p = expf(shared[key] - row_max);
         shared[key] = p;
         row_sum += p;
     }
     row_sum = block_sum<false>(row_sum, reduction);
 
-    for (int key = threadIdx.x; key < seq_k; key += THREADS)
+    for (int key = tid; key < seq_k; key += THREADS)
         shared[key] = row_sum > 0.0f ? shared[key] / row_sum : 0.0f;
     __syncthreads();
 
-    for (int dim = threadIdx.x; dim < hdim; dim += THREADS) {
+    for (int dim = tid; dim < hdim; dim += THREADS) {
         float acc = 0.0f;
 #pragma unroll 4
         for (int key = 0; key < seq_k; ++key)

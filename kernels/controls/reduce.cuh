@@ -16,8 +16,9 @@ __device__ float warp_reduce(float value, Combine combine)
 template <bool shared_result, class Combine>
 __device__ float block_reduce(float value, float identity, float *reduction, Combine combine)
 {
-    int warp_id = threadIdx.x / WARP;
-    int lane_id = threadIdx.x % WARP;
+    int tid = threadIdx.x;
+    int warp_id = tid / WARP;
+    int lane_id = tid % WARP;
     value = warp_reduce(value, combine);
     if (lane_id == 0)
         reduction[warp_id] = value;

@@ -1,8 +1,8 @@
 """Controls: versions of the log in CUDA C++, as its authors wrote them, launched as their Numba ports are.
 
-What a control and its port differ in is the language: the compiler in front of PTX. The C++ is a transcription of the
-same description as the port. What the port writes out or asks of helpers, it has as words: unroll pragmas, `int`,
-shared arrays that are objects of their own.
+What a control and its port differ in is the language: the compiler in front of PTX. A control is its port statement by
+statement: `int tid` where C++ could read threadIdx.x each time makes other registers of the same loops. What the port
+writes out or asks of helpers, it has as words: unroll pragmas, `int`, shared arrays that are objects of their own.
 """
 
 from __future__ import annotations

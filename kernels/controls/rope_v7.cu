@@ -5,34 +5,77 @@
 extern "C" __global__ void attention(const float *q, const float *k, const float *v, float *out, int seq_q, int seq_k,
                                      int hdim, int rotary_dim, float softmax_scale)
 {
-    float *query = shared + BLOCK_K + WARP;
-    float *inv_freq = query + hdim;
-    Row row{q, k, v, out, seq_q, seq_k, hdim};
+    int tid = threadIdx.x;
+    int query = blockIdx.x;
+    int head = blockIdx.y;
+    const float *q_row = q + (head * seq_q + query) * hdim;
+    float *out_row = out + (head * seq_q + query) * hdim;
+    const float *k_head = k + head * seq_k * hdim;
+    const float *v_head = v + head * seq_k * hdim;
+    float *scores = shared;
+    float *reduction = scores + BLOCK_K;
 
-    for (int pair = threadIdx.x; pair < rotary_dim / 2; pair += THREADS)
+    float *rotated_query = reduction + WARP;
+    float *inv_freq = rotated_query + hdim;
+    for (int pair = tid; pair < rotary_dim / 2; pair += THREADS)
         inv_freq[pair] = inverse_frequency(2 * pair, rotary_dim);
     __syncthreads();
-    for (int dim = 2 * threadIdx.x; dim < rotary_dim; dim += 2 * THREADS) {
-        float x = row.query[dim];
-        float y = row.query[dim + 1];
+    for (int pair = tid; pair < rotary_dim / 2; pair += THREADS) {
+        int dim = 2 * pair;
+        float x = q_row[dim];
+        float y = q_row[dim + 1];
         float sin, cos;
-        sincos_of(row.position * inv_freq[dim / 2], &sin, &cos);
+        sincos_of(query * inv_freq[pair], &sin, &cos);
         rotate(x, y, cos, sin);
-        query[dim] = x;
-        query[dim + 1] = y;
+        rotated_query[dim] = x;
+        rotated_query[dim + 1] = y;
     }
-    for (int dim = rotary_dim + threadIdx.x; dim < hdim; dim += THREADS)
-        query[dim] = row.query[dim];
+    for (int dim = rotary_dim + tid; dim < hdim; dim += THREADS)
+        rotated_query[dim] = q_row[dim];
     __syncthreads();
 
-    attend<true>(row, softmax_scale, [=](int key) {
-        const float *k_row = row.keys + key * hdim;
-        float score = 0.0f;
-        for (int dim = 0; dim < hdim; dim += 4) {
-            if (dim + 3 >= hdim)
-                break;
-            score += dot(ld4(query + dim), ld4(k_row + dim));
+    float row_max = NEGATIVE_INFINITY;
+    float row_sum = 0.0f;
+    for (int tile_start = 0; tile_start < seq_k; tile_start += BLOCK_K) {
+        int tile = min(BLOCK_K, seq_k - tile_start);
+        const float *v_tile = v_head + tile_start * hdim;
+        for (int key = tid; key < tile; key += THREADS) {
+            const float *k_row = k_head + (tile_start + key) * hdim;
+            float score = 0.0f;
+            for (int dim = 0; dim < hdim; dim += 4) {
+                if (dim + 3 >= hdim)
+                    break;
+                score += dot(ld4(rotated_query + dim), ld4(k_row + dim));
+            }
+            scores[key] = score * softmax_scale;
         }
-        return score;
-    });
+        __syncthreads();
+
+        float tile_max = NEGATIVE_INFINITY;
+        for (int key = tid; key < tile; key += THREADS)
+            tile_max = fmaxf(tile_max, scores[key]);
+        float new_max = fmaxf(row_max, block_max<true>(tile_max, reduction));
+        float correction = expf(row_max - new_max);
+        float tile_sum = 0.0f;
+        for (int key = tid; key < tile; key += THREADS) {
+            float p = expf(scores[key] - new_max);
+            scores[key] = p;
+            tile_sum += p;
+        }
+        row_sum = correction * row_sum + block_sum<true>(tile_sum, reduction);
+
+        for (int dim = tid; dim < hdim; dim += THREADS) {
+            float acc = 0.0f;
+            if (tile_start > 0)
+                acc = out_row[dim] * correction;
+            for (int key = 0; key < tile; ++key)
+                acc += scores[key] * v_tile[key * hdim + dim];
+            out_row[dim] = acc;
+        }
+        row_max = new_max;
+        __syncthreads();
+    }
+
+    for (int dim = tid; dim < hdim; dim += THREADS)
+        out_row[dim] = out_row[dim] / row_sum;
 }
