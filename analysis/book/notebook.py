@@ -15,7 +15,7 @@ from ..models.targets import Evidence
 from ..records import published
 from ..records.current import complete_runs
 from ..records.files import DataError, gpu_folder, read_table
-from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, REFUSED, UNSUPPORTED, WRONG, Known, known
+from ..records.known import NOT_MEASURED, REFUSED, Known, known
 from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
 from ..records.text import span
@@ -135,33 +135,6 @@ def nan_share(evidence: Measured, name: str) -> str:
     found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
     shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
     return span(shares, "%", 1) if shares else _unknown(evidence, name)
-
-
-OUTCOMES = {  # what a version is, in a sentence that begins "It is"
-    WRONG: "wrong at head dim {dims} ({reason})",
-    FAILED: "without a result at head dim {dims}, where it failed ({reason})",
-    INFEASIBLE: "infeasible at head dim {dims} ({reason})",
-    UNSUPPORTED: "unsupported on this card at head dim {dims} ({reason})",
-}
-
-
-def rightness(evidence: Measured, name: str) -> str:
-    """Whether a version is right where it ran; where it is not, or failed, at which head dims and why.
-
-    Where it ran nowhere: why it did not.
-    """
-    problems = evidence.problems(VERSIONS[name].family)
-    found = {problem: known(evidence, name, problem) for problem in problems}
-    ran = any(each.ran for each in found.values())
-    told: dict[Known, dict[str, None]] = {}
-    for problem, each in found.items():
-        if each.word in (WRONG, FAILED) or (not ran and each.word in REFUSED):
-            told.setdefault(each, {})[str(problem.hdim)] = None
-    if told:
-        return " and ".join(
-            OUTCOMES[each.word].format(dims=", ".join(dims), reason=each.reason) for each, dims in told.items()
-        )
-    return "right at every head dim that it takes" if ran else NOT_MEASURED
 
 
 def refusal(evidence: Measured, name: str, hdim: int) -> str:

@@ -28,6 +28,7 @@ from ..records.measured import Measured, baseline_of
 from ..records.text import NOTHING, factor
 from ..verdicts import claims
 from ..verdicts.rule import UNDECIDED
+from .origin import measured_in
 from .sources import diff_text
 from .style import short
 from .table import Table, lines, link, mark, rotary, small, status, to, verdict_mark
@@ -150,7 +151,9 @@ def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> T
         **({"matched": ("matched load", str)} if matched else {}),
     }
     first = list(columns).index(SOURCE_TIMER)
-    return Table.from_frame(rows, columns, slice(first, None), _caption(evidence, names, bases, bool(matched)))
+    table = Table.from_frame(rows, columns, slice(first, None), _caption(evidence, names, bases, bool(matched)))
+    timed = [each for each in (evidence, matched) if each and each.run.get("run")]
+    return table.of(measured_in(*timed)) if timed else table
 
 
 def _matched(evidence: Measured) -> Measured | None:

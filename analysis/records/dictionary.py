@@ -35,6 +35,10 @@ def dictionary() -> str:
         "means that the column does not apply. A hash may be an older one, which `hashes.csv` leads to today's. Files",
         "under `measured/` are written by the commands that measure alone; `make archive` moves the rows of runs with",
         "two newer complete runs of their study, as they stand, to gzipped tables in `measured/<gpu>/history/`.",
+        "",
+        "`source_hash` tells which code was measured, `commit` where it lay. Two commits that runs of 2026-11-23 name,",
+        "c15cda827d55 and 3338394df071, are not in the history: their changes were committed again under other names.",
+        "",
         "The data are under CC BY 4.0 (../LICENSE-CC-BY-4.0.md).",
         "",
     ]

@@ -349,7 +349,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column(
             "operator",
             "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutations)",
+            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutants)",
         ),
         Column("line", "integer", "line of the function, whose def is line 1"),
         Column("original", "text", "first line of the statement; of a barrier also of the next one"),

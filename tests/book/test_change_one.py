@@ -95,8 +95,8 @@ def change(folder: Path) -> None:
 
 
 @functools.cache
-def read_once(content: bytes, table: str) -> pd.DataFrame:
-    with tempfile.NamedTemporaryFile() as file:
+def read_once(content: bytes, suffix: str, table: str) -> pd.DataFrame:
+    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(content)
         file.flush()
         return read_table(Path(file.name), table)
@@ -138,7 +138,7 @@ class Watch:
 
     def read_table(self, path: Path, table: str) -> pd.DataFrame:
         self.asked |= table == "verdicts"
-        return read_once(path.read_bytes(), table).copy()
+        return read_once(path.read_bytes(), path.suffix, table).copy()
 
 
 def run_cells(path: Path, watch: Watch) -> Iterator[Cell]:

@@ -17,7 +17,7 @@ from analysis.records.measured import Measured
 from tests.measure.stub_card import CARD
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-ROPE = ("log", "ablation", "filled", "host", "beyond")  # what the chapter shows
+ROPE = ("log", "ablation", "matched", "filled", "beyond")  # what the chapter shows
 STARTUP = "from tests.measure import stub_work\n\nstub_work.insert()\n"
 
 

@@ -139,7 +139,7 @@ def test_documents_that_differ_stand_with_their_source(measured: Measured) -> No
     assert at["2048"][1] == "0.84× 0.273 ms log 0.40× write-up" and at["128"][1] == "0.55× 0.058 ms"
     ratio = measured.ratio("rope_separate", "rope_v4", measured.shapes("rope_v4")[2048])
     assert ratio and at["2048"][3].startswith(f"{ratio.value:.2f}× ±{(ratio.high - ratio.low) / 2:.1g} ")
-    assert at["4096"][2:] == ("infeasible", "infeasible")
+    assert set(at["4096"][2:]) == {"infeasible"}
 
 
 def test_the_estimated_time_of_a_part_is_not_a_time_of_the_version() -> None:

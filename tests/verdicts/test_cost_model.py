@@ -397,8 +397,10 @@ def test_what_the_model_is_worth_is_beside_the_best_constant_answer(judged: fit.
 def test_gains_tell_what_is_faster_slower_and_a_tie() -> None:
     some = fuse.Gains({0: Ratio(1.5, 1.4, 1.6), 1: Ratio(0.8, 0.7, 0.9), 2: Ratio(0.99, 0.9, 1.1)})
     assert (some.won, some.lost, len(some), some.worst) == (1, 1, 3, "1.25×")
-    assert some.some_lost and not some.more_lost and not some.more_won and some.never_slower is False
+    assert some.some_lost and not some.more_lost and not some.more_won and some.never_much_slower is False
     tie = fuse.Gains({2: Ratio(0.98, 0.97, 0.99)})
-    assert tie.never_slower and not tie.some_lost
+    assert tie.never_much_slower and not tie.some_lost
     none = fuse.Gains()
-    assert none.never_slower is None and none.some_lost is None and none.more_lost is None and none.more_won is None
+    assert (
+        none.never_much_slower is None and none.some_lost is None and none.more_lost is None and none.more_won is None
+    )

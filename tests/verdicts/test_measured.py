@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.book import saving, tables
-from analysis.book.chapters.language import language
+from analysis.book.chapters.language import alike, beside_control, language, why_unlike
 from analysis.book.figures.speedups import speedup_rows
 from analysis.records import files, measured, published
 from analysis.records.current import today
@@ -234,3 +234,18 @@ def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(fo
     assert "0.25×" in hybrid["512"] and "launched 0.67×" in hybrid["512"]
     assert "not measured" in hybrid["2048"] and "×" not in hybrid["2048"]
     assert "not measured" in half["64"] and "measured" not in half["512"]
+
+
+def test_the_page_of_a_port_shows_its_control_and_says_why_they_differ_by_more_than_10_percent(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [10.9], "control_rope_v7": [10.0]}, study="control")
+    alike_one = Measured.read(folder, "control")
+    table = beside_control(alike_one, "rope_v7")
+    assert table is not None and "0.92×" in dict(zip(table.header, *table.rows, strict=True))["512"]
+    assert why_unlike(alike_one, "rope_v7") == ""
+    assert beside_control(alike_one, "rope_v3") is None and beside_control(None, "rope_v7") is None
+    assert alike(alike_one) == (1, 1) and alike(alike_one).most and alike(None).most is None
+    for number, us in enumerate((11.2, 8.8), 2):
+        add_run(folder, str(number), {"rope_v7": [us], "control_rope_v7": [10.0]}, study="control")
+        unlike = Measured.read(folder, "control")
+        assert "not explained" in why_unlike(unlike, "rope_v7")
+        assert alike(unlike) == (1, 0) and not alike(unlike).most

@@ -27,9 +27,9 @@ class Gains(Speedups):
         return sum(ratio.high < 1 / TIE for ratio in self.by_hdim.values())
 
     @property
-    def never_slower(self) -> bool | None:
-        """Whether it is at least a tie everywhere."""
-        return self._all(lambda ratio: ratio.value > 1 / TIE)
+    def never_much_slower(self) -> bool | None:
+        """Whether it takes at most 5 % longer everywhere."""
+        return self._all(lambda ratio: ratio.value > 1 / 1.05)
 
     @property
     def some_lost(self) -> bool | None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from kernels import VERSIONS, Problem
 from kernels.checking.check import supports
 
 from ...measure.studies import study
+from ...records.interval import Ratio
 from ...records.measured import Measured
 from ...records.published import main_problems
 from ..table import NOTHING, Missing, Table, compared, lines, link, small
+
+ALIKE = 1.1  # a port and its control whose times are nearer than this owe nothing to the language
+WHY_UNLIKE = {
+    "rope_v3": (
+        "Their loops differ in one thing: the control loads a pair of K before it computes the pair's sine and cosine, "
+        "this version afterwards."
+    ),
+}
 
 
 def controls() -> dict[str, str]:
@@ -24,27 +36,78 @@ def shapes(port: str) -> dict[int, Problem]:
     return {problem.hdim: problem for problem in main_problems(p for p in problems if supports(version, p))}
 
 
+def _timed(evidence: Measured, ports: Iterable[str]) -> bool:
+    control_of = controls()
+    return any(evidence.time(control_of[port], problem) for port in ports for problem in shapes(port).values())
+
+
+def _cell(evidence: Measured, port: str, problem: Problem | None) -> str:
+    if problem is None:
+        return NOTHING
+    control = controls()[port]
+    launched = evidence.ratio(control, port, problem, "launched")
+    return lines(
+        compared(evidence, control, port, problem), small(f"launched {launched.value:.2f}×") if launched else ""
+    )
+
+
 def language(evidence: Measured) -> Table | Missing:
     """The speed of each port over its control at each head dim, or that no control is measured."""
     control_of = controls()
-    ports = {port: shapes(port) for port in control_of}
-    timed = any(evidence.time(control_of[port], problem) for port in ports for problem in ports[port].values())
-    if not timed:
+    if not _timed(evidence, control_of):
         return Missing.study("control")
-    dims = sorted({hdim for problems in ports.values() for hdim in problems})
-
-    def cell(port: str, problem: Problem | None) -> str:
-        if problem is None:
-            return NOTHING
-        control = control_of[port]
-        launched = evidence.ratio(control, port, problem, "launched")
-        on_device = compared(evidence, control, port, problem)
-        return lines(on_device, small(f"launched {launched.value:.2f}×") if launched else "")
-
+    dims = sorted({hdim for port in control_of for hdim in shapes(port)})
     rows = [
-        (lines(link(port), small(f"over {link(control_of[port])}")), *(cell(port, problems.get(hdim)) for hdim in dims))
-        for port, problems in ports.items()
+        (
+            lines(link(port), small(f"over {link(control)}")),
+            *(_cell(evidence, port, shapes(port).get(hdim)) for hdim in dims),
+        )
+        for port, control in control_of.items()
     ]
     header = ("version", *map(str, dims))
     caption = "Speed of each version over its control in CUDA C++ by head dim, on the device; above 1 is faster."
     return Table(header, rows, numbers=header[1:], caption=caption)
+
+
+def beside_control(evidence: Measured | None, port: str) -> Table | None:
+    """The speed of one port over its control by head dim; None where neither is measured."""
+    if evidence is None or port not in controls() or not _timed(evidence, [port]):
+        return None
+    header = tuple(map(str, shapes(port)))
+    row = tuple(_cell(evidence, port, problem) for problem in shapes(port).values())
+    caption = "Speed over the control, on the device, by head dim; above 1 is faster."
+    return Table(header, [row], numbers=header, caption=caption)
+
+
+def why_unlike(evidence: Measured | None, port: str) -> str:
+    """Why a port is more than 10 % faster or slower than its control somewhere; nothing where it is not."""
+    if evidence is None or port not in controls() or all(map(_alike, _ratios(evidence, port))):
+        return ""
+    return WHY_UNLIKE.get(port, "Why the two differ by more than 10 % is not explained.")
+
+
+class Alike(NamedTuple):
+    """How many problems were timed of a port and its control, and at how many the two are within 10 %."""
+
+    timed: int
+    alike: int
+
+    @property
+    def most(self) -> bool | None:
+        """Whether at least nine in ten are; None where none was timed."""
+        return self.alike >= 0.9 * self.timed if self.timed else None
+
+
+def alike(evidence: Measured | None) -> Alike:
+    ratios = [ratio for port in controls() for ratio in _ratios(evidence, port)] if evidence else []
+    return Alike(len(ratios), sum(map(_alike, ratios)))
+
+
+def _ratios(evidence: Measured, port: str) -> list[Ratio]:
+    control, family = controls()[port], VERSIONS[port].family
+    problems = evidence.problems(family)
+    return [ratio for problem in problems if (ratio := evidence.ratio(control, port, problem))]
+
+
+def _alike(ratio: Ratio) -> bool:
+    return 1 / ALIKE < ratio.value < ALIKE

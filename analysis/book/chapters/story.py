@@ -1,8 +1,12 @@
-"""What a ladder's chapter sets below its steps: what every version does, races on a full card, and tests of claims."""
+"""What a ladder's chapter sets below its steps: what every version does, races, full cards, and tests of claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -10,11 +14,15 @@ from kernels import VERSIONS, Problem
 
 from ...models.roofline import SECTOR_BYTES
 from ...records import published
-from ...records.files import COUNTS, DataError, problem_of, read_table
-from ...records.known import FAILED, OK, WRONG, known
-from ...records.measured import Measured
+from ...records.files import COUNTS, RESOURCES, DataError, problem_of, read_table
+from ...records.interval import Ratio
+from ...records.known import OK, WRONG
+from ...records.measured import Measured, baseline_of
 from ...records.text import number
 from ...verdicts import claims
+from ...verdicts.facts import Facts
+from ...verdicts.rule import Undecided
+from ..findings import Shares, Speedups, why_none
 from ..origin import COUNTED, DECIDED, measured_in
 from ..table import NOTHING, Table, link, rotary, timed
 from ..tables.claims import tested as tests_of
@@ -34,19 +42,95 @@ WORK = (
 )
 
 
-def shown_when_full(measured: Measured, filled: Measured, *names: str) -> bool | None:
-    """Whether each of some versions is right wherever it runs at the shapes of the log and wrong somewhere on a full
-    card; None where one of them was not measured there, or does not run."""
-    at_log, at_full = ([_outcomes(evidence, name) for name in names] for evidence in (measured, filled))
-    if not all(at_log) or not all(at_full):
-        return None
-    return all(found == {OK} for found in at_log) and all(found - {OK} for found in at_full)
+ROUNDING = 100  # times what is allowed that no rounding is off
 
 
-def _outcomes(evidence: Measured, name: str) -> set[str]:
-    """Right, wrong or failed: what the checks of a version found."""
-    found = {known(evidence, name, problem).word for problem in evidence.problems(VERSIONS[name].family)}
-    return found & {OK, WRONG, FAILED}
+def needs_second_round(evidence: Measured, version: str, other: str, *dims: int) -> bool | None:
+    """Whether an SM holds fewer blocks of a version at a time than of another, and the blocks of a call therefore fit
+    the card at once of the other alone, at each head dim; None where the compiler says nothing for this card."""
+    rows = read_table(RESOURCES, "resources")
+    rows = rows[(rows["target"] == evidence.target) & (rows["launch"] == 0)]
+    found = []
+    for hdim in dims:
+        held = [rows[(rows["version"] == name) & (rows["hdim"] == hdim)]["blocks_per_sm"] for name in (version, other)]
+        problem = evidence.shapes(version).get(hdim)
+        if problem is None or any(blocks.empty for blocks in held):
+            return None
+        load = problem.batch * problem.heads * problem.seq_q / evidence.gpu["sms"]  # blocks of one query for each SM
+        found.append(held[0].iloc[0] < load <= held[1].iloc[0])
+    return all(found)
+
+
+@dataclass(frozen=True)
+class Raced:
+    """The checks of versions with a declared race that should else be right: how many, and those found wrong."""
+
+    checks: int
+    wrong: Sequence[Mapping[str, Any]]
+
+    @property
+    def hidden(self) -> bool | None:
+        """Whether all are right; None where nothing was checked."""
+        return not self.wrong if self.checks else None
+
+    @property
+    def shown(self) -> bool | None:
+        """Whether some are wrong, each by more than rounding could be; None where nothing was checked."""
+        return bool(self.wrong) and min(map(_excess, self.wrong)) > ROUNDING if self.checks else None
+
+    @property
+    def where(self) -> str:
+        found = (f"`{row['version']}` at head dim {row['problem'].hdim}" for row in self.wrong)
+        return " and ".join(dict.fromkeys(found)) or NOTHING
+
+    @property
+    def excess(self) -> str:
+        """How many times what is allowed the least error of a wrong one is."""
+        return f"{min(map(_excess, self.wrong)):,.0f}" if self.wrong else NOTHING
+
+
+def _excess(check: Mapping[str, Any]) -> float:
+    times = check["max_abs_err"] / check["allowed_abs_err"]
+    return times if times == times else math.inf
+
+
+def raced(evidence: Measured, family: str) -> Raced:
+    """What the checks found of a family's versions that have a race and are right without it."""
+    rows = evidence.checks[evidence.checks["status"].isin((OK, WRONG))]
+    judged = [
+        row
+        for row in rows.to_dict("records")
+        if row["problem"].family == family and _races(row["version"], row["problem"], evidence.target)
+    ]
+    return Raced(len(judged), [row for row in judged if row["status"] == WRONG])
+
+
+@functools.cache
+def _races(version: str, problem: Problem, target: str) -> bool:
+    if version not in VERSIONS or VERSIONS[version].is_peer:
+        return False
+    plan = VERSIONS[version](problem, target)
+    return plan.expected == OK and any(hazard.kind == "race" for hazard in plan.hazards)
+
+
+def occupied(facts: Facts, evidence: Measured, version: str) -> Shares:
+    """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
+    found = {}
+    for hdim, problem in evidence.shapes(version).items():
+        rotary = "partial" if problem.rotary_dim < hdim else "full"
+        try:
+            held = facts.resource(version, "blocks_per_sm", hdim, rotary=rotary) * evidence.gpu["sms"]
+        except Undecided:
+            continue
+        blocks = math.prod(VERSIONS[version](problem, evidence.target).launches[-1].grid)
+        found[hdim] = Ratio(*3 * (blocks / held,))
+    return Shares(found) if found else Shares(why=why_none(evidence, version))
+
+
+def printed(evidence: Measured, version: str) -> Speedups:
+    """The speedups over its baseline that the documents and their logs print of a version."""
+    stated = {h: published.speedup(version, baseline_of(version), p) for h, p in evidence.shapes(version).items()}
+    return Speedups({hdim: Ratio(*3 * (each.value,)) for hdim, each in stated.items() if each})
 
 
 def _chosen(ids: Iterable[str]) -> list[claims.Claim]:

@@ -21,6 +21,7 @@ from ...records.known import FAILED, REFUSED
 from ...records.measured import Measured
 from ...records.text import NOTHING, factor
 from ..notebook import try_load
+from ..origin import measured_in
 from ..table import Format, Missing, Table, lines, mark, microseconds, ratio, small, status, timed
 from ..tables import fastest
 
@@ -111,7 +112,7 @@ def one_query(measured: Measured) -> Table:
         slice(1, None),
         f"device_warm on the {measured.card}, furthest from the floor first: an empty launch, and the larger of "
         "the bytes at the rate of the memory and the products at that of the tensor cores. S queries/keys.",
-    )
+    ).of(measured_in(measured))
 
 
 class Rates(NamedTuple):
@@ -154,48 +155,25 @@ def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
     return {name: chosen for name, chosen in found.items() if chosen}
 
 
-class Broken(NamedTuple):
-    """Random calls that break a rule: how many, the fewest keys of one, and the greatest error."""
-
-    calls: int
-    keys: int
-    error: float
-
-
-def broken_of(rows: list[Row]) -> Broken:
-    errors = [row["max_abs_err"] for row in rows if row["max_abs_err"] is not None]
-    return Broken(len(rows), min((row["seq_k"] for row in rows), default=0), max(errors, default=0.0))
-
-
 class Outcome(NamedTuple):
-    """How many random calls keep all rules, the worst ratio of errors of those, and what the others have in common.
+    """How many random calls there are, how many keep all rules, and the worst ratio of errors of these.
 
-    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32. Those that break a
-    rule and have subnormal values are `subnormal`.
+    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32.
     """
 
     calls: int
     special: int
     right: int
     ratio: float
-    subnormal: Broken
-
-    @property
-    def but_subnormal(self) -> bool:
-        """Whether what breaks a rule is rare, there is some, and all of it is subnormal."""
-        rare = self.right > 0.99 * self.calls
-        return rare and self.subnormal.calls == self.calls - self.right and 0 not in self.subnormal
 
 
 def outcome(rows: list[Row]) -> Outcome:
     right = [row for row in rows if row["status"] == "ok"]
-    broken = [row for row in rows if row["status"] != "ok"]
     return Outcome(
         len(rows),
         sum(row["inputs"] not in ORDINARY for row in rows),
         len(right),
         max((row["ratio"] for row in right if row["ratio"] is not None), default=0.0),
-        broken_of([row for row in broken if row["inputs"] == "subnormal"]),
     )
 
 

@@ -91,7 +91,7 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
     base = f"{base} kernels" if base.startswith("separate") else base
     measured = log[log["measured"].notna()]
     if len(measured) and (measured["high"].fillna(measured["measured"]) < TIE).all():
-        return f"No published {name} kernel beats {base} on the {card}"
+        return f"No published {name} kernel beats {base} at the published shape"
     return f"Published {name} kernels against {base} on the {card}"
 
 

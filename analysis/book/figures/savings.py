@@ -22,9 +22,10 @@ def rope_savings(evidence: Measured) -> Plot:
     names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
     frame = pd.DataFrame(rows, columns=names)
     by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
-    title = f"What RoPE V7 saves a call on the {evidence.card}"
+    card = evidence.card.removeprefix("NVIDIA ")
+    title = f"What RoPE V7 saves a call on the {card}"
     if by_timer["device_warm"].max() < 0 < by_timer["launched"].max():
-        title = f"RoPE V7 saves time only where launches are timed ({evidence.card})"
+        title = f"At published shapes V7 saves time only where launches are timed ({card})"
     with canvas(title, height=4) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for place, timer in enumerate(TIMERS):

@@ -20,6 +20,7 @@ from ...measure.studies import TIMERS
 from ...records.files import ROOT, DataError
 from ...records.measured import Measured
 from .. import sources, style, tables
+from ..chapters.language import beside_control, why_unlike
 from ..table import Table
 from ..templates import render
 from . import counted, measured
@@ -65,6 +66,8 @@ def page(records: Records, version: Version) -> str:
         cores=measured.cores(records, version),
         **measured.checks(records, version),
         control=next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
+        beside_control=beside_control(records.studies.get("control"), version.id),
+        why_unlike=why_unlike(records.studies.get("control"), version.id),
         claims=tables.verdicts(records.verdicts, claims_by_version().get(version.id, ())),
         hazards=counted.hazards(records, version),
         launches=counted.launches(version),
