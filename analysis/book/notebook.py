@@ -14,7 +14,7 @@ from ..measure.studies import STUDIES, studies
 from ..models.targets import Evidence
 from ..records import published
 from ..records.current import complete_runs
-from ..records.files import DataError, gpu_folder, read_table
+from ..records.files import DataError, gpu_folder, parsed
 from ..records.known import NOT_MEASURED, REFUSED, Known, known
 from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
@@ -63,7 +63,7 @@ def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
 
 def try_load(gpu: str, study: str) -> Measured | None:
     """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
-    complete = complete_runs(read_table(gpu_folder(gpu) / "runs.csv", "runs"))
+    complete = complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs"))
     return Measured.load(gpu, study) if study in complete else None
 
 

@@ -111,7 +111,8 @@ def check(pair: Pair, kind: str) -> dict[str, Any]:
     status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
     races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
     if status == "wrong" and plan.expected == "ok" and races:
-        reason = f"a race shows: {'; '.join(races)}"
+        found = "a race shows" if verdict.beyond_rounding else "a race shows, or rounding"
+        reason = f"{found}: {'; '.join(races)}"
     elif status != plan.expected and not plan.unspecified:
         status = "error"
         reason = (

@@ -22,7 +22,7 @@ from kernels.v8 import require_problem
 
 from ..measure.studies import FUSIONS
 from ..records.current import complete_runs
-from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, read_table
+from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed
 from ..records.interval import Ratio
 from ..records.known import FAILED, REFUSED, known
 from ..records.measured import Measured, Time
@@ -129,7 +129,7 @@ def load(gpu: str | None = None) -> Judged:
     """
     folder = gpu_folder(asked_about(gpu))
     files = (folder / name for name in ("runs.csv", "checks.csv", "timings.csv", "gpu.json"))
-    runs = complete_runs(read_table(folder / "runs.csv", "runs"))
+    runs = complete_runs(parsed(folder / "runs.csv", "runs"))
     if STUDY not in runs:
         return judge(Measured.nothing(folder.name, STUDY))  # raises
     return _judged(folder, tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files))

@@ -14,7 +14,7 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ..records.current import outdated
-from ..records.files import problem_of
+from ..records.files import with_problems
 from .profiles import LANES
 from .roofline import SECTOR_BYTES, counts
 
@@ -103,8 +103,7 @@ QUANTITIES = (
 def counted_launches(counted: pd.DataFrame | None = None) -> pd.DataFrame:
     """data/counts.csv by version, problem and launch, with a column a counter: 0 where it counted nothing."""
     counted = counts() if counted is None else counted
-    counted = counted[counted["version"].isin(VERSIONS)]
-    counted = counted.assign(problem=[problem_of(row) for row in counted.to_dict("records")])
+    counted = with_problems(counted[counted["version"].isin(VERSIONS)])
     keys = ["version", "problem", "launch"]
     wide = counted.pivot_table(index=keys, columns="counter", values="value", sort=False).fillna(0.0)
     stale = counted.assign(stale=outdated(counted)).groupby(keys, sort=False)["stale"].first()

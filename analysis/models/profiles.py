@@ -15,7 +15,7 @@ from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
 
 from ..measure.counters import STALL, STALLS
 from ..records.current import outdated
-from ..records.files import problem_of, read_table
+from ..records.files import parsed, per_file, with_problems
 
 LANES = 32  # threads of a warp
 BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute
@@ -76,16 +76,19 @@ WAITS = (
 def launches(folder: Path) -> pd.DataFrame:
     """A row a launch of `folder`/counters.csv, in the order of the log, with the columns of `METRICS`.
 
-    A metric that was not recorded is a column of NaN; where nothing was recorded there are no rows.
+    A metric that was not recorded is a column of NaN; where nothing was recorded there are no rows. Not to be changed.
 
     Raises: DataError for a damaged file.
     """
+    return _launches(folder / "counters.csv")
+
+
+@per_file
+def _launches(path: Path) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
-    path = folder / "counters.csv"
     if not path.exists():
         return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
-    long = read_table(path, "counters")
-    long = long.assign(problem=[problem_of(row) for row in long.to_dict("records")])
+    long = with_problems(parsed(path, "counters"))
     long = long[long["version"].isin(VERSIONS)]
     wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()

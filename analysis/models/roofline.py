@@ -18,7 +18,7 @@ from kernels import VERSIONS, Problem
 
 from ..records import published
 from ..records.current import outdated
-from ..records.files import COUNTS, gpu_folder, problem_of, read_table
+from ..records.files import COUNTS, gpu_folder, parsed, with_problems
 from ..records.measured import Measured
 from . import profiles
 
@@ -42,8 +42,8 @@ RTX_4000_ADA = Datasheet("RTX 4000 Ada", fp32_tflops=26.7, dram_gb_s=360.0, sour
 
 
 def counts() -> pd.DataFrame:
-    """data/counts.csv; without rows where nothing has been counted yet. Raises: DataError."""
-    return read_table(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame()
+    """data/counts.csv, not to be changed; without rows where nothing has been counted yet. Raises: DataError."""
+    return parsed(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame()
 
 
 def counted_bytes(counted: pd.DataFrame) -> pd.DataFrame:
@@ -52,8 +52,7 @@ def counted_bytes(counted: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=["l2", "dram", "stale"])
     counted = counted[counted["version"].isin(VERSIONS)]
     mine = counted[counted["counter"].isin((*REQUESTED, *TOUCHED))]
-    mine = mine.assign(
-        problem=[problem_of(row) for row in mine.to_dict("records")],
+    mine = with_problems(mine).assign(
         level=mine["counter"].isin(REQUESTED).map({True: "l2", False: "dram"}),
         stale=outdated(mine),
     )

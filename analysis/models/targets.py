@@ -18,7 +18,7 @@ from kernels.checking.reference import ERROR_FACTOR, table_error
 from ..measure import candidates
 from ..measure.studies import FUSIONS, MAIN, STUDIES
 from ..records.current import complete_runs
-from ..records.files import card_name, gpu_folder, is_reference, problem_of, read_json, read_table, target_of
+from ..records.files import card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
 from ..records.interval import TIE, Ratio, covers
 from ..records.known import NOT_MEASURED, WORDS, Known, best
 from ..records.measured import Check, Measured, Time
@@ -76,14 +76,13 @@ class Evidence:
 def read(slug: str) -> Evidence:
     """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
     folder = gpu_folder(slug)
-    runs = read_table(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
+    runs = parsed(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
     complete = {} if runs is None else complete_runs(runs)
     path = folder / "shapes.csv"
     shapes = pd.DataFrame(columns=[column.name for column in SCHEMAS[SHAPES]])
     if path.exists():
-        shapes = read_table(path, SHAPES)
-    shapes = shapes.assign(
-        problem=[problem_of(row) for row in shapes.to_dict("records")],
+        shapes = parsed(path, SHAPES)
+    shapes = with_problems(shapes).assign(
         cut=shapes["cut"].fillna(""),
         median_us=shapes["median_us"].astype(float),
         chosen=shapes["chosen"].astype(bool),

@@ -111,13 +111,24 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)[expected]
 
 
+def per_file(read: Callable[..., Any]) -> Callable[..., Any]:
+    """`read(path, *rest)`, once until the file is written again: what it returns is not to be changed."""
+
+    @functools.cache
+    def found(path: Path, written: tuple[int, ...], *rest: Any) -> Any:
+        return read(path, *rest)
+
+    @functools.wraps(read)
+    def ask(path: Path, *rest: Any) -> Any:
+        state = path.stat() if path.exists() else None
+        return found(path, (state.st_mtime_ns, state.st_size) if state else (), *rest)
+
+    return ask
+
+
+@per_file
 def parsed(path: Path, table: str) -> pd.DataFrame:
-    """`read_table`, once for all who read a file until it is written again: not to be changed. Raises: DataError."""
-    return _parsed(path, table, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@functools.cache
-def _parsed(path: Path, table: str, written: int) -> pd.DataFrame:
+    """`read_table`, but not to be changed. Raises: DataError."""
     return read_table(path, table)
 
 
@@ -292,9 +303,20 @@ def digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
+@functools.cache
+def _problem(*values: Any) -> Problem:
+    return Problem(**dict(zip(PROBLEM_COLUMNS, values)))
+
+
 def problem_of(row: Mapping[str, Any]) -> Problem:
     """The problem that a row of data is about."""
-    return Problem(**{name: row[name] for name in PROBLEM_COLUMNS})
+    return _problem(*(row[name] for name in PROBLEM_COLUMNS))
+
+
+def with_problems(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the problem that each is about, in a column `problem`."""
+    values = frame[list(PROBLEM_COLUMNS)].itertuples(index=False, name=None)
+    return frame.assign(problem=[_problem(*each) for each in values])
 
 
 def problem_columns(problem: Problem) -> dict[str, Any]:

@@ -7,6 +7,7 @@ a process; its interval is over the processes and, where the card's record has e
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.version import PROBLEM_COLUMNS
 
 from .current import complete_runs, outdated
-from .files import DataError, card_name, gpu_folder, is_reference, parsed, problem_of, read_json, target_of
+from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
 from .interval import Pool, Ratio, covers, geometric_mean
 from .pool import pools
 from .published import main_problems
@@ -44,12 +44,6 @@ class Check(NamedTuple):
     nan_share: float
     max_abs_err: float
     allowed_abs_err: float
-
-
-@functools.cache
-def _problem(*values: Any) -> Problem:
-    """A problem from the values of its columns; each is made once."""
-    return problem_of(dict(zip(PROBLEM_COLUMNS, values)))
 
 
 def baseline_of(version: str) -> str:
@@ -94,9 +88,7 @@ class Measured:
 
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of the chosen run; where a resumed run holds several codes of a version, today's or the last."""
-        frame = frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])].copy()
-        columns = frame[list(PROBLEM_COLUMNS)]
-        frame["problem"] = [_problem(*values) for values in columns.itertuples(index=False, name=None)]
+        frame = with_problems(frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])])
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
         frame["stale"] = outdated(frame)
@@ -205,16 +197,17 @@ class Measured:
             return None
 
     @functools.cached_property
-    def _checked(self) -> dict[tuple[str, Problem], pd.DataFrame]:
-        return dict(list(self.checks.groupby(["version", "problem"], sort=False)))
+    def _checked(self) -> dict[tuple[str, Problem], list[dict[str, Any]]]:
+        found: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
+        for row in self.checks.to_dict("records"):
+            found.setdefault((row["version"], row["problem"]), []).append(row)
+        return found
 
     def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
         """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
         if (version, problem, inputs) not in self._found:
-            rows = self._checked.get((version, problem))
-            if rows is not None and inputs:
-                rows = rows[rows["inputs"] == inputs]
-            self._found[version, problem, inputs] = None if rows is None or rows.empty else self._judged(rows)
+            rows = [r for r in self._checked.get((version, problem), ()) if inputs in ("", r["inputs"])]
+            self._found[version, problem, inputs] = self._judged(rows) if rows else None
         return self._found[version, problem, inputs]
 
     def core(self, version: str, problem: Problem) -> str:
@@ -222,20 +215,26 @@ class Measured:
         check = self.check(version, problem)
         if check is None or check.status not in ("ok", "wrong") or VERSIONS[version].is_peer:
             return ""
-        recorded = self._checked[version, problem]["core"].dropna()
+        recorded = [row["core"] for row in self._checked[version, problem] if isinstance(row["core"], str)]
         try:
-            return str(recorded.iloc[-1]) if len(recorded) else VERSIONS[version](problem).core
+            return recorded[-1] if recorded else VERSIONS[version](problem).core
         except Unsupported:  # today
             return ""
 
     @staticmethod
-    def _judged(rows: pd.DataFrame) -> Check:
-        worst = max(rows.to_dict("records"), key=lambda row: STATUSES.index(row["status"]))
-        decisive = rows.loc[(rows["max_abs_err"] / rows["allowed_abs_err"]).fillna(-1).idxmax()]
+    def _judged(rows: list[dict[str, Any]]) -> Check:
+        def excess(row: Mapping[str, Any]) -> float:
+            error, allowed = row["max_abs_err"], row["allowed_abs_err"]
+            if not error >= 0:  # it has none
+                return -1.0
+            return error / allowed if allowed > 0 else math.inf
+
+        worst = max(rows, key=lambda row: STATUSES.index(row["status"]))
+        decisive = max(rows, key=excess)
         return Check(
             worst["status"],
             worst["reason"] if isinstance(worst["reason"], str) else "",
-            float(rows["nan_share"].max()),
-            float(decisive["max_abs_err"]),
-            float(decisive["allowed_abs_err"]),
+            max((row["nan_share"] for row in rows if row["nan_share"] >= 0), default=math.nan),
+            decisive["max_abs_err"],
+            decisive["allowed_abs_err"],
         )

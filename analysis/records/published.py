@@ -49,17 +49,16 @@ def by_id() -> dict[str, dict[str, Any]]:
 
 
 @functools.cache
-def _by_quantity() -> dict[tuple[str, str], pd.DataFrame]:
-    return dict(list(load().groupby(["version", "quantity"], sort=False)))
+def _by_problem() -> dict[tuple[Any, ...], pd.DataFrame]:
+    rows = load()
+    keys = [rows[name] for name in ("version", "quantity", *SHAPE)]
+    return dict(list(rows.groupby([*keys, rows["rotary_dim"].fillna(0)], sort=False)))
 
 
-@functools.cache
 def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
     """Everything stated about a version on a problem."""
-    frame = _by_quantity().get((version, quantity), load().head(0))
-    for name in SHAPE:
-        frame = frame[frame[name] == getattr(problem, name)]
-    return frame[frame["rotary_dim"].fillna(0) == problem.rotary_dim]
+    shape = (getattr(problem, name) for name in SHAPE)
+    return _by_problem().get((version, quantity, *shape, problem.rotary_dim), load().head(0))
 
 
 def states(row: Mapping[str, Any], problem: Problem) -> bool:

@@ -19,7 +19,7 @@ from ..measure.counters import STALL, STALLS
 from ..measure.studies import CONDITIONS, STUDIES
 from ..records import published
 from ..records.current import complete_runs, outdated
-from ..records.files import COUNTS, RESOURCES, DataError, problem_of, read_json, read_table
+from ..records.files import COUNTS, RESOURCES, DataError, parsed, per_file, read_json, with_problems
 from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured
 from ..records.pool import pools
@@ -34,6 +34,15 @@ COUNTER = re.compile(
 
 NUDGE = 1.001
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
+
+
+def read_once(folder: Path) -> None:
+    """Read what answers are found in, for all processes that are forked from this one. Raises: DataError."""
+    pools(folder)
+    for path, table in ((folder / "counters.csv", "counters"), (COUNTS, "counts"), (RESOURCES, "resources")):
+        _by_problem(path, table)
+    if (folder / "checks.csv").exists():
+        parsed(folder / "checks.csv", "checks")
 
 
 class Facts:
@@ -236,7 +245,7 @@ class Facts:
 
     @functools.cached_property
     def _runs(self) -> pd.DataFrame:
-        return read_table(self.folder / "runs.csv", "runs")
+        return parsed(self.folder / "runs.csv", "runs")
 
     @functools.cached_property
     def _complete(self) -> set[str]:
@@ -407,12 +416,12 @@ def _launch(rows: pd.DataFrame, launch: int | None) -> pd.DataFrame:
     return rows if launch is None else rows[rows["launch"] == launch % (rows["launch"].max() + 1)]
 
 
+@per_file
 def _by_problem(path: Path, table: str) -> Groups:
     """The rows of a table by version and problem; none where there is no such file."""
     groups: dict[str, dict[Problem, pd.DataFrame]] = {}
     if path.exists():
-        frame = read_table(path, table)
-        frame = frame.assign(problem=[problem_of(row) for row in frame.to_dict("records")])
+        frame = with_problems(parsed(path, table))
         for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
             groups.setdefault(version, {})[problem] = rows
     return groups

@@ -20,6 +20,7 @@ from ..version import TABLES, Problem
 
 INPUTS = ("uniform", "sharp")
 ERROR_FACTOR = 4.0
+ROUNDING = 100  # times what is allowed that no rounding is off
 FLOAT32_EPS = 2.0**-23
 SHARP_DEVIATION = 2.0  # of q and k, so that scores have a standard deviation of its square, 4
 TABLE_DTYPES = {"float32": torch.float32, "float16": torch.float16, "float8": torch.float8_e4m3fn}
@@ -252,6 +253,11 @@ class Verdict:
     max_abs_err: float
     allowed_abs_err: float
     nan_share: float
+
+    @property
+    def beyond_rounding(self) -> bool:
+        """Whether no order of the same sums could be off by so much."""
+        return self.nan_share > 0 or self.max_abs_err > ROUNDING * self.allowed_abs_err
 
 
 @dataclass(frozen=True)

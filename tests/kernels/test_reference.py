@@ -18,6 +18,7 @@ from kernels import Problem
 from kernels.checking import reference
 from kernels.checking.reference import (
     Reference,
+    Verdict,
     attention,
     attention_pieces,
     block_scores,
@@ -138,3 +139,8 @@ def test_an_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPa
     found = case.compare(out)
     assert (found.status, found.max_abs_err, found.nan_share) == ("wrong", 0.75, pytest.approx(1 / 3))
     assert math.isnan(case.compare(torch.full_like(out, math.inf)).max_abs_err)
+
+
+def test_no_order_of_sums_is_off_by_a_hundred_times_what_is_allowed() -> None:
+    assert not Verdict("wrong", 2e-5, 1e-6, 0.0).beyond_rounding
+    assert Verdict("wrong", 2e-4, 1e-6, 0.0).beyond_rounding and Verdict("wrong", 0.0, 1e-6, 0.5).beyond_rounding

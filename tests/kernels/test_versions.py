@@ -41,8 +41,8 @@ def test_every_version_is_tried_on_several_problems(chosen: Version) -> None:
 
 @pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
 def test_the_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen: Version) -> None:
-    for launch in chosen(problems(chosen)[0], "sm_90").launches:
-        entry = compile_ptx(launch.kernel, "sm_90").partition(".entry")[2].partition(")")[0]
+    for launch in chosen(quick_cases(chosen)[-1].problem).launches:
+        entry = compile_ptx(launch.kernel).partition(".entry")[2].partition(")")[0]
         widths = [int(width) // 8 for width in re.findall(r"\.param \.[a-z](\d+)", entry)]
         assert [ctypes.sizeof(cell) for cell in cells_of(launch)] == widths
 

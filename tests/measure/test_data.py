@@ -2,12 +2,22 @@
 
 import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
 
 from analysis.records import dictionary, files
-from analysis.records.files import DATA, DataError, append_rows, problem_columns, read_json, read_records, read_table
+from analysis.records.files import (
+    DATA,
+    DataError,
+    append_rows,
+    parsed,
+    problem_columns,
+    read_json,
+    read_records,
+    read_table,
+)
 from analysis.records.schema import SCHEMAS
 from kernels import Problem
 
@@ -48,6 +58,15 @@ def test_damage_is_named_by_file_line_and_column(runs: Path, content: str, says:
     with pytest.raises(DataError) as error:
         read_table(runs, "runs")
     assert str(runs) in str(error.value) and says in str(error.value)
+
+
+def test_a_file_is_read_again_once_it_is_written_again(runs: Path) -> None:
+    first = parsed(runs, "runs")
+    assert parsed(runs, "runs") is first and list(first["run"]) == ["r1"]
+    written = runs.stat().st_mtime_ns
+    runs.write_text(HEADER + ROW.replace("r1", "r2"))
+    os.utime(runs, ns=(written, written + 1))  # clocks of file systems are coarse
+    assert list(parsed(runs, "runs")["run"]) == ["r2"]
 
 
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:

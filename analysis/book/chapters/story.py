@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from kernels import VERSIONS, Problem
+from kernels.checking.reference import ROUNDING
 
 from ...models.roofline import SECTOR_BYTES
 from ...records import published
-from ...records.files import COUNTS, RESOURCES, DataError, problem_of, read_table
+from ...records.files import COUNTS, RESOURCES, DataError, parsed, with_problems
 from ...records.interval import Ratio
 from ...records.known import OK, WRONG
 from ...records.measured import Measured, baseline_of
@@ -42,13 +43,10 @@ WORK = (
 )
 
 
-ROUNDING = 100  # times what is allowed that no rounding is off
-
-
 def needs_second_round(evidence: Measured, version: str, other: str, *dims: int) -> bool | None:
     """Whether an SM holds fewer blocks of a version at a time than of another, and the blocks of a call therefore fit
     the card at once of the other alone, at each head dim; None where the compiler says nothing for this card."""
-    rows = read_table(RESOURCES, "resources")
+    rows = parsed(RESOURCES, "resources")
     rows = rows[(rows["target"] == evidence.target) & (rows["launch"] == 0)]
     found = []
     for hdim in dims:
@@ -151,15 +149,14 @@ def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
 
 def work(evidence: Measured, family: str, hdim: int) -> Table:
     """What each version of a family does in one call at a head dim, counted exactly; and the time that it takes."""
-    frame = read_table(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame(columns=["version", "hdim"])
+    frame = parsed(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame(columns=["version", "hdim"])
     by_version = dict(list(frame[frame["hdim"] == hdim].groupby("version", sort=False)))
     found: list[tuple[str, Problem, Mapping[str, float]]] = []
     for name in evidence.versions(family) or [v.id for v in VERSIONS.values() if v.family == family]:
         if name in by_version:
-            mine = by_version[name]
-            counted = [problem_of(row) for row in mine.to_dict("records")]
-            problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(counted)[0]
-            mine = mine[[each == problem for each in counted]]
+            mine = with_problems(by_version[name])
+            problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(mine["problem"])[0]
+            mine = mine[mine["problem"] == problem]
             found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
     shown = [entry for entry in WORK if any(totals.get(entry[0]) for _, _, totals in found)]
     return Table.from_frame(

@@ -15,7 +15,7 @@ from kernels import VERSIONS, Problem
 from ...measure.studies import MAIN
 from ...models.targets import BEYOND, V8, Evidence, floor, known_of, label, measured_at, relative_error, rivals
 from ...records.current import Row, complete_runs
-from ...records.files import gpu_folder, problem_of, read_records, read_table
+from ...records.files import gpu_folder, parsed, problem_of, read_records
 from ...records.interval import TIE, Ratio
 from ...records.known import FAILED, REFUSED
 from ...records.measured import Measured
@@ -150,7 +150,7 @@ def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
     """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without the table."""
     folder = gpu_folder(slug)
     rows = read_records(folder / f"{table}.csv", table)
-    runs = complete_runs(read_table(folder / "runs.csv", "runs")) if rows else {}
+    runs = complete_runs(parsed(folder / "runs.csv", "runs")) if rows else {}
     found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
     return {name: chosen for name, chosen in found.items() if chosen}
 

@@ -12,7 +12,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES
 from ...records.current import complete_runs
-from ...records.files import COUNTS, RESOURCES, DataError, gpu_folder, problem_of, read_table
+from ...records.files import COUNTS, RESOURCES, DataError, gpu_folder, parsed, with_problems
 from ...records.measured import Measured
 from ...records.published import main_problems
 from ...verdicts import claims
@@ -42,7 +42,7 @@ class Records:
     @staticmethod
     def _complete(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Measured]]:
         """The studies with a complete run."""
-        runs = read_table(folder / "runs.csv", "runs")
+        runs = parsed(folder / "runs.csv", "runs")
         complete = complete_runs(runs)
         for study in studies:
             if study in complete:
@@ -71,8 +71,7 @@ def _by_version(path: Path, table: str) -> dict[str, pd.DataFrame]:
     """Rows of a table by version, with their problem; none where there is no such file."""
     if not path.exists():
         return {}
-    frame = read_table(path, table)
-    frame["problem"] = [problem_of(row) for row in frame.to_dict("records")]
+    frame = with_problems(parsed(path, table))
     return dict(list(frame.groupby("version", sort=False)))
 
 

@@ -33,7 +33,7 @@ from ..findings import Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load, try_load
 from ..saving import folder
-from . import engine
+from . import engine, warm
 from . import made as made_pages
 from .check import banner, faults, mend
 from .imprint import footer
@@ -110,8 +110,9 @@ def execute_all(gpu: str) -> None:
     shutil.rmtree(place.source, ignore_errors=True)
     place.chapters.mkdir(parents=True)
     log = str(place.folder / "chapters.log")
-    processes = get_context("forkserver")  # each chapter has its own, forked from one that has imported all this
-    processes.set_forkserver_preload([__name__])
+    processes = get_context("forkserver")  # each chapter has its own, forked from one that has imported and read all
+    processes.set_forkserver_preload([__name__, warm.__name__])
+    os.environ[warm.CARD] = gpu
     with ProcessPoolExecutor(AT_ONCE, processes, _speak_to, (log,), max_tasks_per_child=1) as pool:
         written = pool.submit(pages.write, gpu, place.versions)  # the longest first
         running = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from ...records.files import per_file
 
 LARGEST = 1_500_000  # bytes of a page, images in it not counted
 IMAGE = re.compile(r"data:image/[^\"')]*")
@@ -55,6 +56,11 @@ class Page(HTMLParser):
             self.links.append(found["href"])
 
 
+@per_file
+def read(path: Path) -> Page:
+    return Page(path)
+
+
 def pages(root: Path) -> list[Path]:
     """The pages under `root`; below _static there are only templates of the theme."""
     return [path for path in sorted(root.rglob("*.html")) if "_static" not in path.relative_to(root).parts]
@@ -84,7 +90,8 @@ def is_outside(address: str) -> bool:
 def outside(root: Path) -> Iterator[str]:
     """What the pages and their style sheets under `root` would load from the network."""
     for path in pages(root):
-        yield from (f"{path.relative_to(root)} loads {address}" for address in Page(path).loads if is_outside(address))
+        loads = read(path).loads
+        yield from (f"{path.relative_to(root)} loads {address}" for address in loads if is_outside(address))
     for path in sorted(root.rglob("*.css")):
         found = IN_STYLES.findall(path.read_text(encoding="utf-8"))
         yield from (f"{path.relative_to(root)} loads {address}" for address in found)
@@ -93,12 +100,8 @@ def outside(root: Path) -> Iterator[str]:
 def broken(root: Path) -> Iterator[str]:
     """Links and files of the pages under `root` that lead nowhere, anchors included."""
 
-    @cache
-    def anchors(path: Path) -> set[str]:
-        return Page(path).anchors
-
     for path in pages(root):
-        page = Page(path)
+        page = read(path)
         for address in dict.fromkeys((*page.links, *page.loads)):
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
@@ -108,7 +111,7 @@ def broken(root: Path) -> Iterator[str]:
             anchor = unquote(parts.fragment)
             if not target.is_file():
                 yield f"{path.relative_to(root)}: {address} is not there"
-            elif anchor and target.suffix == ".html" and anchor not in anchors(target):
+            elif anchor and target.suffix == ".html" and anchor not in read(target).anchors:
                 yield f"{path.relative_to(root)}: {address} has no such anchor"
 
 

@@ -15,7 +15,7 @@ from kernels import VERSIONS
 
 from ...records import published
 from ...records.current import complete_runs
-from ...records.files import gpu_folder, read_table
+from ...records.files import gpu_folder, parsed
 from ...records.measured import Measured
 from ...verdicts import claims
 from ..edition import edition
@@ -66,7 +66,7 @@ def figure_index(place: Place, evidence: Measured) -> str:
 def artifact(place: Place, evidence: Measured) -> str:
     """What is claimed, what checking it takes, and what may vary."""
     cells = (nbformat.read(place.chapters / f"{name}.ipynb", as_version=4).cells for name in chapters())
-    runs = pd.DataFrame(complete_runs(read_table(gpu_folder(evidence.slug) / "runs.csv", "runs")).values())
+    runs = pd.DataFrame(complete_runs(parsed(gpu_folder(evidence.slug) / "runs.csv", "runs")).values())
     times = {name: pd.to_datetime(runs[name]) for name in ("started_at", "finished_at")} if len(runs) else {}
     took = (times["finished_at"] - times["started_at"]).groupby(runs["run"]).max().sum() if times else pd.Timedelta(0)
     return render(

@@ -7,7 +7,7 @@ from html import escape
 import pandas as pd
 
 from ...models import profiles
-from ...records.files import RESOURCES, read_table
+from ...records.files import RESOURCES, parsed
 from ...records.measured import Measured
 from ...records.text import NOTHING
 from ..table import Table, code, hdim, lines, name, rotary, small
@@ -143,7 +143,7 @@ def emulator_agreement(summary: pd.DataFrame) -> Table:
 
 def resources(family: str) -> Table:
     """What the compiler reports of every kernel of a family, at the largest head dim that each version takes."""
-    frame = read_table(RESOURCES, "resources")
+    frame = parsed(RESOURCES, "resources")
     frame = frame[frame["family"] == family]
     frame = frame[frame["hdim"] == frame.groupby("version")["hdim"].transform("max")]
     targets = dict.fromkeys(frame["target"])

@@ -20,10 +20,12 @@ def block(what: Table | str) -> str:
     return f"{what}\n\n" if what else ""
 
 
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+ENVIRONMENT.filters |= {"block": block, "e": escape}
+
+
 def render(template: str, **values: Any) -> str:
     """A template with its values filled in. Raises: jinja2.UndefinedError for one that is missing."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"block": block, "e": escape}
-    return environment.get_template(template).render(values).rstrip() + "\n"
+    return ENVIRONMENT.get_template(template).render(values).rstrip() + "\n"
