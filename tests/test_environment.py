@@ -13,6 +13,7 @@ from cuda.bindings.utils import get_minimal_required_cuda_ver_from_ptx_ver as fi
 
 from analysis.measure import compilers, driver
 from kernels import VERSIONS, Problem
+from kernels.limits import EMULATED_TARGET
 from kernels.runtime import compile
 from kernels.runtime.compile import TARGETS, CompileError, assembled, compile_ptx, require_target
 
@@ -45,11 +46,10 @@ def test_the_compilers_of_a_lock_are_of_one_release(lock: str) -> None:
 
 # ---------------------------------------------------------------- what a driver takes
 
-OF_THE_CORES = ("sm_75", "sm_90", "sm_120")  # a core of V8 each
 
 @pytest.mark.parametrize(
     "target",
-    [target if target in OF_THE_CORES else pytest.param(target, marks=pytest.mark.deep) for target in TARGETS],
+    [pytest.param(target, marks=() if target == EMULATED_TARGET else pytest.mark.deep) for target in TARGETS],
 )
 def test_the_driver_is_handed_machine_code_from_ptx_that_this_release_assembles(target: str) -> None:
     """A driver assembles no PTX of a newer CUDA than its own, and runs machine code of any of its major release."""

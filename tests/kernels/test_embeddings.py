@@ -54,7 +54,9 @@ def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, tab
     assert not faults(chosen, Problem(chosen.family, table=table, **SHAPE), "sharp")
 
 
-@pytest.mark.parametrize("seq_k", [20, 70])  # on the core of warps, and of warpgroups
+@pytest.mark.parametrize(
+    "seq_k", [20, pytest.param(70, marks=pytest.mark.deep)]
+)  # on the core of warps, and of warpgroups
 def test_alibi_of_heads_that_are_no_power_of_two(seq_k: int) -> None:
     """Keys lie on both sides of the queries, or the softmax would not see a distance that is off by the same."""
     shape = {"heads": 6, "seq_k": seq_k, "causal": False, "q_offset": seq_k - 2}

@@ -155,7 +155,7 @@ def with_one_key_that_dominates(keys: int, others: float) -> tuple[Problem, dict
     return problem, inputs, 1.0 / (1.0 + (keys - 1) * others)
 
 
-@pytest.mark.parametrize(("core", "added"), [("wgmma", 2), ("mma", 64)])
+@pytest.mark.parametrize(("core", "added"), [pytest.param("wgmma", 2, marks=pytest.mark.deep), ("mma", 64)])
 def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added: int) -> None:
     """The other keys weigh so little that `added` of them do not change a sum of weights."""
     problem, inputs, whole = with_one_key_that_dominates(2048, 2.0**-26 / added)
@@ -165,7 +165,8 @@ def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added
     np.testing.assert_allclose(run(plan(problem, launch), inputs).out, whole, rtol=4 * UNIT, atol=0)
 
 
-@pytest.mark.parametrize("keys", [1024, pytest.param(8192, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("keys", [1024, 8192])
 def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
     """With more than 16 queries a tile. A lane adds two keys of each tile of 64 to its sum, and rounds two by two once
     and the sum once a tile; then come five sums over lanes, an inverse within an ulp and a product."""
