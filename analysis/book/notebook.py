@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from IPython.display import HTML, Markdown, display
@@ -185,21 +186,28 @@ def verdict_counts(evidence: Measured) -> dict[str, str]:
     return {name: str(sum(word in chosen for word in given)) for name, chosen in words.items()}
 
 
+def _stale(measured: Iterable[Measured | None]) -> dict[str, list[str]]:
+    """The versions whose code has changed since they were measured, by study."""
+    found = {str(each.run["study"]): each.stale_versions() for each in measured if each}
+    return {study: names for study, names in found.items() if names}
+
+
 def stale_words(*measured: Measured | None) -> str:
     """Which versions have changed since these studies measured them."""
-    names = sorted({name for each in measured if each for name in each.stale_versions()})
-    if not names:
+    listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in _stale(measured).items()]
+    if not listed:
         return "Every row belongs to the code as it stands."
-    return f"**Stale**: the code of {', '.join(f'`{name}`' for name in names)} has changed since it was measured."
+    return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}."
 
 
 def say_if_stale(*measured: Measured | None) -> None:
     """Say it; nothing where none has."""
-    names = {name for each in measured if each for name in each.stale_versions()}
-    if len(names) > FEW:
-        where = "[the environment](environment.html) names those of the documents' study"
-        display(Markdown(f"**Stale**: the code of {len(names)} versions has changed since it was measured; {where}."))
-    elif names:
+    stale = _stale(measured)
+    if sum(map(len, stale.values())) > FEW:
+        counted = " and ".join(f"{len(names)} versions of the study `{study}`" for study, names in stale.items())
+        where = "[the environment](environment.html) names them"
+        display(Markdown(f"**Stale**: the code of {counted} has changed since it was measured; {where}."))
+    elif stale:
         display(Markdown(stale_words(*measured)))
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
 
-from .current import complete_runs, outdated
+from .current import called_today, complete_runs, outdated
 from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
 from .interval import Pool, Ratio, covers, geometric_mean
 from .pool import pools
@@ -209,6 +209,11 @@ class Measured:
             rows = [r for r in self._checked.get((version, problem), ()) if inputs in ("", r["inputs"])]
             self._found[version, problem, inputs] = self._judged(rows) if rows else None
         return self._found[version, problem, inputs]
+
+    def code(self, version: str, problem: Problem) -> str:
+        """The hash of the code that was measured, as it is called today; empty where nothing was."""
+        rows = self._checked.get((version, problem))
+        return called_today(rows[-1]["source_hash"]) if rows else ""
 
     def core(self, version: str, problem: Problem) -> str:
         """The V8 core that ran, empty where none did; of checks that do not say so, that of the emulated target."""

@@ -16,7 +16,7 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from .expressions import check_expression, rows_in, versions_in
 from .facts import Facts
 from .rule import (
     DEVICE,
+    HOLDS,
     JUDGED,
     KINDS,
     MATCHED,
@@ -64,6 +65,7 @@ from .rule import (
 
 CLAIMS = DATA / "claims.yml"
 HEADLINE, EFFECT, SUPPORT = ROLES = ("headline", "effect", "support")
+NO_EFFECT = "there is no effect to explain"
 RULES = ("published", "direction", "least", "most", "between", "equals")
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 PAIRS = ("published", "between")  # rules that may take two bounds
@@ -356,12 +358,23 @@ def _under(condition: str, tests: Sequence[Test], facts: Facts) -> tuple[list[di
         explained = explain(row["outcome"], there, exact="low" not in row)
         if explained != row["outcome"]:
             absent = explained == NOT_SUPPORTED
-            why = "there is no effect to explain" if absent else "whether there is an effect is open"
+            why = NO_EFFECT if absent else "whether there is an effect is open"
             row |= {"outcome": explained, "reason": why}
         rows.append(row)
     given = verdict(headline[0].kind, [row["outcome"] for row in rows])
     head = {"kind": headline[0].kind, "given": given}
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))], others
+
+
+def _beside(tests: Iterable[Test], facts: Facts) -> list[dict[str, Any]]:
+    """The rows of tests that give no verdict: on the device, and where the load is left open also matched in load."""
+    rows = []
+    for test in tests:
+        rows.append(judge(test, facts))
+        if MATCHED in _conditions(facts):
+            there = judge(test, facts, MATCHED)
+            rows += [there] if "measured" in there else []
+    return rows
 
 
 def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
@@ -378,8 +391,15 @@ def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
                     under[condition] = there
         rows += [row for condition in JUDGED for row in under.get(condition, ())]
         given.append(across({condition: found[0]["given"] for condition, found in under.items()}))
+        if MATCHED not in under:  # where the headline says nothing of that load, its effects may
+            effects = _beside((test for test in own if test.role == EFFECT), facts)
+            effects = [row for row in effects if row["condition"] == MATCHED]
+            rows += effects
+            nothing = all(row.get("reason") == NO_EFFECT for row in here if row["role"] == HEADLINE)
+            if nothing and effects and all(row["outcome"] == HOLDS for row in effects):
+                given[-1] = NOT_TESTED
     word = together(given)
-    rows += [judge(test, facts) for test in claim.tests if test.role == SUPPORT]
+    rows += _beside((test for test in claim.tests if test.role == SUPPORT), facts)
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": word}
     return [{**head, "test": number, **row} for number, row in enumerate(rows, start=1)]
 

@@ -327,22 +327,43 @@ def test_one_process_decides_nothing(folder: Path) -> None:
     assert found["measured"] == 2
 
 
-def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: Path) -> None:
-    head = Test("n", 'speed("rope_v7", "rope_separate", 512)', "published", ("2",), role="headline", kind="number")
-    support = Test("n", 'us("rope_v7", 512)', "most", ("0",))
-    claim = claims.Claim("A-01", "number", "it is faster", (), (), (head, support))
-    assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {REPRODUCED}, "support decides nothing"
+def add_matched(folder: Path, factor: float) -> None:
+    """The study `matched`, in which rope_v7 takes `factor` times as long as in the log."""
     copied = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
     for name, table in copied.items():
         rows = [{**row, "study": "matched", "run": "s"} for row in table.to_dict("records")]
         for row in rows:
             if name == "timings" and row["version"] == "rope_v7":
-                row["median_us"] = 4 * float(row["median_us"])
+                row["median_us"] = factor * float(row["median_us"])
         append_rows(folder / f"{name}.csv", name, rows)
+
+
+def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: Path) -> None:
+    head = Test("n", 'speed("rope_v7", "rope_separate", 512)', "published", ("2",), role="headline", kind="number")
+    support = Test("n", 'us("rope_v7", 512)', "most", ("0",))
+    claim = claims.Claim("A-01", "number", "it is faster", (), (), (head, support))
+    assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {REPRODUCED}, "support decides nothing"
+    add_matched(folder, 4)
     judged = judge_claim(claim, Facts(folder))
     assert {row["verdict"] for row in judged} == {"depends on the load"}
     given = {row["condition"]: row["given"] for row in judged if row["role"] == "headline"}
     assert given == {"device": REPRODUCED, "matched": "opposite"}, "as timed it is not measured"
+    assert [row["condition"] for row in judged if row["role"] == "support"] == ["device", "matched"]
+
+
+def test_a_cause_is_not_tested_where_another_load_alone_has_its_effect(folder: Path) -> None:
+    closing = 'speed("rope_v7", "rope_separate", 512, study="log")'
+    head = Test("n", closing, "least", ("0.5",), role="headline", kind="cause")
+    effect = Test("n", 'speed("rope_separate", "rope_v7", 512)', "least", ("1.03",), role="effect")
+    claim = claims.Claim("A-01", "cause", "it is slower because", (), (), (head, effect))
+    assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {"not supported"}
+    add_matched(folder, 4)
+    judged = judge_claim(claim, Facts(folder))
+    assert {row["verdict"] for row in judged} == {"not tested"}
+    assert [(row["condition"], row["outcome"]) for row in judged if row["role"] == "effect"] == [
+        ("device", REFUTED),
+        ("matched", HOLDS),
+    ]
 
 
 def test_stale_evidence_is_shown_so(folder: Path) -> None:

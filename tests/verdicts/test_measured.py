@@ -10,6 +10,7 @@ import pytest
 from analysis.book import saving, tables
 from analysis.book.chapters.language import alike, beside_control, language, why_unlike
 from analysis.book.figures.speedups import speedup_rows
+from analysis.book.table import Missing
 from analysis.records import files, measured, published
 from analysis.records.current import today
 from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
@@ -207,13 +208,16 @@ def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypa
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "gpu_folder", lambda slug: folder)
     add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
-    assert tables.repeatability(Measured.read(folder)).rows == []
+    assert isinstance(tables.repeatability(Measured.read(folder)), Missing)
     add_run(folder, "2", dict(zip(TWO, ([20.0], [10.0]), strict=True)))
     add_run(folder, "3", dict(zip(TWO, ([50.0], [10.0]), strict=True)), complete=False)
     add_run(folder, "4", dict(zip(TWO, ([21.0], [10.0]), strict=True)))
     table = tables.repeatability(Measured.read(folder))
     assert table.rows == [("the log's kernels", "device_warm", "1", "5.0 %", "5.0 %")]
     assert table.caption == "Against run 2."
+    add_run(folder, "5", dict(zip(TWO, ([35.0], [10.0]), strict=True)))
+    add_run(folder, "6", dict(zip(TWO, ([90.0], [10.0]), strict=True)), source_hash="0" * 16)
+    assert isinstance(tables.repeatability(Measured.read(folder)), Missing)  # another code, and no measure of repeating
 
 
 def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:

@@ -8,6 +8,8 @@ from statistics import median
 
 import pandas as pd
 
+from kernels import Problem
+
 from ...measure.studies import TIMERS
 from ...records.files import gpu_folder
 from ...records.known import word
@@ -50,9 +52,13 @@ def machine(evidence: Measured) -> Table:
     return Table(("what", "value"), list(values.items()))
 
 
-def repeatability(evidence: Measured) -> Table:
-    """How much the ratios to the separate kernels, or to corrected attention, moved since the run before."""
+def repeatability(evidence: Measured) -> Table | Missing:
+    """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
     before = evidence.previous()
+
+    def same(version: str, problem: Problem) -> bool:
+        return before is not None and before.code(version, problem) == evidence.code(version, problem)
+
     rows = []
     for peers, label in ((False, "the log's kernels"), (True, "PyTorch")):
         for timer in TIMERS:
@@ -60,12 +66,16 @@ def repeatability(evidence: Measured) -> Table:
             for family, base in REFERENCE.items():
                 for other in evidence.versions(family, peers):
                     for problem in evidence.problems(family) if other != base else ():
+                        if not (same(base, problem) and same(other, problem)):
+                            continue
                         then = before.ratio(base, other, problem, timer) if before else None
                         now = evidence.ratio(base, other, problem, timer)
                         if then and now:
                             changes.append(abs(now.value / then.value - 1.0))
             if changes:
                 rows.append((label, timer, len(changes), median(changes), max(changes)))
+    if not rows:
+        return Missing(why="No earlier complete run of this study measured the same code")
     return Table.from_frame(
         pd.DataFrame(rows, columns=["whose", "timer", "ratios", "median", "largest"]),
         {
@@ -76,7 +86,7 @@ def repeatability(evidence: Measured) -> Table:
             "largest": ("largest change", share),
         },
         slice(2, None),
-        f"Against run {before.run['run']}." if before else "There is no earlier complete run to compare with.",
+        f"Against run {before.run['run']}." if before else "",
         measured_in(evidence, *([before] if before else [])),
     )
 
