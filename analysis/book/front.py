@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from kernels import Problem
 
-from ..measure.studies import FUSIONS, SOURCE_TIMER
+from ..measure.studies import SOURCE_TIMER
 from ..models.cost import CORE_KEYS
-from ..models.fit import FULL, HYBRID
+from ..models.fit import FULL, winners
 from ..records import published
 from ..records.files import DataError
 from ..records.known import NOT_MEASURED
@@ -54,39 +54,31 @@ def microseconds(evidence: Measured | None, problem: Problem, *versions: str) ->
 
 
 class Fastest(NamedTuple):
-    """Which of the V8 family is fastest, on problems of one tile of keys and of more."""
+    """On how many problems full fusion is the fastest of the V8 family or ties, with one tile of keys and with more."""
 
     holds: bool | None
     numbers: dict[str, str]
 
 
 def fastest_by_length(mapped: Measured | None) -> Fastest:
-    """On how many timed problems each way to fuse is fastest, by whether one tile holds all keys.
-
-    It holds where full fusion is fastest on nearly all of the short ones, and neither it nor the hybrid is on most of
-    the others.
-    """
-    won: dict[bool, list[str]] = {True: [], False: []}
+    """It holds where full fusion wins or ties on nearly all problems of one tile, and not on nearly all others."""
+    won: dict[bool, list[bool]] = {True: [], False: []}
     if mapped:
         for problem in dict.fromkeys(mapped.checks["problem"]):
-            over = {version: [mapped.ratio(other, version, problem) for other in FUSIONS] for version in FUSIONS}
-            wins = [version for version, each in over.items() if all(ratio and ratio.value >= 1 for ratio in each)]
-            won[problem.seq_k <= CORE_KEYS] += wins[:1]
+            if best := winners(mapped, problem):
+                won[problem.seq_k <= CORE_KEYS].append(FULL in best)
     short, long = won[True], won[False]
     if not short or not long:
-        names = ("short", "short_full", "long", "long_full", "long_hybrid")
+        names = ("short", "short_full", "long", "long_full")
         return Fastest(None, {"keys": str(CORE_KEYS), **dict.fromkeys(names, NOT_MEASURED)})
-    full, hybrid = (long.count(version) for version in (FULL, HYBRID))
-    mixed = all(LEAST < count / len(long) < 1 - LEAST for count in (full, hybrid))
     return Fastest(
-        short.count(FULL) >= MOST * len(short) and mixed,
+        sum(short) >= MOST * len(short) and LEAST < sum(long) / len(long) < 1 - LEAST,
         {
             "keys": str(CORE_KEYS),
             "short": str(len(short)),
-            "short_full": str(short.count(FULL)),
+            "short_full": str(sum(short)),
             "long": str(len(long)),
-            "long_full": str(full),
-            "long_hybrid": str(hybrid),
+            "long_full": str(sum(long)),
         },
     )
 

@@ -149,6 +149,22 @@ def held_out(problems: Iterable[Problem]) -> set[Problem]:
     return found
 
 
+def winners(evidence: Measured, problem: Problem) -> set[str]:
+    """Of the family the fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1.
+
+    Nothing where not all of it was timed in one process.
+    """
+    times = {version: evidence.time(version, problem) for version in FUSIONS}
+    timed = {version: each.us for version, each in times.items() if each}
+    if len(timed) < len(FUSIONS):
+        return set()
+    best = min(timed, key=lambda version: timed[version])
+    ratios = {version: evidence.ratio(version, best, problem) for version in FUSIONS}
+    if not all(ratios.values()):
+        return set()
+    return {version for version, ratio in ratios.items() if ratio and (ratio.value < TIE or ratio.low <= 1)}
+
+
 @dataclass
 class Judged:
     """A model with what it was fitted to and what it is judged on.
@@ -186,10 +202,8 @@ class Judged:
         return min(FUSIONS, key=lambda version: self.predicted(problem, version))
 
     def winners(self, problem: Problem) -> set[str]:
-        """The fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1."""
-        best = self.fastest(problem)
-        ratios = {version: self.evidence.ratio(version, best, problem) for version in FUSIONS if version != best}
-        return {best, *(v for v, ratio in ratios.items() if ratio and (ratio.value < TIE or ratio.low <= 1))}
+        """The fastest, and what ties with it."""
+        return winners(self.evidence, problem)
 
     def held(self) -> list[Problem]:
         chosen = set(self.points[self.points["held_out"]]["problem"])

@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.book import findings, front, notebook, style
+from analysis.book import findings, front, notebook, saving, style
 from analysis.book.chapters import fusion, setup, story, use
+from analysis.book.figures import when_to_fuse
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
 from analysis.book.site.place import Place
+from analysis.measure.studies import FUSIONS
 from analysis.models import profiles, roofline, steps
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
@@ -263,7 +265,12 @@ def test_the_box_counts_the_fastest_on_short_and_long_problems() -> None:
     mapped = Measured.load(REFERENCE, "map")
     numbers = front.fastest_by_length(mapped).numbers
     short = [problem for problem in set(mapped.checks["problem"]) if problem.seq_k <= 64]
-    times = {problem: {name: mapped.time(name, problem) for name in front.FUSIONS} for problem in short}
+    times = {problem: {name: mapped.time(name, problem) for name in FUSIONS} for problem in short}
     full = sum(min(each, key=lambda name: each[name].us) == front.FULL for each in times.values())  # type: ignore[union-attr]
     assert (numbers["short"], numbers["short_full"]) == (str(len(short)), str(full))
+    drawn = pd.read_csv(Path(saving.FOLDER) / "fusion-map.csv").query("keys > 64")["outcome"]
+    loses = (drawn == when_to_fuse.LOSES).sum()
+    assert (int(numbers["long"]), int(numbers["long_full"])) == (len(drawn), len(drawn) - loses), (
+        "as the figure draws it"
+    )
     assert front.fastest_by_length(None).holds is None
