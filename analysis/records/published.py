@@ -93,7 +93,10 @@ def published(version: str, problem: Problem, quantity: str = "time_ms") -> Publ
 
 @functools.cache
 def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
-    """How many times faster than `baseline` a version is said to be: stated, else from the two stated times."""
+    """How many times faster than `baseline` a version is said to be: stated, else from two stated times.
+
+    Of several pairs of times in a document that of one place counts, a run or a table.
+    """
     frame = rows(version, problem, "speedup")
     frame = frame[frame["baseline"] == baseline]
     if not frame.empty:
@@ -102,6 +105,8 @@ def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
     if ours.empty or theirs.empty:
         return None
     pairs = ours.merge(theirs, on=["source_document"], suffixes=("", "_baseline"))
+    ours_at, theirs_at = (pairs[name].str.split(";").str[0] for name in ("locator", "locator_baseline"))
+    pairs = pairs[ours_at == theirs_at] if (ours_at == theirs_at).any() else pairs
     return _state(pairs, pairs["value_baseline"] / pairs["value"])
 
 
