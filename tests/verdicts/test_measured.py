@@ -172,6 +172,8 @@ def test_published_numbers_are_joined_by_version_and_shape() -> None:
         "sinusoidal_v5", "sinusoidal_separate_float4", Problem("sinusoidal", 1, 4, seq_q=64, hdim=512)
     )
     assert from_times is not None and from_times.value == pytest.approx(0.062 / 0.057)
+    beside = published.speedup("rope_v3", "rope_separate", Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=2048))
+    assert beside is not None and beside.value == pytest.approx(0.234 / 0.313), "both of one run"
 
 
 def test_tables_never_hide_what_was_published(folder: Path) -> None:

@@ -53,11 +53,12 @@ def statements(settled: Settled, evidence: Measured) -> Table:
     for claim in claims.load():
         if claim.id in settled.question.claims:
             place = ", ".join(map(escape, claim.sources[0].values()))
+            quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
             tests = recorded.get(claim.id)
             rows.append(
                 (
                     to(claim.id, "claims.html"),
-                    lines(escape(claim.claim), small(f"“{escape(claim.quote)}” {place}")),
+                    lines(escape(claim.claim), small(f"“{quote}” {place}")),
                     verdict_mark(tests[0]["verdict"] if tests else UNDECIDED),
                 )
             )
