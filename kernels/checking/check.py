@@ -3,7 +3,7 @@
     for case in quick_cases(version):
         assert not faults(version, *case)
 
-`make test` asks this of every version, `make test-deep` on all of `problems(version)`, and
+`make test` asks this of every version, `make test-deep` of ablations and on all of `problems(version)`, and
 `analysis.measure.static.mutations` asks it of broken ones.
 """
 

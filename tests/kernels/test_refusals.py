@@ -124,10 +124,10 @@ def assembled_for() -> dict[str, tuple[int, int]]:
     return rows.groupby(["version", "launch"])["cc"].min().groupby("version").max().to_dict()
 
 
-# Cores of V8 take seconds each to compile for the oldest target.
+# Cores of V8 take seconds each to compile for the oldest target; nobody runs ablations and controls on one.
 @pytest.mark.parametrize(
     "version",
-    [pytest.param(v, id=v.id, marks=[pytest.mark.deep] * v.beyond) for v in OWN],
+    [pytest.param(v, id=v.id, marks=[pytest.mark.deep] * bool(v.beyond or v.ablation or v.control_of)) for v in OWN],
 )
 def test_what_a_version_is_refused_for_is_what_the_assembler_refuses(version: Version, assembled_for) -> None:
     def takes(target: str) -> bool:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +26,18 @@ from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import Buffer, SharedLayout, register
 
-CASES = [(chosen, case) for chosen in OWN for case in quick_cases(chosen)]
+
+def param(chosen: Version, *rest: Case) -> Any:
+    """A version; ablations and controls, which nobody runs for their result, are for make test-deep."""
+    beside = bool(chosen.ablation or chosen.control_of)
+    return pytest.param(chosen, *rest, id="-".join([chosen.id, *map(str, rest)]), marks=[pytest.mark.deep] * beside)
 
 
-@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
+PARAMS = [param(chosen) for chosen in OWN]
+CASES = [param(chosen, case) for chosen in OWN for case in quick_cases(chosen)]
+
+
+@pytest.mark.parametrize(("chosen", "case"), CASES)
 def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: Case) -> None:
     assert not faults(chosen, *case)
 
@@ -39,7 +48,7 @@ def test_every_version_is_tried_on_several_problems(chosen: Version) -> None:
     assert len(quick_cases(chosen)) >= (1 if chosen.ablation or chosen.variant_of or chosen.beyond else 2)
 
 
-@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+@pytest.mark.parametrize("chosen", PARAMS)
 def test_the_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen: Version) -> None:
     for launch in chosen(quick_cases(chosen)[-1].problem).launches:
         entry = compile_ptx(launch.kernel).partition(".entry")[2].partition(")")[0]
@@ -118,7 +127,7 @@ DOUBLE = re.compile(r"\.f64\b")
 SLOW_PATH = re.compile(r"\.reg \.f64|cvt\.rn\.f64\.s64|mul\.f64 .*, 0d3BF921FB54442D19|cvt\.rn\.f32\.f64")
 
 
-@pytest.mark.parametrize("chosen", OWN, ids=lambda v: v.id)
+@pytest.mark.parametrize("chosen", PARAMS)
 def test_kernels_have_no_double_precision_and_move_16_bytes_at_a_time_where_they_say(chosen: Version) -> None:
     text = "".join(compile_ptx(launch.kernel) for launch in chosen(quick_cases(chosen)[-1].problem).launches)
     double = [line for line in text.splitlines() if DOUBLE.search(line)]
