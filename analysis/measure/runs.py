@@ -14,7 +14,7 @@ from kernels.checking.reference import INPUTS
 
 from ..records import files
 from ..records.current import current
-from ..records.files import append_rows, problem_of, read_records, write_table
+from ..records.files import append_rows, problem_of, read_records, write_table, written
 from ..records.schema import SCHEMAS, STATUSES
 from .machine import now
 from .on_gpu import Pair, Row, outcome, row_of
@@ -42,8 +42,8 @@ def run_name(started_at: str, runs: Iterable[Row]) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def _records(path: Path, table: str, changed: int, size: int) -> list[Row]:
-    """The rows of a file of that size, last changed at `changed`. Raises: DataError."""
+def _records(path: Path, table: str, state: tuple[int, ...]) -> list[Row]:
+    """The rows of a file in the state that `written` tells. Raises: DataError."""
     return read_records(path, table)
 
 
@@ -73,7 +73,7 @@ class Run:
         path = self.folder / f"{table}.csv"
         if not path.exists():
             return []
-        return _records(path, table, path.stat().st_mtime_ns, path.stat().st_size)
+        return _records(path, table, written(path))
 
     def _latest(self) -> Row | None:
         """The latest run of this study that counts or can be gone on with here and today."""

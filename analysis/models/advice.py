@@ -22,7 +22,7 @@ from kernels.v8 import require_problem
 
 from ..measure.studies import FUSIONS
 from ..records.current import complete_runs
-from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed
+from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed, written
 from ..records.interval import Ratio
 from ..records.known import FAILED, REFUSED, known
 from ..records.measured import Measured, Time
@@ -107,7 +107,7 @@ def outside(problem: Problem, measured: Iterable[Problem]) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _judged(folder: Path, written: tuple[int, ...]) -> Judged:
+def _judged(folder: Path, *states: tuple[int, ...]) -> Judged:
     return judge(Measured.read(folder, STUDY))
 
 
@@ -132,7 +132,7 @@ def load(gpu: str | None = None) -> Judged:
     runs = complete_runs(parsed(folder / "runs.csv", "runs"))
     if STUDY not in runs:
         return judge(Measured.nothing(folder.name, STUDY))  # raises
-    return _judged(folder, tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files))
+    return _judged(folder, *map(written, files))
 
 
 def advise(problem: Problem, gpu: str | None = None) -> Advice:

@@ -203,7 +203,7 @@ class Judged:
 
     def winners(self, problem: Problem) -> set[str]:
         """The fastest, and what ties with it."""
-        return winners(self.evidence, problem)
+        return winners(self.evidence, problem) or {self.fastest(problem)}
 
     def held(self) -> list[Problem]:
         chosen = set(self.points[self.points["held_out"]]["problem"])

@@ -111,17 +111,22 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)[expected]
 
 
+def written(path: Path) -> tuple[int, ...]:
+    """Another value once a file has been written again; nothing where there is none."""
+    state = path.stat() if path.exists() else None
+    return (state.st_mtime_ns, state.st_size) if state else ()
+
+
 def per_file(read: Callable[..., Any]) -> Callable[..., Any]:
     """`read(path, *rest)`, once until the file is written again: what it returns is not to be changed."""
 
     @functools.cache
-    def found(path: Path, written: tuple[int, ...], *rest: Any) -> Any:
+    def found(path: Path, state: tuple[int, ...], *rest: Any) -> Any:
         return read(path, *rest)
 
     @functools.wraps(read)
     def ask(path: Path, *rest: Any) -> Any:
-        state = path.stat() if path.exists() else None
-        return found(path, (state.st_mtime_ns, state.st_size) if state else (), *rest)
+        return found(path, written(path), *rest)
 
     return ask
 

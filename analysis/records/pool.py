@@ -16,7 +16,7 @@ from kernels.version import PROBLEM_COLUMNS
 
 from .archive import history_of, whole
 from .current import called_today
-from .files import REFERENCE, DataError, gpu_folder
+from .files import REFERENCE, DataError, gpu_folder, written
 from .interval import Pool, fit, half_width
 
 RUNS = 3  # of the same code, at least, that a ratio was measured in to tell how runs differ
@@ -29,11 +29,11 @@ def pools(folder: Path) -> Mapping[str, Pool]:
     if not all(map(Path.exists, paths)):
         return {}
     paths += filter(Path.exists, [history_of(folder, name) for name in ("runs", "timings")])
-    return _pools(folder, *(path.stat().st_mtime_ns for path in paths))
+    return _pools(folder, *map(written, paths))
 
 
 @functools.cache
-def _pools(folder: Path, *written: int) -> Mapping[str, Pool]:
+def _pools(folder: Path, *states: tuple[int, ...]) -> Mapping[str, Pool]:
     return pooled(ratios_of(folder))
 
 

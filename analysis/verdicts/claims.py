@@ -36,6 +36,7 @@ from ..records.files import (
     gpu_folder,
     is_committed,
     known_gpus,
+    per_file,
     read_records,
     write_table,
 )
@@ -208,11 +209,11 @@ def wanted(path: Path = CLAIMS) -> Mapping[str, str]:
 
 def load(path: Path = CLAIMS) -> list[Claim]:
     """The claims of a file like data/claims.yml. Raises: DataError naming the file, the claim and what is allowed."""
-    return list(_load(path, path.stat().st_mtime_ns if path.exists() else 0))
+    return list(_load(path))
 
 
-@functools.cache
-def _load(path: Path, changed: int) -> tuple[Claim, ...]:
+@per_file
+def _load(path: Path) -> tuple[Claim, ...]:
     content = read_yaml(path)
     check_fields(content, str(path), ("wanted", "claims"), ())
     stated = set(published.load()["id"])

@@ -6,7 +6,6 @@ the words.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 from kernels import VERSIONS
 
 from ..records import published
-from ..records.files import DATA, DataError, gpu_folder
+from ..records.files import DATA, DataError, gpu_folder, per_file
 from ..records.interval import Ratio
 from ..records.known import FAILED, REFUSED, Known, best
 from ..records.measured import Measured
@@ -135,7 +134,7 @@ CONDITIONS: Mapping[str, Callable[..., Any]] = {"at": at, "near": near}
 
 def load(path: Path = QUESTIONS) -> tuple[Question, ...]:
     """The questions of a file. Raises: DataError naming the file, the question and what is allowed."""
-    return _load(path, path.stat().st_mtime_ns if path.exists() else 0)
+    return _load(path)
 
 
 def chapter(name: str) -> dict[str, Question]:
@@ -143,8 +142,8 @@ def chapter(name: str) -> dict[str, Question]:
     return {question.id: question for question in load() if question.chapter == name}
 
 
-@functools.cache
-def _load(path: Path, changed: int) -> tuple[Question, ...]:
+@per_file
+def _load(path: Path) -> tuple[Question, ...]:
     content = claims.check_fields(claims.read_yaml(path), str(path), ("questions",), ())
     stated, argued = set(published.load()["id"]), {claim.id for claim in claims.load()}
     questions: dict[tuple[str, str], Question] = {}

@@ -23,7 +23,6 @@ from analysis.records import files
 from analysis.records.files import read_table, write_table
 from analysis.records.measured import Measured
 from analysis.verdicts import claims, printed
-from analysis.verdicts import facts as facts_module
 from analysis.verdicts.facts import Facts
 from kernels import Problem
 
@@ -102,9 +101,6 @@ def read_once(content: bytes, suffix: str, table: str) -> pd.DataFrame:
         return read_table(Path(file.name), table)
 
 
-by_problem = functools.cache(facts_module._by_problem)
-
-
 class Watch:
     """Whether the number, or what was decided with it, has been asked for since `asked` was last set to False."""
 
@@ -172,7 +168,6 @@ def read_book(folder: Path, patch: pytest.MonkeyPatch) -> Book:
     patch.setattr(files, "MEASURED", folder.parent)
     patch.setattr(Measured, "medians", watch.medians(Measured.medians))
     patch.setattr(Measured, "read", functools.cache(Measured.read))
-    patch.setattr(facts_module, "_by_problem", by_problem)
     for path in (build.ROOT / "analysis").glob("[a-z]*/**/[a-z]*.py"):
         module = importlib.import_module(".".join(path.relative_to(build.ROOT).with_suffix("").parts))
         for name in ("read_table", "display"):

@@ -122,10 +122,10 @@ def test_the_other_findings_cease_to_hold_as_well() -> None:
 
 
 def test_blocks_fill_a_card_by_what_a_multiprocessor_holds() -> None:
-    facts, matched = Facts(files.gpu_folder(REFERENCE)), Measured.load(REFERENCE, "matched")
-    full = story.occupied(facts, matched, "rope_separate").by_hdim[128].value
+    matched = Measured.load(REFERENCE, "matched")
+    full = story.occupied(matched, "rope_separate").by_hdim[128].value
     assert full == pytest.approx(matched.shapes("rope_separate")[128].heads * 64 / (5 * 132))  # 48 registers a thread
-    assert story.occupied(facts, Measured.nothing(REFERENCE, "matched"), "rope_v7").below(1) is None
+    assert story.occupied(Measured.nothing(REFERENCE, "matched"), "rope_v7").below(1) is None
     assert f"{story.printed(matched, 'rope_v7')}" == "not measured"  # no document has these shapes
 
 

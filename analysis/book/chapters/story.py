@@ -21,8 +21,6 @@ from ...records.known import OK, WRONG
 from ...records.measured import Measured, baseline_of
 from ...records.text import number
 from ...verdicts import claims
-from ...verdicts.facts import Facts
-from ...verdicts.rule import Undecided
 from ..findings import Shares, Speedups, why_none
 from ..origin import COUNTED, DECIDED, measured_in
 from ..table import NOTHING, Table, link, rotary, timed
@@ -44,19 +42,12 @@ WORK = (
 
 
 def needs_second_round(evidence: Measured, version: str, other: str, *dims: int) -> bool | None:
-    """Whether an SM holds fewer blocks of a version at a time than of another, and the blocks of a call therefore fit
-    the card at once of the other alone, at each head dim; None where the compiler says nothing for this card."""
-    rows = parsed(RESOURCES, "resources")
-    rows = rows[(rows["target"] == evidence.target) & (rows["launch"] == 0)]
-    found = []
-    for hdim in dims:
-        held = [rows[(rows["version"] == name) & (rows["hdim"] == hdim)]["blocks_per_sm"] for name in (version, other)]
-        problem = evidence.shapes(version).get(hdim)
-        if problem is None or any(blocks.empty for blocks in held):
-            return None
-        load = problem.batch * problem.heads * problem.seq_q / evidence.gpu["sms"]  # blocks of one query for each SM
-        found.append(held[0].iloc[0] < load <= held[1].iloc[0])
-    return all(found)
+    """Whether the blocks of a call fit the card at once of another version and not of this one, at each head dim; None
+    where the compiler says nothing for this card."""
+    mine, theirs = (occupied(evidence, name).by_hdim for name in (version, other))
+    if any(hdim not in mine or hdim not in theirs for hdim in dims):
+        return None
+    return all(theirs[hdim].value <= 1 < mine[hdim].value for hdim in dims)
 
 
 @dataclass(frozen=True)
@@ -111,17 +102,16 @@ def _races(version: str, problem: Problem, target: str) -> bool:
     return plan.expected == OK and any(hazard.kind == "race" for hazard in plan.hazards)
 
 
-def occupied(facts: Facts, evidence: Measured, version: str) -> Shares:
+def occupied(evidence: Measured, version: str) -> Shares:
     """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
+    rows = parsed(RESOURCES, "resources")
+    rows = rows[(rows["target"] == evidence.target) & (rows["version"] == version)]
     found = {}
     for hdim, problem in evidence.shapes(version).items():
-        rotary = "partial" if problem.rotary_dim < hdim else "full"
-        try:
-            held = facts.resource(version, "blocks_per_sm", hdim, rotary=rotary) * evidence.gpu["sms"]
-        except Undecided:
-            continue
-        blocks = math.prod(VERSIONS[version](problem, evidence.target).launches[-1].grid)
-        found[hdim] = Ratio(*3 * (blocks / held,))
+        held = rows[(rows["hdim"] == hdim) & (rows["rotary_dim"] == problem.rotary_dim)].sort_values("launch")
+        if len(held):
+            blocks = math.prod(VERSIONS[version](problem, evidence.target).launches[-1].grid)
+            found[hdim] = Ratio(*3 * (blocks / (held["blocks_per_sm"].iloc[-1] * evidence.gpu["sms"]),))
     return Shares(found) if found else Shares(why=why_none(evidence, version))
 
 

@@ -55,9 +55,11 @@ def machine(evidence: Measured) -> Table:
 def repeatability(evidence: Measured) -> Table | Missing:
     """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
     before = evidence.previous()
+    if before is None:
+        return Missing(why="There is no earlier complete run to compare with")
 
     def same(version: str, problem: Problem) -> bool:
-        return before is not None and before.code(version, problem) == evidence.code(version, problem)
+        return before.code(version, problem) == evidence.code(version, problem)
 
     rows = []
     for peers, label in ((False, "the log's kernels"), (True, "PyTorch")):
@@ -68,7 +70,7 @@ def repeatability(evidence: Measured) -> Table | Missing:
                     for problem in evidence.problems(family) if other != base else ():
                         if not (same(base, problem) and same(other, problem)):
                             continue
-                        then = before.ratio(base, other, problem, timer) if before else None
+                        then = before.ratio(base, other, problem, timer)
                         now = evidence.ratio(base, other, problem, timer)
                         if then and now:
                             changes.append(abs(now.value / then.value - 1.0))
@@ -86,8 +88,8 @@ def repeatability(evidence: Measured) -> Table | Missing:
             "largest": ("largest change", share),
         },
         slice(2, None),
-        f"Against run {before.run['run']}." if before else "",
-        measured_in(evidence, *([before] if before else [])),
+        f"Against run {before.run['run']}.",
+        measured_in(evidence, before),
     )
 
 

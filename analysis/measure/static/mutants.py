@@ -31,8 +31,8 @@ Place = tuple[str, tuple[str, ...]]  # a function's module, and its qualified na
 STRIDES = {"THREADS", "WARPS", "WARP"}  # factors of a step that deal out turns to threads
 TILES = {"tile", "BLOCK_K", "block_k"}  # numbers of keys that are below the number of threads
 ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-TWINS = (("sinf", "cosf"), ("fast_sin", "fast_cos"), ("sin", "cos"))
-SWAPPED = {one: other for pair in TWINS for one, other in (pair, pair[::-1])}
+SINE_AND_COSINE = (("sinf", "cosf"), ("fast_sin", "fast_cos"), ("sin", "cos"))
+SWAPPED = {one: other for pair in SINE_AND_COSINE for one, other in (pair, pair[::-1])}
 
 
 # ---- Reading a function
