@@ -7,13 +7,15 @@ every study is the same one, and another than any other p.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kernels.checking.reference import INPUTS
 
 from ..records.files import problem_of
-from .on_gpu import Pair, Row, Trial, check_all, in_order, in_shapes, row_of, time_all
+from .on_gpu import Pair, Row, Trial, check_all, in_order, in_shapes, load_all, row_of, time_all
 from .progress import tqdm
 from .runs import Run
 from .workers import Lasting
@@ -47,6 +49,24 @@ class Crew:
     def close(self) -> None:
         for worker in (self.checker, *self.timers):
             worker.close()
+
+    def load(self, pairs: Sequence[Pair]) -> None:
+        """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
+
+        All at once, before anything is timed: in turns they would take as many times longer. Not on a small card.
+        """
+        if not pairs or self.gpu["memory_bytes"] < SMALL_BYTES:
+            return
+        crew = (self.checker, *self.timers)
+        for worker in crew:
+            worker.begin()
+        share = math.ceil(len(pairs) / len(crew))
+        firsts = (share * place for place in range(len(crew)))
+        loads = [worker.aside(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(crew, firsts, strict=True)]
+        for load in loads:
+            next(load, None)
+        for load in loads:
+            deque(load, maxlen=0)
 
     def check(self, run: Run, pairs: Sequence[Pair]) -> None:
         """Append a row for each kind of inputs of every pair."""

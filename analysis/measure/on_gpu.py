@@ -28,6 +28,7 @@ from .studies import SOURCE_TIMER
 from .timing import cold_copies, is_enough, measure, summarise
 
 TIMED_INPUTS = "uniform"
+SIGN_OF_LIFE = 16  # calls: what nobody reads for long must fit a pipe
 WARM_UP_S, SHORT_WARM_UP_S = 0.5, 0.1  # the clocks are up where another process has just ended its timings
 
 Pair = tuple[str, Problem]
@@ -65,6 +66,21 @@ def shape_of(problem: Problem) -> Problem:
     """The problem that says what the inputs are: those of one shape are the same in every family."""
     shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
     return Problem("attention", **{name: getattr(problem, name) for name in shape})
+
+
+def load_all(pairs: Sequence[Pair], send: Connection) -> None:
+    """Call each once, on no inputs: what PyTorch compiles of it is then loaded. The check says what fails.
+
+    Raises: Poisoned where the card does not answer any more.
+    """
+    for place, (name, problem) in enumerate(pairs):
+        if place % SIGN_OF_LIFE == 0:
+            send.send(("loaded", place))
+        try:
+            Program(VERSIONS[name](problem, device_target()), {}).output()
+        except Exception as error:
+            _failed(error, None)
+    torch.cuda.empty_cache()
 
 
 # ---------------------------------------------------------------- checking

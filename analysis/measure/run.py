@@ -36,7 +36,7 @@ from .crew import PATIENCE, Crew
 from .machine import now
 from .on_gpu import Pair, identify, survey
 from .runs import Run
-from .studies import STUDIES, Study, studies
+from .studies import STUDIES, Study, loads_ahead, studies
 from .workers import Compilers, MeasureError, Worker, compile_each
 
 PROCESSES = 5
@@ -119,6 +119,7 @@ def measure_studies(
             run.started = time.monotonic()
             with stages.of("compile"):
                 compilers.wait(run.study.name)
+                crew.load([pair for pair in run.pairs() if pair[0] in keep and loads_ahead(VERSIONS[pair[0]])])
             with stages.of("check"):
                 crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
                 run.note_untimed()

@@ -41,12 +41,13 @@ class Hang(MeasureError):
 EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
 
 
-def _serve(pipe: Connection, work: Callable[..., None]) -> None:
+def _serve(pipe: Connection, usual: Callable[..., None]) -> None:
     """Body of a measuring process: wait for the arguments of its work, do it, send rows, and wait for the next."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end, nothing left behind
     try:
         while True:
-            work(*pipe.recv(), pipe)
+            other, arguments = pipe.recv()
+            (other or usual)(*arguments, pipe)
             pipe.send(("done", None))
     except EOFError:
         pass  # the parent has no more work for this process
@@ -83,11 +84,14 @@ class Worker:
             self.process.start()
         theirs.close()
 
-    def do(self, *arguments: Any) -> Iterator[tuple[str, Any]]:
-        """Yield what `work(*arguments, pipe)` sends. Raises: MeasureError if it fails or the process dies, Hang."""
+    def do(self, *arguments: Any, work: Callable[..., None] | None = None) -> Iterator[tuple[str, Any]]:
+        """Yield what its work, or that given here, sends of `work(*arguments, pipe)`.
+
+        Raises: MeasureError if it fails or the process dies, Hang.
+        """
         self.idle = False
         with contextlib.suppress(OSError):  # where it has ended since, `recv` says how
-            self.pipe.send(arguments)
+            self.pipe.send((work, arguments))
         while True:
             if not self.pipe.poll(self.patience):
                 raise Hang(f"a measuring process has sent nothing for {self.patience:.0f} s")
@@ -151,6 +155,15 @@ class Lasting:
                 status = "hang" if isinstance(error, Hang) else "error"
                 yield "lost", (todo[begun], status, str(error).splitlines()[0])
                 todo = todo[begun + 1 :]
+
+    def aside(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
+        """What other work sends, which the first step begins; a process that it costs is replaced, and no more said."""
+        self.begin()
+        assert self.worker is not None
+        try:
+            yield from self.worker.do(*arguments, work=work)
+        except MeasureError:
+            self.close()
 
     @property
     def pid(self) -> int | None:

@@ -58,6 +58,7 @@ class Card:
         self.processes = itertools.count(1)
         self.process = 0
         self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
+        self.compiled: tuple[str, ...] = ()  # versions that PyTorch compiles
         self.us: Callable[[str], float] = lambda name: 2.0
 
     def act(self, step: str, name: str) -> None:
@@ -84,12 +85,12 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             self.work, self.number, self.idle = work, next(card.processes), True
             self.process = SimpleNamespace(pid=self.number)
 
-        def do(self, *arguments: Any) -> Iterator[tuple[str, Any]]:
+        def do(self, *arguments: Any, work: Any = None) -> Iterator[tuple[str, Any]]:
             sent: list[tuple[str, Any]] = []
             failed = None
             card.process, card.dead = self.number, False
             try:
-                self.work(*arguments, SimpleNamespace(send=sent.append))
+                (work or self.work)(*arguments, SimpleNamespace(send=sent.append))
             except workers.MeasureError as error:
                 failed = error
             except Ends as end:
@@ -120,6 +121,10 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             card.act("plan", self.id)
             empty = {"defect": "", "core": "", "hazards": (), "buffers": {}, "launches": ()}
             return SimpleNamespace(name=self.id, problem=problem, expected="ok", unspecified=False, **empty)
+
+        @property
+        def compiled_embedding(self) -> bool:
+            return self.id in card.compiled
 
     for name in NAMES:
         is_peer = VERSIONS[name].is_peer
@@ -258,6 +263,20 @@ def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp
     assert {problem.heads for _, _, problem in card.taken} == {4}
 
 
+def test_what_pytorch_compiles_is_loaded_by_every_process_before_anything_is_checked(
+    card: Card, tmp_path: Path
+) -> None:
+    card.compiled, card.does["torch_sdpa", "plan"] = ("torch_sdpa", "attention_v8"), RuntimeError("it does not compile")
+    measure.measure_studies([FILLED], processes=2)
+    loaded = [(process, name) for process, step, name in card.did if step == "plan"][: 3 * 2 * len(PROBLEMS)]
+    assert Counter(loaded) == Counter(
+        {(process, name): len(PROBLEMS) for process in {each for each, _ in loaded} for name in card.compiled}
+    )
+    assert len({process for process, _ in loaded}) == 3, "a checker and two that time"
+    statuses = tables(tmp_path)["timings"].groupby("version")["status"].unique().map(list)
+    assert statuses["torch_sdpa"] == ["unsupported"] and statuses["attention_v8"] == ["ok"]
+
+
 def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GPU, "memory_bytes", 4 << 30)
     measure.measure_studies([LOG, FILLED], processes=2)
@@ -325,6 +344,22 @@ LOST = {
     "hang": Ends(workers.Hang("a measuring process has sent nothing for 300 s")),
     "died": Ends(workers.MeasureError("a measuring process died with exit code -9")),
 }
+
+
+@pytest.mark.parametrize("how", ["poisoned", "died"])
+def test_a_process_that_is_lost_while_it_loads_is_replaced(card: Card, tmp_path: Path, how: str) -> None:
+    card.compiled, act, lost = ("torch_sdpa",), card.act, set()
+
+    def loses_two(step: str, name: str) -> None:
+        card.does.clear()
+        if len(lost) < 2 and card.process not in lost:
+            lost.add(card.process)
+            card.does[name, step] = LOST[how]
+        act(step, name)
+
+    card.act = loses_two  # type: ignore[method-assign]
+    measure.measure_studies([FILLED], processes=1)
+    assert len(lost) == 2 and set(tables(tmp_path)["timings"]["status"]) == {"ok"}
 
 
 @pytest.mark.parametrize("how", LOST)
