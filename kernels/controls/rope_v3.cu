@@ -4,13 +4,6 @@
 
 constexpr int QUERIES = 4;
 
-__device__ void rotate_by_position(float &x, float &y, int position, int dim, int hdim)
-{
-    float sin, cos;
-    sincos_of(position * inverse_frequency(dim, hdim), &sin, &cos);
-    rotate(x, y, cos, sin);
-}
-
 extern "C" __global__ void attention(const float *q, const float *k, const float *v, float *out, int seq_q, int seq_k,
                                      int hdim, float softmax_scale)
 {
@@ -27,9 +20,11 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
 
     for (int row = 0; row < queries; ++row)
         for (int dim = 2 * tid; dim < hdim; dim += 2 * THREADS) {
+            float sin, cos;
+            sincos_of((first + row) * inverse_frequency(dim, hdim), &sin, &cos);
             float x = q_rows[row * hdim + dim];
             float y = q_rows[row * hdim + dim + 1];
-            rotate_by_position(x, y, first + row, dim, hdim);
+            rotate(x, y, cos, sin);
             query[row * hdim + dim] = x;
             query[row * hdim + dim + 1] = y;
         }
@@ -48,9 +43,11 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
             const float *k_row = k_head + position * hdim;
             float score[QUERIES] = {};
             for (int dim = 0; dim < hdim; dim += 2) {
+                float sin, cos;
+                sincos_of(position * inverse_frequency(dim, hdim), &sin, &cos);
                 float x = k_row[dim];
                 float y = k_row[dim + 1];
-                rotate_by_position(x, y, position, dim, hdim);
+                rotate(x, y, cos, sin);
                 for (int row = 0; row < queries; ++row)
                     score[row] += query[row * hdim + dim] * x + query[row * hdim + dim + 1] * y;
             }
