@@ -270,7 +270,9 @@ def _peers() -> Iterator[Problem]:
 
 def _peers_of_v8() -> list[Version]:
     """V8 and the peers that are in no study of the documents' shapes; of those that are, one as an anchor."""
-    peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond)
+    peers = (
+        v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond and v.id not in AUTOTUNED
+    )
     return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
 
 
@@ -280,7 +282,8 @@ def loads_ahead(version: Version) -> bool:
 
 
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
-AT_CHOSEN = (*(f"{name}_autotuned" for name in ONE_GRAPH), "triton_rope_sliced")
+AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # half a minute of tuning a problem
+AT_CHOSEN = ("triton_rope_sliced",)
 AT_ONE = {  # what compiles for longest
     "flex_rope": SHORT,
     "flex_rope_tf32x3": LONG,
@@ -354,6 +357,7 @@ STUDIES = {
             _named((*LOG_AND_V8, *COMPILED)),
         ),
         Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _not_tried),
+        Study("autotuned", "V8 against what PyTorch tunes", CHOSEN, WARM, _named(("rope_v8", *ONE_GRAPH, *AUTOTUNED))),
         Study(
             "embeddings",
             "Every embedding on one core",
