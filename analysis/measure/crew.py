@@ -20,7 +20,7 @@ from .progress import tqdm
 from .runs import Run
 from .workers import Lasting
 
-PATIENCE = 300.0  # seconds without a row: what takes longest, the first torch.compile of a process, took 14 on an H200
+PATIENCE = 180.0  # seconds without a row: on an H200 the longest was 41, PyTorch tuning the products of one problem
 SMALL_BYTES = 16 << 30  # of a card's memory
 
 
