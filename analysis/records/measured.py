@@ -70,14 +70,15 @@ class Measured:
         return cls.read(gpu_folder(slug), study)
 
     @classmethod
-    def read(cls, folder: Path, study: str = "log", before: str | None = None) -> Measured:
-        """The latest complete run of a study under `folder`, or the latest before the run called `before`."""
+    def read(cls, folder: Path, study: str = "log", before: str | None = None, run: str | None = None) -> Measured:
+        """The latest complete run of a study under `folder`, or the latest before the run called `before`, or `run`."""
         gpu = read_json(folder / "gpu.json")
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
         tables = {name: parsed(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
-        runs = complete_runs(tables["runs"], before)
+        listed = tables["runs"]
+        runs = complete_runs(listed[listed["run"] == run] if run else listed, before)
         if study not in runs:
             raise DataError(
                 f"{folder / 'runs.csv'}: no run of study {study!r} is complete; `make measure` brings one to its end"

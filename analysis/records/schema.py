@@ -245,6 +245,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("unit", "text", "unit of these numbers", optional=True),
         Column("evidence", "text", "tables and runs that it is from; stale: versions whose code has changed", True),
         Column("reason", "text", "why the test cannot be decided", optional=True),
+        Column("before", "text", "the claim's verdict by the runs before the latest of the same code", optional=True),
     ),
     "shapes": (
         Column("measured_at", "text", "time, UTC"),

@@ -407,8 +407,12 @@ def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
 
 def verdicts(folder: Path, claims: Sequence[Claim] | None = None) -> list[dict[str, Any]]:
     """The rows of verdicts.csv for the GPU measured in `folder`. Raises: DataError."""
-    facts = Facts(folder)
-    return [row for claim in (load() if claims is None else claims) for row in judge_claim(claim, facts)]
+    facts, earlier = Facts(folder), Facts(folder, earlier=True)
+    rows = []
+    for claim in load() if claims is None else claims:
+        before = judge_claim(claim, earlier)[0]["verdict"]
+        rows += [{**row, "before": before} for row in judge_claim(claim, facts)]
+    return rows
 
 
 def verdicts_of(slug: str) -> list[dict[str, Any]]:

@@ -13,11 +13,10 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..records.files import DataError
-from .facts import NUDGE, Facts
+from .facts import NUDGE, Facts, common_run
 from .measures import MEASURES
 from .rule import GAIN
 
@@ -106,10 +105,19 @@ def measure(text: str, facts: Facts, names: Mapping[str, Any]) -> Any:
     def function(name: str) -> Callable[..., Any]:
         return functools.partial(MEASURES[name], facts) if name in MEASURES else getattr(facts, name)
 
-    facts.timed = set()
-    found = evaluate(text, names, function)
-    if isinstance(found, pd.Series):
-        found.attrs[GAIN] = _gain(lambda: evaluate(text, names, function), found, facts)
+    def ask() -> Any:
+        return evaluate(text, names, function)
+
+    facts.timed, facts.studies, noted = set(), set(), dict(facts.used)
+    try:
+        found = ask()
+        if isinstance(found, pd.Series) and found.isna().all():  # some of its studies were measured again since
+            facts.used, facts.run = noted, common_run(facts)
+            found = ask()
+        if isinstance(found, pd.Series):
+            found.attrs[GAIN] = _gain(ask, found, facts)
+    finally:
+        facts.run = ""
     return found
 
 
@@ -120,7 +128,7 @@ def _gain(ask: Callable[[], pd.Series], found: pd.Series, facts: Facts) -> float
     for version in sorted(facts.timed):
         facts.nudged = version
         moved = ask().dropna()
-        change = np.log(moved / values) if positive else moved - values
+        change = moved / values - 1 if positive else moved - values
         gain += float(change.mean() / math.log(NUDGE)) ** 2 / 2
     facts.nudged = ""
     return gain

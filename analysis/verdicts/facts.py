@@ -33,6 +33,7 @@ COUNTER = re.compile(
 )
 
 NUDGE = 1.001
+
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
 
@@ -45,21 +46,32 @@ def read_once(folder: Path) -> None:
         parsed(folder / "checks.csv", "checks")
 
 
+def common_run(facts: Facts) -> str:
+    """The latest run in which all `studies` that were asked were measured to the end, or an empty text."""
+    runs = facts._runs[facts._runs["complete"].astype(bool)].groupby("study")["run"].agg(set)
+    return max(set.intersection(*(runs[study] for study in facts.studies)), default="")
+
+
 class Facts:
     """The data of one GPU's folder, and what is the same on every machine.
 
     A version is named by its id. `hdim` and what else is `chosen` pick one problem of a study: `study` (by default
-    log, or fp16 for that family), any column of a problem, and for RoPE `rotary`, "full" or "partial" (by default the
-    partial one where a version takes both, as published). Times are a Series with a value a process, named by the
-    timer, so that what is computed from them has an interval; `timed` notes of which versions, and of the one that is
-    `nudged` they are `NUDGE` times as long. What names no timer or study is measured by those of the `condition`, and
-    `varies` notes which was left to it; `used` and `stale` note where answers are from.
+    log, fp16 for that family, ablation where one is named), any column of a problem, and for RoPE `rotary`, "full" or
+    "partial" (by default the partial one where a version takes both, as published). Times are a Series with a value a
+    process, named by the timer, so that what is computed from them has an interval; `timed` notes of which versions,
+    and of the one that is `nudged` they are `NUDGE` times as long. What names no timer or study is measured by those
+    of the `condition`, and `varies` notes which was left to it; `used`, `studies` and `stale` note where answers are
+    from.
+
+    A study is asked in its latest complete run; in `run`, if that is set; and, where `earlier`, in the run before the
+    latest, if it is of the same code.
 
     Raises: Undecided where there is no answer; DataError where the question is wrong or a file is damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, earlier: bool = False) -> None:
         self.folder = folder
+        self.earlier = earlier
         self.identity = read_json(folder / "gpu.json")
         self.target = "sm_" + self.identity["compute_capability"].replace(".", "")
         self.used: dict[str, None] = {}
@@ -69,7 +81,9 @@ class Facts:
         self.pools = pools(folder)
         self.timed: set[str] = set()
         self.nudged = ""
-        self._loaded: dict[str, Measured] = {}
+        self.studies: set[str] = set()
+        self.run = ""
+        self._loaded: dict[tuple[str | None, ...], Measured] = {}
         self._takes: dict[tuple[str, str], set[Problem]] = {}
 
     # ------------------------------------------------------------ times and checks
@@ -251,32 +265,51 @@ class Facts:
     def _complete(self) -> set[str]:
         return set(complete_runs(self._runs))
 
-    def _default(self, version: str) -> str:
-        """The study of the condition, by default the one that holds the documents' shapes of a version."""
+    def _default(self, versions: Sequence[str]) -> str:
+        """The study of the condition, by default the one that holds the documents' shapes of some versions."""
         self.varies.add("study")
-        return CONDITIONS[self.condition][1] or _home(version)
+        ablated = any(version in VERSIONS and VERSIONS[version].ablation for version in versions)
+        return CONDITIONS[self.condition][1] or ("ablation" if ablated else _home(versions[0]))
 
     def _study(self, name: str) -> Measured:
         """Raises: Undecided where no run of the study is complete."""
         if name not in self._complete:
             raise NotMeasured(f"study {name} is not measured")
-        if name not in self._loaded:
-            self._loaded[name] = Measured.read(self.folder, name)
-        return self._loaded[name]
+        self.studies.add(name)
+        return self._read(name, run=self.run or None)
+
+    def _read(self, study: str, **which: str | None) -> Measured:
+        """The latest run of a study, or the one that `Measured.read` is told. Raises: DataError where there is none."""
+        key = study, *which.values()
+        if key not in self._loaded:
+            self._loaded[key] = Measured.read(self.folder, study, **which)
+        return self._loaded[key]
 
     def _measured(self, versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> tuple[Measured, Problem]:
         """The study, and the problem in it that all of `versions` were measured on."""
-        measured = self._study(chosen.get("study") or self._default(versions[0]))
+        measured = self._study(chosen.get("study") or self._default(versions))
         common: set[Problem] = set()
         try:
             for place, version in enumerate(versions):
                 taken = self._taken(measured, version)
                 common = common & taken if place else taken
-            return measured, _choose(common, versions, hdim, chosen)
+            problem = _choose(common, versions, hdim, chosen)
+            return self._of_run_asked(measured, versions, problem), problem
         except NotMeasured:
             for version in versions:
                 _require_run(measured, version, hdim)
             raise
+
+    def _of_run_asked(self, measured: Measured, versions: Sequence[str], problem: Problem) -> Measured:
+        """The run, or of `earlier` ones the one before it, where the code of all versions was the same."""
+        if not self.earlier or self.run:
+            return measured
+        try:
+            before = self._read(str(measured.run["study"]), before=str(measured.run["run"]))
+        except DataError:
+            return measured
+        same = all(before.code(each, problem) == measured.code(each, problem) for each in versions)
+        return before if same else measured
 
     def _taken(self, measured: Measured, version: str) -> set[Problem]:
         """The problems of a study that a version takes. Raises: Undecided where it was not measured."""

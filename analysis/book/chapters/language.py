@@ -17,8 +17,8 @@ from ..table import NOTHING, Missing, Table, compared, lines, link, small
 ALIKE = 1.1  # a port and its control whose times are nearer than this owe nothing to the language
 WHY_UNLIKE = {
     "rope_v3": (
-        "Their loops differ in one thing: the control loads a pair of K before it computes the pair's sine and cosine, "
-        "this version afterwards."
+        "A control that loaded a pair of K before it computed the pair's sine and cosine was faster than this version; "
+        "one that loads it afterwards, as this version does, is slower. What makes it slower is not known."
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from ...measure.studies import SOURCE_TIMER
 from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
-from .claims import ledger, verdicts
+from .claims import flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, coverage, machine, repeatability, statuses
@@ -24,6 +24,7 @@ __all__ = [
     "coverage",
     "emulator_agreement",
     "fastest",
+    "flipped",
     "ledger",
     "link",
     "machine",

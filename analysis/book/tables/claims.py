@@ -32,7 +32,7 @@ from ...verdicts.rule import (
     WRONG,
 )
 from ..origin import DECIDED
-from ..table import Table, lines, small, to, verdict_mark
+from ..table import Missing, Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 MEANS = {  # what a verdict says of a claim
@@ -157,6 +157,20 @@ def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[clai
         [{"id": claim.id, "claim": claim.claim, "verdict": verdict(recorded.get(claim.id, []))} for claim in chosen],
         {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", str)},
     )
+
+
+def flipped(evidence: Measured) -> Table | Missing:
+    """The claims that the runs before the latest, where those are of the same code, give another verdict."""
+    recorded = claims.recorded(evidence.slug)
+    rows = [
+        (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict(tests))
+        for claim in claims.load()
+        if (tests := recorded.get(claim.id)) and tests[0]["before"] not in (None, tests[0]["verdict"])
+    ]
+    if not rows:
+        return Missing(why="No claim has another verdict by the runs before the latest")
+    caption = f"{len(rows)} of {len(recorded)} claims have another verdict by the runs before the latest."
+    return Table(("claim", "what is claimed", "by the runs before", "now"), rows, caption=caption).of(DECIDED)
 
 
 def in_ledger(claim: str) -> str:
