@@ -327,11 +327,12 @@ def test_one_process_decides_nothing(folder: Path) -> None:
     assert found["measured"] == 2
 
 
-def add_matched(folder: Path, factor: float) -> None:
-    """The study `matched`, in which rope_v7 takes `factor` times as long as in the log."""
+def add_run(folder: Path, factor: float, study: str = "matched", run: str = "s") -> None:
+    """A run of a study in which rope_v7 takes `factor` times as long as in run r of the log."""
     copied = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
     for name, table in copied.items():
-        rows = [{**row, "study": "matched", "run": "s"} for row in table.to_dict("records")]
+        first = table[(table["run"] == "r") & (table["study"] == "log")]
+        rows = [{**row, "study": study, "run": run} for row in first.to_dict("records")]
         for row in rows:
             if name == "timings" and row["version"] == "rope_v7":
                 row["median_us"] = factor * float(row["median_us"])
@@ -343,7 +344,7 @@ def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: P
     support = Test("n", 'us("rope_v7", 512)', "most", ("0",))
     claim = claims.Claim("A-01", "number", "it is faster", (), (), (head, support))
     assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {REPRODUCED}, "support decides nothing"
-    add_matched(folder, 4)
+    add_run(folder, 4)
     judged = judge_claim(claim, Facts(folder))
     assert {row["verdict"] for row in judged} == {"depends on the load"}
     given = {row["condition"]: row["given"] for row in judged if row["role"] == "headline"}
@@ -357,13 +358,42 @@ def test_a_cause_is_not_tested_where_another_load_alone_has_its_effect(folder: P
     effect = Test("n", 'speed("rope_separate", "rope_v7", 512)', "least", ("1.03",), role="effect")
     claim = claims.Claim("A-01", "cause", "it is slower because", (), (), (head, effect))
     assert {row["verdict"] for row in judge_claim(claim, Facts(folder))} == {"not supported"}
-    add_matched(folder, 4)
+    add_run(folder, 4)
     judged = judge_claim(claim, Facts(folder))
     assert {row["verdict"] for row in judged} == {"not tested"}
     assert [(row["condition"], row["outcome"]) for row in judged if row["role"] == "effect"] == [
         ("device", REFUTED),
         ("matched", HOLDS),
     ]
+
+
+def test_what_spans_studies_is_asked_of_the_latest_run_that_measured_them_all(folder: Path) -> None:
+    add_run(folder, 3, "filled", "r")
+    add_run(folder, 4, "log", "s")
+    over = 'us("rope_v7", 512, study="filled") / us("rope_v7", 512)'
+    found = outcome(folder, over)
+    assert found["measured"] == pytest.approx(3) and found["low"] > 2.9, "of the log that was measured with it"
+    assert found["evidence"] == "timings of filled, run r; timings of log, run r"
+    assert outcome(folder, 'us("rope_v7", 512)')["evidence"] == "timings of log, run s"
+    add_run(folder, 2, "filled", "s")
+    assert outcome(folder, over)["measured"] == pytest.approx(0.5)
+
+
+def test_a_verdict_is_asked_of_the_run_before_as_well_where_it_is_of_the_same_code(folder: Path) -> None:
+    head = Test("n", 'speed("rope_v7", "rope_separate", 512)', "published", ("2",), role="headline", kind="number")
+    claim = claims.Claim("A-01", "number", "it is faster", (), (), (head,))
+
+    def found() -> set[tuple[str, str]]:
+        return {(row["before"], row["verdict"]) for row in verdicts(folder, [claim])}
+
+    assert found() == {(REPRODUCED, REPRODUCED)}, "there is no run before"
+    add_run(folder, 4, "log", "s")
+    assert found() == {(REPRODUCED, "opposite")}
+    for table in ("checks", "timings"):
+        rows = read_table(folder / f"{table}.csv", table)
+        rows.loc[(rows["run"] == "r") & (rows["version"] == "rope_v7"), "source_hash"] = "0" * 16
+        write_table(folder / f"{table}.csv", table, rows.to_dict("records"))
+    assert found() == {("opposite", "opposite")}
 
 
 def test_stale_evidence_is_shown_so(folder: Path) -> None:
