@@ -37,6 +37,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
     "mutations": ("measure.static.mutations", "break kernels on purpose and see whether the checks notice"),
 }
+GO_ON = ("gpu", "measure", "archive", "tune", "op", "counters")  # after an interruption, with what is not done
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +59,8 @@ def main(arguments: list[str]) -> int:
         print(f"{command}: the package {error.name} is not installed; make environment installs it", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
-        print(f"\n{command}: interrupted; everything finished is kept, and the next call goes on", file=sys.stderr)
+        kept = "everything finished is kept, and the next call goes on" if command in GO_ON else "nothing was recorded"
+        print(f"\n{command}: interrupted; {kept}", file=sys.stderr)
         return 130
 
 

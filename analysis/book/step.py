@@ -10,6 +10,7 @@ claimed(measured, "C-10", "C-11")
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
@@ -38,6 +39,7 @@ DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analys
 RUN = "a run's log"  # of which no document prints the number
 ESTIMATE = "estimate, not profiled"  # the note on a time that is of a part of a call
 LEDGER = "claims.html"
+FEW = 2  # claims that are shown unfolded
 Marks = str | tuple[str, str]  # the line that begins so; or from there to the next that begins with the second
 
 
@@ -279,6 +281,8 @@ def right_where(evidence: Measured, name: str) -> str:
 def claimed(evidence: Measured, *ids: str) -> None:
     """Show some claims, each in the documents' sense with its verdict on this card and a link to its tests.
 
+    More than `FEW` are folded under their number and how many have which verdict.
+
     Raises: DataError for one that there is not.
     """
     recorded = claims.recorded(evidence.slug)
@@ -286,9 +290,12 @@ def claimed(evidence: Measured, *ids: str) -> None:
     unknown = [name for name in ids if name not in known_claims]
     if unknown:
         raise DataError(f"there is no claim {unknown[0]!r}")
-    items = []
-    for name in ids:
-        rows = recorded.get(name, [])
-        verdict = verdict_mark(rows[0]["verdict"] if rows else UNDECIDED)
-        items.append(f"<li>{to(name, LEDGER)} {escape(known_claims[name].claim)} {verdict}</li>")
-    display(HTML(f"<ul class='evidence-list'>{''.join(items)}</ul>"))
+    given = {name: recorded[name][0]["verdict"] if name in recorded else UNDECIDED for name in ids}
+    items = (
+        f"<li>{to(name, LEDGER)} {escape(known_claims[name].claim)} {verdict_mark(given[name])}</li>" for name in ids
+    )
+    shown = f"<ul class='evidence-list'>{''.join(items)}</ul>"
+    if len(ids) > FEW:
+        counted = ", ".join(f"{number} {word}" for word, number in Counter(given.values()).items())
+        shown = f"<details><summary>{len(ids)} claims of the documents: {counted}</summary>{shown}</details>"
+    display(HTML(shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -181,6 +182,21 @@ def test_a_diff_shows_the_marked_lines_of_both_sources(monkeypatch: pytest.Monke
         step.changed("rope_v4", new="nobody wrote this")
     with pytest.raises(DataError, match="marked lines; allowed: 1 to 12"):
         step.changed("rope_v4")
+
+
+def test_more_than_two_claims_are_folded_under_how_many_have_which_verdict(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(step, "display", shown.append)
+    verdicts = {"A-01": "wrong", "A-02": "in part", "A-03": "wrong"}
+    recorded = {name: [{"verdict": verdict}] for name, verdict in verdicts.items()}
+    monkeypatch.setattr(step.claims, "recorded", lambda slug: recorded)
+    step.claimed(measured, "A-01", "A-02", "A-03")
+    step.claimed(measured, "A-01", "A-02")
+    folded, plain = (str(each.data) for each in shown)
+    assert "<summary>3 claims of the documents: 2 wrong, 1 in part</summary>" in folded and folded.count("<li>") == 3
+    assert "details" not in plain and plain.count("<li>") == 2
 
 
 def test_what_a_step_asks_for_and_is_not_there_fails(measured: Measured) -> None:
