@@ -19,7 +19,7 @@ from .current import called_today
 from .files import REFERENCE, DataError, gpu_folder, written
 from .interval import Pool, fit, half_width
 
-RUNS = 3  # of the same code, at least, that a ratio was measured in to tell how runs differ
+RUNS = 2  # of the same code, at least, that a ratio was measured in to tell how runs differ
 RATIO = ["study", "problem", "timer", "version", "code", "baseline", "baseline_code"]
 
 
