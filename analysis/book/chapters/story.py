@@ -70,7 +70,7 @@ class Raced:
     @property
     def where(self) -> str:
         found = (f"`{row['version']}` at head dim {row['problem'].hdim}" for row in self.wrong)
-        return " and ".join(dict.fromkeys(found)) or NOTHING
+        return ", ".join(dict.fromkeys(found)) or NOTHING
 
     @property
     def excess(self) -> str:

@@ -52,7 +52,7 @@ def before_a_change(evidence: Evidence) -> str:
 
 
 def against(evidence: Evidence) -> Table:
-    """V8, its floor and its fastest peer at every problem of the study: where V8 loses first, gains most last."""
+    """V8, its floor and its fastest peer at every problem of the study: the smallest speedup first."""
     rows = []
     peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in BEYOND}
     for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].ratio.value if pair[1] else 0.0):
@@ -78,10 +78,10 @@ def against(evidence: Evidence) -> Table:
             "error": ("error", factor),
         },
         slice(1, None),
-        f"Device time of one call (device_warm) on the {evidence.card}, losses first. B batch, H heads, S queries and "
-        "keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, with the 95 % "
-        f"interval {evidence.covers}. Floor: the least that launch, bytes and products need. Error: the largest over "
-        "that of fp32 math, on the worse of two inputs.",
+        f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
+        "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
+        f"with the 95 % interval {evidence.covers}. Floor: the least that launch, bytes and products need. Error: the "
+        "largest over that of fp32 math, on the worse of two inputs.",
     )
 
 

@@ -80,7 +80,7 @@ def rope_ladder_2048(evidence: Measured, beyond: Measured | None, matched: Measu
     return Plot(
         "front",
         figure,
-        "Above 1 is faster than separate kernels. V1c to V5 rotate all dims; V6, V7 and V8 the published 128."
+        "Above 1 is faster than separate kernels. V6b, V7 and V8 rotate the published 128 dims, the others all."
         + (
             " Diamonds: more heads, so that an SM has as many blocks as on the authors' card."
             if "loaded" in marks
@@ -99,7 +99,7 @@ def _title(drawn: pd.DataFrame, card: str) -> str:
     winners = [short(version) for version in loaded.index[loaded > 1]]
     title = "No published RoPE kernel beats separate kernels at the published shape"
     if winners:
-        title = f"{' and '.join(winners)} beats separate kernels only at its authors' load"
+        title = f"{' and '.join(winners)} beats separate kernels only with its authors' load"
     return title + ("; V8 here" if measured.get(FUSED, 0) > 1 else "")
 
 
