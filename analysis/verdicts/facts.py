@@ -83,8 +83,8 @@ class Facts:
         self.nudged = ""
         self.studies: set[str] = set()
         self.run = ""
-        self._loaded: dict[tuple[str | None, ...], Measured] = {}
-        self._takes: dict[tuple[str, str], set[Problem]] = {}
+        self._loaded: dict[tuple[Any, ...], Measured] = {}
+        self._takes: dict[tuple[str, str, str], set[Problem]] = {}
 
     # ------------------------------------------------------------ times and checks
 
@@ -280,7 +280,7 @@ class Facts:
 
     def _read(self, study: str, **which: str | None) -> Measured:
         """The latest run of a study, or the one that `Measured.read` is told. Raises: DataError where there is none."""
-        key = study, *which.values()
+        key = study, *which.items()
         if key not in self._loaded:
             self._loaded[key] = Measured.read(self.folder, study, **which)
         return self._loaded[key]
@@ -313,7 +313,7 @@ class Facts:
 
     def _taken(self, measured: Measured, version: str) -> set[Problem]:
         """The problems of a study that a version takes. Raises: Undecided where it was not measured."""
-        key = str(measured.run["study"]), version
+        key = str(measured.run["study"]), str(measured.run["run"]), version
         if key not in self._takes:
             checks = measured.checks[measured.checks["version"] == version]
             if checks.empty:
