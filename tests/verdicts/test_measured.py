@@ -222,6 +222,22 @@ def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeyp
     assert isinstance(tables.repeatability(Measured.read(folder)), Missing)  # another code, and no measure of repeating
 
 
+def test_claims_whose_verdict_the_run_before_gives_otherwise_are_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_run(folder, "1", {TWO[0]: [20.0], TWO[1]: [10.0]})
+    given = {"A-01": ("holds", "refuted"), "A-02": ("wrong", "wrong"), "A-03": (None, "holds")}
+
+    def recorded(slug: str) -> dict[str, list[dict[str, str | None]]]:
+        return {name: [{"before": before, "verdict": now}] for name, (before, now) in given.items()}
+
+    monkeypatch.setattr("analysis.verdicts.claims.recorded", recorded)
+    (row,) = tables.flipped(Measured.read(folder)).rows
+    assert "#A-01" in row[0] and ">holds<" in row[2] and ">refuted<" in row[3]
+    del given["A-01"]
+    assert isinstance(tables.flipped(Measured.read(folder)), Missing)
+
+
 def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [40.0], "control_rope_v7": [10.0]}, study="control")
     common = {"run": "1", "study": "control", "measured_at": "1", "status": "ok", "timer": "launched", "process": 1}

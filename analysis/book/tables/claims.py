@@ -163,7 +163,7 @@ def flipped(evidence: Measured) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
     recorded = claims.recorded(evidence.slug)
     rows = [
-        (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict(tests))
+        (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
         for claim in claims.load()
         if (tests := recorded.get(claim.id)) and tests[0]["before"] not in (None, tests[0]["verdict"])
     ]

@@ -88,9 +88,17 @@ def repeatability(evidence: Measured) -> Table | Missing:
             "largest": ("largest change", share),
         },
         slice(2, None),
-        f"Against run {before.run['run']}.",
+        f"Against run {before.run['run']}{_where(before, evidence)}.",
         measured_in(evidence, before),
     )
+
+
+def _where(before: Measured, evidence: Measured) -> str:
+    """Whether a run before was on the same card, where both say which they were on."""
+    cards = {each.run.get("uuid") for each in (before, evidence)}
+    if not all(isinstance(card, str) and card for card in cards):
+        return ""
+    return ", on the same card" if len(cards) == 1 else ", on another card of this kind"
 
 
 def coverage(evidence: Measured) -> Table | Missing:
