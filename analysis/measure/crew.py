@@ -20,7 +20,7 @@ from .progress import tqdm
 from .runs import Run
 from .workers import Lasting
 
-PATIENCE = 180.0  # seconds without a row: on an H200 the longest was 41, PyTorch tuning the products of one problem
+PATIENCE = 180.0  # seconds without a row: several times what PyTorch takes to tune the products of one problem
 SMALL_BYTES = 16 << 30  # of a card's memory
 
 

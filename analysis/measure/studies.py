@@ -280,7 +280,7 @@ def loads_ahead(version: Version) -> bool:
 
 
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
-AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # half a minute of tuning a problem
+AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
 AT_CHOSEN = ("triton_rope_sliced",)
 AT_ONE = {  # what compiles for longest
     "flex_rope": SMALLEST,  # at 512 dims it was not compiled after five minutes

@@ -33,7 +33,6 @@ COUNTER = re.compile(
 )
 
 NUDGE = 1.001
-
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
 
