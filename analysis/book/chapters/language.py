@@ -16,11 +16,15 @@ from ..table import NOTHING, Missing, Table, compared, lines, link, small
 
 ALIKE = 1.1  # a port and its control whose times are nearer than this owe nothing to the language
 WHY_UNLIKE = {
-    "rope_v3": (
-        "Their loops have the same statements in the same order; what makes them differ is not known. On an NVIDIA "
-        "H200 a control that loaded a pair of K before it computed the pair's sine and cosine was faster than this "
-        "version."
-    ),
+    "rope_v3": """\
+Their loops have the same statements in the same order; what makes them differ is not known.
+
+<div class="reference-card">
+
+On the reference card, NVIDIA H200, a control that loaded a pair of K before it computed the pair's sine and cosine was
+faster than this version.
+
+</div>""",
 }
 
 
