@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from statistics import median
 
 from kernels import Problem
 
 from ..measure.studies import SOURCE_TIMER
-from ..models.cost import CORE_KEYS
-from ..models.fit import FULL, winners
 from ..records import published
 from ..records.files import DataError
 from ..records.known import NOT_MEASURED
@@ -20,8 +18,8 @@ from ..records.text import number, ratios
 from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .style import Plot
-from .table import Table, why_untimed
-from .tables import fastest
+from .table import Table, share, why_untimed
+from .tables import changes, fastest
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
@@ -33,7 +31,6 @@ FIVE = (  # in words, version, baseline
     ("RoPE V7, hybrid, over separate kernels", "rope_v7", "rope_separate"),
 )
 TEN = 10.0  # µs, below which a time has a decimal
-MOST, LEAST = 0.9, 0.25  # shares of shapes: nearly all, and enough that neither way is the answer
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)\)")  # a link between chapters; a finding links to pages
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
@@ -53,34 +50,11 @@ def microseconds(evidence: Measured | None, problem: Problem, *versions: str) ->
     return {key: number(t.us, "µs", 0 if t.us >= TEN else 1) if t else NOT_MEASURED for key, t in taken.items()}
 
 
-class Fastest(NamedTuple):
-    """On how many problems full fusion is the fastest of the V8 family or ties, with one tile of keys and with more."""
-
-    holds: bool | None
-    numbers: dict[str, str]
-
-
-def fastest_by_length(mapped: Measured | None) -> Fastest:
-    """It holds where full fusion wins or ties on nearly all problems of one tile, and not on nearly all others."""
-    won: dict[bool, list[bool]] = {True: [], False: []}
-    if mapped:
-        for problem in dict.fromkeys(mapped.checks["problem"]):
-            if best := winners(mapped, problem):
-                won[problem.seq_k <= CORE_KEYS].append(FULL in best)
-    short, long = won[True], won[False]
-    if not short or not long:
-        names = ("short", "short_full", "long", "long_full")
-        return Fastest(None, {"keys": str(CORE_KEYS), **dict.fromkeys(names, NOT_MEASURED)})
-    return Fastest(
-        sum(short) >= MOST * len(short) and LEAST < sum(long) / len(long) < 1 - LEAST,
-        {
-            "keys": str(CORE_KEYS),
-            "short": str(len(short)),
-            "short_full": str(sum(short)),
-            "long": str(len(long)),
-            "long_full": str(sum(long)),
-        },
-    )
+def moved(evidence: Measured) -> dict[str, str]:
+    """How far speedups of the log's kernels moved since the run before, on the GPU alone; empty where none was."""
+    before = evidence.previous()
+    found = changes(evidence, before, "device_warm") if before else []
+    return {"median": share(median(found)), "largest": share(max(found))} if found else {}
 
 
 def five(evidence: Measured) -> Table:

@@ -270,7 +270,10 @@ def right_where(evidence: Measured, name: str) -> str:
         told.setdefault(here.word, {}).setdefault(str(problem.hdim), here.reason)
     parts = []
     for word, reasons in told.items():
-        why = next((f" ({escape(reason)})" for reason in reasons.values() if reason and word != OK), "")
+        given = {hdim: reason for hdim, reason in reasons.items() if reason and word != OK}
+        hdim, why = next(iter(given.items()), ("", ""))
+        place = f"at {hdim}: " if len(set(given.values())) > 1 and hdim not in why else ""
+        why = f" ({place}{escape(why)})" if why else ""
         parts.append(f"{'right' if word == OK else word} at {', '.join(reasons)}{why}")
     return "; ".join(parts) or NOT_MEASURED
 

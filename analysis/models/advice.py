@@ -186,6 +186,11 @@ def kv_heads(problem: Problem) -> int:
     return problem.batch * problem.kv_heads
 
 
+def few_heads(problem: Problem) -> bool:
+    """Whether many keys meet heads of K too few to fill a card, so that K is better rotated in a launch before."""
+    return not short(problem) and kv_heads(problem) < MANY_HEADS
+
+
 def short(problem: Problem) -> bool:
     """Whether one tile holds all keys."""
     return problem.seq_k <= CORE_KEYS

@@ -129,7 +129,7 @@ def _gain(ask: Callable[[], pd.Series], found: pd.Series, facts: Facts) -> float
         facts.nudged = version
         moved = ask().dropna()
         change = moved / values - 1 if positive else moved - values
-        gain += float(change.mean() / math.log(NUDGE)) ** 2 / 2
+        gain += float(change.mean() / (NUDGE - 1)) ** 2 / 2
     facts.nudged = ""
     return gain
 

@@ -13,14 +13,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.book import findings, front, notebook, saving, style
-from analysis.book.chapters import fusion, setup, story, use
+from analysis.book.chapters import fuse, fusion, setup, story, use
 from analysis.book.figures import when_to_fuse
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
 from analysis.book.site.place import Place
-from analysis.measure.studies import FUSIONS
-from analysis.models import profiles, roofline, steps
+from analysis.models import fit, profiles, roofline, steps
+from analysis.models.advice import few_heads
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
@@ -261,16 +261,13 @@ def test_across_compares_versions_of_two_families_at_the_head_dims_that_both_hav
     assert found[2048].value == pytest.approx(slow.us / fast.us, rel=0.01)  # of medians, and of each process
 
 
-def test_the_box_counts_the_fastest_on_short_and_long_problems() -> None:
+def test_the_rules_divide_the_map_and_count_as_their_figure_draws() -> None:
     mapped = Measured.load(REFERENCE, "map")
-    numbers = front.fastest_by_length(mapped).numbers
-    short = [problem for problem in set(mapped.checks["problem"]) if problem.seq_k <= 64]
-    times = {problem: {name: mapped.time(name, problem) for name in FUSIONS} for problem in short}
-    full = sum(min(each, key=lambda name: each[name].us) == front.FULL for each in times.values())  # type: ignore[union-attr]
-    assert (numbers["short"], numbers["short_full"]) == (str(len(short)), str(full))
-    drawn = pd.read_csv(Path(saving.FOLDER) / "fusion-map.csv").query("keys > 64")["outcome"]
-    loses = (drawn == when_to_fuse.LOSES).sum()
-    assert (int(numbers["long"]), int(numbers["long_full"])) == (len(drawn), len(drawn) - loses), (
-        "as the figure draws it"
-    )
-    assert front.fastest_by_length(None).holds is None
+    together = fuse.gains(mapped, fit.HYBRID, lambda problem: not few_heads(problem))
+    apart = fuse.gains(mapped, fit.HYBRID, few_heads)
+    drawn = pd.read_csv(Path(saving.FOLDER) / "fusion-map.csv")
+    with_few = (drawn["keys"] > 64) & (drawn["kv_heads"] < 32)
+    assert (len(together), len(apart)) == ((~with_few).sum(), with_few.sum())
+    lost = apart.lost
+    assert 0 < lost <= (drawn.loc[with_few, "outcome"] == when_to_fuse.LOSES).sum(), "beyond 3 % and its interval"
+    assert together.lost == 0 and fuse.gains(None, fit.HYBRID, few_heads).more_lost is None

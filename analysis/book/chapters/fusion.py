@@ -69,14 +69,14 @@ def work_table(frame: pd.DataFrame) -> Table:
             "launches": ("launches", "{:.0f}"),
             "embedded": ("embeds", "{:.3g}×"),
             "sines": ("sines and cosines, M", lambda count: number(count / 1e6) if count else NOTHING),
-            "asked_mb": ("MB asked for", "{:,.0f}"),
+            "asked_mb": ("MB read and written", "{:,.0f}"),
             "us": ("µs", "{:.1f}"),
             "speedup": ("speedup", factor),
         },
         slice(1, None),
         f"One call at head dim {HDIM}, 4 heads of 64 tokens. Embeds: how often each element of Q and K is embedded. "
-        "Sines, cosines and MB of 32-byte sectors are counted by the emulator; launches are the plan's. µs and speedup "
-        "are times on the GPU alone; the speedup is over separate kernels with float4 loads.",
+        "Sines, cosines and MB of 32-byte sectors are counted by the emulator; launches are the plan's. Times are of "
+        "the GPU alone; the speedup is over separate kernels with float4 loads that embed the same dims.",
     )
 
 

@@ -95,6 +95,18 @@ def outcome(one: Beside) -> str:
     return one.outcome or NOT_COMPARED
 
 
+def counts(everything: Iterable[Beside]) -> dict[str, int]:
+    """How many numbers there are, agree, have the right direction alone, do not agree, and were not compared."""
+    given = Counter(map(outcome, everything))
+    words = {
+        "agree": (CONFIRMED, REPRODUCED),
+        "direction": (SAME_DIRECTION,),
+        "differ": (DIFFERS, OPPOSITE, A_DIFFERENCE, NO_DIFFERENCE),
+        "uncompared": (NOT_COMPARED,),
+    }
+    return {"total": given.total()} | {name: sum(given[word] for word in chosen) for name, chosen in words.items()}
+
+
 def summary(everything: Sequence[Beside]) -> Table:
     """How many numbers have each outcome, and what it means."""
     given = Counter(map(outcome, everything))

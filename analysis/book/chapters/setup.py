@@ -13,7 +13,7 @@ from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING, number
 from ...verdicts.rule import interval
-from ..origin import measured_in, published_on
+from ..origin import computed, measured_in, published_on
 from ..table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
@@ -77,10 +77,10 @@ def shapes(evidence: Measured) -> Table:
         f"blocks per SM, {evidence.card.removeprefix('NVIDIA ')} ({sms})",
     )
     caption = (
-        "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. A kernel of the log "
-        "runs one block per query and head; in brackets the SMs of each card. Computed from the shapes."
+        "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. Blocks: one per "
+        "query and head, as most kernels of the log run; in brackets the SMs of each card."
     )
-    return Table(header, rows, header[1:], caption)
+    return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))
 
 
 def saved(evidence: Measured) -> Table:

@@ -165,7 +165,8 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             "us": ("device, µs", str),
         },
         slice(1, None),
-        f"One call at head dim {hdim}, executed by the emulator and counted; device_warm on the {evidence.card}.",
+        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. Times: device_warm on the "
+        f"{evidence.card}.",
     ).of(measured_in(evidence) + COUNTED)
 
 

@@ -47,7 +47,7 @@ def score_threads() -> Plot:
         "score-threads",
         figure,
         "Blue threads own a key: each multiplies it with the query over the whole head dim, one dim after the other. "
-        "Gray threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries.",
+        "Grey threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries.",
         f"Drawing of the 256 threads of a block, a row for each warp. {spoken}.",
         frame,
         computed("drawn; its numbers from the launches"),

@@ -108,7 +108,7 @@ def fusion_model(judged: fit.Judged) -> Plot:
     return Plot(
         "fusion-model",
         figure,
-        f"Times of a call, device_warm on the {card}. In color: problems that the model was not fitted to.",
+        f"Times of a call, device_warm on the {card}. In colour: problems that the model was not fitted to.",
         "Dot plot of predicted by measured time. "
         + "; ".join(
             f"{version}, held out: median error {fit.errors(mine).median():.0f} %"

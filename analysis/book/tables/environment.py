@@ -52,30 +52,33 @@ def machine(evidence: Measured) -> Table:
     return Table(("what", "value"), list(values.items()))
 
 
+def changes(evidence: Measured, before: Measured, timer: str, peers: bool = False) -> list[float]:
+    """By what share each ratio of the same code, to separate kernels or corrected attention, moved between two runs."""
+
+    def same(version: str, problem: Problem) -> bool:
+        return before.code(version, problem) == evidence.code(version, problem)
+
+    found = []
+    for family, base in REFERENCE.items():
+        for other in evidence.versions(family, peers):
+            for problem in evidence.problems(family) if other != base else ():
+                if same(base, problem) and same(other, problem):
+                    then, now = (each.ratio(base, other, problem, timer) for each in (before, evidence))
+                    found += [abs(now.value / then.value - 1.0)] if then and now else []
+    return found
+
+
 def repeatability(evidence: Measured) -> Table | Missing:
     """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
     before = evidence.previous()
     if before is None:
         return Missing(why="There is no earlier complete run to compare with")
-
-    def same(version: str, problem: Problem) -> bool:
-        return before.code(version, problem) == evidence.code(version, problem)
-
-    rows = []
-    for peers, label in ((False, "the log's kernels"), (True, "PyTorch")):
-        for timer in TIMERS:
-            changes = []
-            for family, base in REFERENCE.items():
-                for other in evidence.versions(family, peers):
-                    for problem in evidence.problems(family) if other != base else ():
-                        if not (same(base, problem) and same(other, problem)):
-                            continue
-                        then = before.ratio(base, other, problem, timer)
-                        now = evidence.ratio(base, other, problem, timer)
-                        if then and now:
-                            changes.append(abs(now.value / then.value - 1.0))
-            if changes:
-                rows.append((label, timer, len(changes), median(changes), max(changes)))
+    rows = [
+        (label, timer, len(moved), median(moved), max(moved))
+        for peers, label in ((False, "the log's kernels"), (True, "PyTorch"))
+        for timer in TIMERS
+        if (moved := changes(evidence, before, timer, peers))
+    ]
     if not rows:
         return Missing(why="No earlier complete run of this study measured the same code")
     return Table.from_frame(

@@ -40,7 +40,7 @@ def map_problems(judged: fit.Judged) -> Table:
         rows,
         numbers=header[2:-1],
         caption="device_warm. Bold: the fastest of the family, and what ties with it. * held out: not fitted to. Log: "
-        "its full fusion, which takes as many queries as keys alone, and is not measured where it would take longest.",
+        "its full fusion, which takes only as many queries as keys, and is not measured where it would take longest.",
     )
 
 
