@@ -119,7 +119,8 @@ def measure_studies(
             run.started = time.monotonic()
             with stages.of("compile"):
                 compilers.wait(run.study.name)
-                crew.load([pair for pair in run.pairs() if pair[0] in keep and loads_ahead(VERSIONS[pair[0]])])
+                left = run.unfinished(crew.processes)
+                crew.load([pair for pair in left if pair[0] in keep and loads_ahead(VERSIONS[pair[0]])])
             with stages.of("check"):
                 crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
                 run.note_untimed()

@@ -168,6 +168,12 @@ class Run:
             if (*pair, timer) not in seen
         ]
 
+    def unfinished(self, processes: int) -> list[Pair]:
+        """What is still to be checked, or to be timed by one of so many processes."""
+        timed = (pair for process in range(processes) for pair, *_ in self.untimed(process + 1))
+        left = {*self.unchecked(), *timed}
+        return [pair for pair in self.pairs() if pair in left]
+
     def note_untimed(self) -> None:
         """A row with the reason for every pair that could not be timed."""
         seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -55,6 +55,9 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
     assert set(second.unchecked()) == set(pairs[2:])
     assert [(pair, timer) for pair, timer, _ in second.untimed(1)] == [(pairs[0], "launched")]
     assert len(second.untimed(2)) == 2
+    assert set(second.unfinished(1)) == {pairs[0], *pairs[2:]}, "what was refused is finished"
+    timing(second, pairs[0], 1, "launched")
+    assert set(second.unfinished(1)) == {*pairs[2:]} and pairs[0] in second.unfinished(2)
 
 
 @pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
