@@ -32,7 +32,7 @@ FIVE = (  # in words, version, baseline
 )
 TEN = 10.0  # µs, below which a time has a decimal
 NOTEBOOKS = "analysis/notebooks"
-CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)\)")  # a link between chapters; a finding links to pages
+CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
