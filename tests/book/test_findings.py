@@ -231,6 +231,8 @@ def test_the_readme_says_what_its_two_chapters_found(front_page: list[Finding]) 
     assert [line for line in made.splitlines() if not line.startswith("![")] == committed
     assert len(table.rows) == 5 and f"1. {front_page[0].text}" in text and used[0].text in text
     assert "> **Should I fuse?**" in made and "](analysis/notebooks/map.ipynb)" in made
+    targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", made) if ":" not in target}
+    assert {target for target in targets if not (build.README.parent / target).exists()} == set()
     with pytest.raises(DataError, match="lacks <!-- found -->"):
         front.readme("no marks", front_page, plot, table, used)
     with pytest.raises(DataError, match="lacks <!-- use -->"):
