@@ -127,6 +127,15 @@ def _host() -> Iterator[Problem]:
 HOST_VERSIONS = ("rope_separate", "rope_separate_one_sync", "rope_v7")
 
 
+WAVES = (4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 21, 22, 24, 25, 26)  # heads: around where blocks need another
+
+
+def _waves() -> Iterator[Problem]:
+    """More and more blocks of the same size: time steps up where they no longer fit the card at once."""
+    for hdim in (512, 2048):
+        yield from (partial_rope(1, heads, 64, hdim) for heads in WAVES)
+
+
 FUSIONS = ("rope_v8", "rope_hybrid_v8", "rope_separate_v8")  # one core: fused fully, Q alone, not at all
 NAIVE = "rope_v6b"  # the log's full fusion, which rotates K once a query
 NAIVE_LIMIT = 2**30  # multiply-adds of Q and K beyond which it is not measured: it would take longer than all others
@@ -346,6 +355,7 @@ STUDIES = {
             lambda: (v for v in VERSIONS.values() if v.of_log or v.id in ALSO_MATCHED),
             scaled=matched,
         ),
+        Study("waves", "Time by blocks of a call", tuple(_waves()), WARM, _named(("rope_separate", "rope_v7"))),
         Study("control", "The same in CUDA C++", tuple(_control()), ("device_warm", SOURCE_TIMER), _controls),
         Study(
             "beyond",

@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.book import findings, front, notebook, saving, style
+from analysis.book import figures, findings, front, notebook, saving, style
 from analysis.book.chapters import fuse, fusion, setup, story, use
 from analysis.book.figures import when_to_fuse
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
 from analysis.book.site.place import Place
+from analysis.measure.studies import study
 from analysis.models import fit, profiles, roofline, steps
 from analysis.models.advice import few_heads
 from analysis.records import files
@@ -127,6 +128,33 @@ def test_blocks_fill_a_card_by_what_a_multiprocessor_holds() -> None:
     assert full == pytest.approx(matched.shapes("rope_separate")[128].heads * 64 / (5 * 132))  # 48 registers a thread
     assert story.occupied(Measured.nothing(REFERENCE, "matched"), "rope_v7").below(1) is None
     assert f"{story.printed(matched, 'rope_v7')}" == "not measured"  # no document has these shapes
+
+
+def test_time_steps_up_where_the_blocks_of_a_version_no_longer_fit() -> None:
+    measured, problems, least = Measured.load(REFERENCE), study("waves").problems, {512: 10.0, 2048: 30.0}
+    at_once = {"rope_separate": 5 * 132, "rope_v7": 6 * 132}
+
+    def spread(frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of one problem, for each of the study's."""
+        mine = frame[frame["version"].isin(at_once) & (frame["problem"] == measured.shapes("rope_v7")[512])]
+        return pd.concat([mine.assign(problem=[problem] * len(mine)) for problem in problems], ignore_index=True)
+
+    timings = spread(measured.timings[measured.timings["timer"] == "device_warm"])
+    timings["median_us"] = [
+        least[row.problem.hdim] * -(-row.problem.heads * 64 // at_once[row.version]) * (1 + row.process / 1e4)
+        for row in timings.itertuples()
+    ]
+    waves = replace(measured, timings=timings, checks=spread(measured.checks))
+    own = {name: story.step_up(waves, name, name) for name in at_once}
+    other = story.step_up(waves, "rope_v7", "rope_separate")
+    assert own["rope_separate"].faster and own["rope_v7"].faster and other.not_faster and other.not_slower
+    assert [f"{each:}" for each in (*own.values(), other)] == ["2.00×", "2.00×", "1.00×"]
+    assert sorted(other.by_hdim) == [512, 2048]
+    plot = figures.waves(waves)
+    assert "time steps up" in plot.figure.get_suptitle() and len(plot.data) == 2 * len(problems)
+    level = replace(waves, timings=timings.assign(median_us=10.0))
+    assert not story.step_up(level, "rope_v7", "rope_v7").faster
+    assert "steps up" not in figures.waves(level).figure.get_suptitle()
 
 
 def test_a_second_round_is_needed_where_fewer_blocks_fit_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

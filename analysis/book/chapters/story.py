@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,17 +104,36 @@ def _races(version: str, problem: Problem, target: str) -> bool:
     return plan.expected == OK and any(hazard.kind == "race" for hazard in plan.hazards)
 
 
-def occupied(evidence: Measured, version: str) -> Shares:
-    """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
+def held(evidence: Measured, version: str, problem: Problem) -> int | None:
+    """How many blocks of a version's last launch the card holds at a time; None where the compiler says nothing."""
     rows = parsed(RESOURCES, "resources")
     rows = rows[(rows["target"] == evidence.target) & (rows["version"] == version)]
+    rows = rows[(rows["hdim"] == problem.hdim) & (rows["rotary_dim"] == problem.rotary_dim)].sort_values("launch")
+    return int(rows["blocks_per_sm"].iloc[-1] * evidence.gpu["sms"]) if len(rows) else None
+
+
+def occupied(evidence: Measured, version: str) -> Shares:
+    """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
     found = {}
     for hdim, problem in evidence.shapes(version).items():
-        held = rows[(rows["hdim"] == hdim) & (rows["rotary_dim"] == problem.rotary_dim)].sort_values("launch")
-        if len(held):
+        if at_once := held(evidence, version, problem):
             blocks = math.prod(VERSIONS[version](problem, evidence.target).launches[-1].grid)
-            found[hdim] = Ratio(*3 * (blocks / (held["blocks_per_sm"].iloc[-1] * evidence.gpu["sms"]),))
+            found[hdim] = Ratio(*3 * (blocks / at_once,))
     return Shares(found) if found else Shares(why=why_none(evidence, version))
+
+
+def step_up(waves: Measured, version: str, beyond: str) -> Speedups:
+    """By head dim, how many times as long a version takes with the first number of heads at which the blocks of
+    `beyond` no longer fit the card at once, as with the last at which they do."""
+    found = {}
+    problems = sorted(waves.problems("rope"), key=lambda problem: (problem.hdim, problem.heads))
+    for last, first in itertools.pairwise(problems):
+        at_once = held(waves, beyond, last)
+        if last.hdim == first.hdim and at_once and last.heads * last.seq_q <= at_once < first.heads * first.seq_q:
+            taken = (waves.medians(version, each, "device_warm") for each in (first, last))
+            if ratio := waves.mean(operator.truediv(*taken).dropna()):
+                found[last.hdim] = ratio
+    return Speedups(found) if found else Speedups(why=why_none(waves, version))
 
 
 def printed(evidence: Measured, version: str) -> Speedups:

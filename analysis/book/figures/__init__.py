@@ -23,6 +23,7 @@ from .threads import score_threads
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
+from .waves import waves
 from .when_to_fuse import fusion_map, fusion_model
 
 __all__ = [
@@ -53,4 +54,5 @@ __all__ = [
     "v8_idea",
     "v8_tile",
     "warp_waits",
+    "waves",
 ]
