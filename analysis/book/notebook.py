@@ -145,15 +145,6 @@ def refusal(evidence: Measured, name: str, hdim: int) -> str:
     return f"`{name}`: {found.reason if found.word in REFUSED else found.word}"
 
 
-def time_at(evidence: Measured, name: str, hdim: int) -> str:
-    """The device time of a version at a head dim, `"12.3 µs"`, or what is known of it there instead."""
-    problem = evidence.shapes(name, refused=True).get(hdim)
-    taken = evidence.time(name, problem) if problem else None
-    if taken:
-        return f"{taken.us:,.1f} µs"
-    return known(evidence, name, problem).word if problem else NOT_MEASURED
-
-
 def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
     """The device time of the fastest right peer on the half-precision problem of a head dim."""
     problem = next((p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal), None)
