@@ -191,13 +191,18 @@ def few_heads(problem: Problem) -> bool:
     return not short(problem) and kv_heads(problem) < MANY_HEADS
 
 
+def many_heads(problem: Problem) -> bool:
+    """Whether many keys meet heads of K enough to fill a card."""
+    return not short(problem) and not few_heads(problem)
+
+
 def short(problem: Problem) -> bool:
     """Whether one tile holds all keys."""
     return problem.seq_k <= CORE_KEYS
 
 
 TYPICAL = {
-    "decoding a token": Problem("rope", 1, 32, 32, 1, 2048, 128, 128),
+    "decoding a token, keys not rotated yet": Problem("rope", 1, 32, 32, 1, 2048, 128, 128),
     "the same, 4 heads a kv_head": Problem("rope", 1, 32, 8, 1, 2048, 128, 128),
     "checking 8 drafted tokens": Problem("rope", 1, 32, 32, 8, 2048, 128, 128),
     "a chunk of a prompt": Problem("rope", 1, 32, 32, 128, 1024, 128, 64),

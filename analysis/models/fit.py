@@ -165,6 +165,14 @@ def winners(evidence: Measured, problem: Problem) -> set[str]:
     return {version for version, ratio in ratios.items() if ratio and (ratio.value < TIE or ratio.low <= 1)}
 
 
+ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
+
+
+def outcome(fastest: set[str]) -> str:
+    """How full fusion does where these versions are the fastest, ties among them."""
+    return LOSES if FULL not in fastest else ALONE if fastest == {FULL} else TIES
+
+
 @dataclass
 class Judged:
     """A model with what it was fitted to and what it is judged on.

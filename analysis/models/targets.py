@@ -106,6 +106,7 @@ class Floor:
     bytes: float
     fp32: float  # both products on the fp32 units
     tensor: float  # the same as three TF32 products each, whose rate is half of bfloat16's
+    memory: str  # where its bytes come from
 
     @property
     def us(self) -> float:
@@ -120,16 +121,17 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> Floor:
     """The floor of a problem on a GPU of gpu.json; of a mask only the pairs that it leaves are counted."""
     ceilings = gpu["ceilings"]
     moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
-    rate = ceilings["l2_read_gb_s"] if moved <= gpu["l2_bytes"] else ceilings["read_gb_s"]
+    memory, rate = ("L2", "l2_read_gb_s") if moved <= gpu["l2_bytes"] else ("DRAM", "read_gb_s")
     seen = problem.seq_q * problem.seq_k
     if problem.causal:
         seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
     flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
     return Floor(
         launch=ceilings["empty_kernel_us"],
-        bytes=moved / rate / 1e3,
+        bytes=moved / ceilings[rate] / 1e3,
         fp32=flops / ceilings["fp32_tflops"] / 1e6,
         tensor=3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6,
+        memory=memory,
     )
 
 

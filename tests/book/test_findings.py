@@ -14,14 +14,13 @@ from matplotlib.figure import Figure
 
 from analysis.book import figures, findings, front, notebook, saving, style
 from analysis.book.chapters import fuse, fusion, setup, story, use
-from analysis.book.figures import when_to_fuse
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
 from analysis.book.site.place import Place
 from analysis.measure.studies import study
 from analysis.models import fit, profiles, roofline, steps
-from analysis.models.advice import few_heads
+from analysis.models.advice import few_heads, many_heads, short
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import Ratio
@@ -293,11 +292,10 @@ def test_across_compares_versions_of_two_families_at_the_head_dims_that_both_hav
 
 def test_the_rules_divide_the_map_and_count_as_their_figure_draws() -> None:
     mapped = Measured.load(REFERENCE, "map")
-    together = fuse.gains(mapped, fit.HYBRID, lambda problem: not few_heads(problem))
-    apart = fuse.gains(mapped, fit.HYBRID, few_heads)
     drawn = pd.read_csv(Path(saving.FOLDER) / "fusion-map.csv")
-    with_few = (drawn["keys"] > 64) & (drawn["kv_heads"] < 32)
-    assert (len(together), len(apart)) == ((~with_few).sum(), with_few.sum())
-    lost = apart.lost
-    assert 0 < lost <= (drawn.loc[with_few, "outcome"] == when_to_fuse.LOSES).sum(), "beyond 3 % and its interval"
-    assert together.lost == 0 and fuse.gains(None, fit.HYBRID, few_heads).more_lost is None
+    rules = {short: drawn["keys"] <= 64, few_heads: (drawn["keys"] > 64) & (drawn["kv_heads"] < 32)}
+    rules[many_heads] = ~rules[short] & ~rules[few_heads]
+    for rule, rows in rules.items():
+        counted = drawn.loc[rows, "outcome"].value_counts()
+        assert fuse.outcomes(mapped, rule) == tuple(counted.get(each, 0) for each in (fit.ALONE, fit.TIES, fit.LOSES))
+    assert sum(fuse.outcomes(mapped, rule).problems for rule in rules) == len(drawn)

@@ -19,6 +19,7 @@ from analysis.book import figures, tables
 from analysis.book.chapters import fuse
 from analysis.measure.studies import FUSIONS, NAIVE, STUDIES
 from analysis.models import advice, cost, fit
+from analysis.models.advice import short
 from analysis.models.cost import Card
 from analysis.models.fit import FULL, HYBRID, SEPARATE, Model, Point
 from analysis.records import files
@@ -394,13 +395,17 @@ def test_what_the_model_is_worth_is_beside_the_best_constant_answer(judged: fit.
     assert fuse.worth(None).better is None
 
 
-def test_gains_tell_what_is_faster_slower_and_a_tie() -> None:
+def test_gains_tell_the_worst_and_whether_anything_is_much_slower() -> None:
     some = fuse.Gains({0: Ratio(1.5, 1.4, 1.6), 1: Ratio(0.8, 0.7, 0.9), 2: Ratio(0.99, 0.9, 1.1)})
-    assert (some.won, some.lost, len(some), some.worst) == (1, 1, 3, "1.25×")
-    assert some.some_lost and not some.more_lost and not some.more_won and some.never_much_slower is False
-    tie = fuse.Gains({2: Ratio(0.98, 0.97, 0.99)})
-    assert tie.never_much_slower and not tie.some_lost
-    none = fuse.Gains()
-    assert (
-        none.never_much_slower is None and none.some_lost is None and none.more_lost is None and none.more_won is None
-    )
+    assert (len(some), some.worst, some.never_much_slower) == (3, "1.25×", False)
+    assert fuse.Gains({2: Ratio(0.98, 0.97, 0.99)}).never_much_slower
+    assert fuse.Gains().never_much_slower is None
+
+
+def test_outcomes_are_none_where_nothing_was_timed_and_else_told_by_what_is_fastest() -> None:
+    none, mixed = fuse.outcomes(None, short), fuse.Outcomes(won=1, tied=3, lost=2)
+    assert (none.problems, none.all_won, none.more_won, none.more_lost) == (0, None, None, None)
+    assert (mixed.problems, mixed.all_won, mixed.more_won, mixed.more_lost) == (6, False, False, True)
+    assert fuse.Outcomes(won=2).all_won and not fuse.Outcomes(won=2).more_lost
+    found = [fit.outcome(fastest) for fastest in ({fit.FULL}, {fit.FULL, fit.HYBRID}, {fit.SEPARATE})]
+    assert found == [fit.ALONE, fit.TIES, fit.LOSES]

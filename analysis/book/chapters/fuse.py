@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kernels import Problem
 
 from ...measure.studies import FUSIONS
-from ...models.fit import FULL, Judged, answers, errors
-from ...records.interval import TIE
+from ...models.fit import ALONE, FULL, LOSES, TIES, Judged, answers, errors, outcome, winners
+from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING
 from ..findings import Speedups, why_none
 
 
 class Gains(Speedups):
-    """Speedups over one version by the problem's place, of which each may be faster, slower or a tie."""
-
-    @property
-    def won(self) -> int:
-        return sum(ratio.low > TIE for ratio in self.by_hdim.values())
-
-    @property
-    def lost(self) -> int:
-        return sum(ratio.high < 1 / TIE for ratio in self.by_hdim.values())
+    """Speedups over one version by the problem's place."""
 
     @property
     def never_much_slower(self) -> bool | None:
         """Whether it takes at most 5 % longer everywhere."""
         return self._all(lambda ratio: ratio.value > 1 / 1.05)
-
-    @property
-    def some_lost(self) -> bool | None:
-        return self.lost > 0 if self.by_hdim else None
-
-    @property
-    def more_lost(self) -> bool | None:
-        """Whether it is slower more often than faster."""
-        return self.lost > self.won if self.by_hdim else None
-
-    @property
-    def more_won(self) -> bool | None:
-        return self.won > self.lost if self.by_hdim else None
 
     @property
     def worst(self) -> str:
@@ -64,6 +44,43 @@ def gains(measured: Measured | None, over: str, of: Callable[[Problem], bool], v
         if (ratio := measured.ratio(over, version, problem))
     }
     return Gains(found) if found else Gains(why=why_none(measured, version))
+
+
+class Outcomes(NamedTuple):
+    """On how many problems full fusion is fastest, ties with the fastest, and loses, as the map's figure draws it."""
+
+    won: int = 0
+    tied: int = 0
+    lost: int = 0
+
+    def __str__(self) -> str:
+        told = f"fastest on {self.won}, ties on {self.tied}, slower on {self.lost}"
+        return told if self.problems else NOT_MEASURED
+
+    @property
+    def problems(self) -> int:
+        return sum(self)
+
+    @property
+    def all_won(self) -> bool | None:
+        return self.won == self.problems if self.problems else None
+
+    @property
+    def more_won(self) -> bool | None:
+        return self.won > self.lost if self.problems else None
+
+    @property
+    def more_lost(self) -> bool | None:
+        return self.lost > self.won if self.problems else None
+
+
+def outcomes(measured: Measured | None, of: Callable[[Problem], bool]) -> Outcomes:
+    """How full fusion does against the hybrid and separate kernels of its core, on some of the map's problems."""
+    if measured is None:
+        return Outcomes()
+    fastest = [winners(measured, problem) for problem in measured.problems("rope") if of(problem)]
+    counted = Counter(outcome(each) for each in fastest if each)
+    return Outcomes(*(counted[each] for each in (ALONE, TIES, LOSES)))
 
 
 class Worth(NamedTuple):

@@ -247,7 +247,7 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
     least, measured = floor(problem, evidence.gpu), measured_at(evidence, problem)
     rows = [
         ("an empty launch in a graph", f"{least.launch:.2f}"),
-        ("Q, K, V and the output, once each", f"{least.bytes:.2f}"),
+        (f"Q, K, V and the output, once each, at the rate of {least.memory}", f"{least.bytes:.2f}"),
         ("both products, fp32 units", f"{least.fp32:.2f}"),
         ("both products, three TF32 products each", f"{least.tensor:.2f}"),
         ("<b>floor, fp32 units</b>", f"<b>{least.fp32_us:.2f}</b>"),

@@ -17,15 +17,9 @@ FUSION_SERIES = looks(
     (fit.SEPARATE, 2, "^", "separate"),
     (NAIVE, 4, "P", "the log's full fusion"),
 )
-ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
-OUTCOMES = looks((ALONE, 0, "o", ALONE), (TIES, 7, "D", TIES), (LOSES, 1, "s", LOSES))
-OUTCOMES[TIES]["markerfacecolor"] = "white"
+OUTCOMES = looks((fit.ALONE, 0, "o", fit.ALONE), (fit.TIES, 7, "D", fit.TIES), (fit.LOSES, 1, "s", fit.LOSES))
+OUTCOMES[fit.TIES]["markerfacecolor"] = "white"
 CELL = 0.23  # between marks of the same keys and heads
-
-
-def outcome(judged: fit.Judged, problem: Any) -> str:
-    winners = judged.winners(problem)
-    return LOSES if fit.FULL not in winners else ALONE if winners == {fit.FULL} else TIES
 
 
 def fusion_map(judged: fit.Judged) -> Plot:
@@ -41,7 +35,7 @@ def fusion_map(judged: fit.Judged) -> Plot:
                 "kv_heads": kv_heads(problem),
                 "winner": best,
                 "margin": min(others) / judged.measured(problem, best),
-                "outcome": outcome(judged, problem),
+                "outcome": fit.outcome(judged.winners(problem)),
             }
         )
     frame = pd.DataFrame(rows).sort_values(["keys", "kv_heads", "outcome"], kind="stable")
