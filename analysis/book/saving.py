@@ -57,14 +57,15 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def to_html(plot: Plot, where: Path) -> str:
-    """The saved figure in a frame that scrolls on a phone, where its title stands above it as text."""
+    """The saved figure in a frame; on a phone a wide one scrolls below its title, which stands above it as text."""
     image = base64.b64encode((where / f"{plot.id}.svg").read_bytes()).decode()
     anchor = f"figure-{plot.id}"
     links = ", ".join(
         f"<a href='{PUBLISHED_AT}/{plot.id}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv")
     )
     return (
-        f"<figure class='evidence' id='{anchor}'><p class='figure-title'>{escape(plot.title)}</p>"
+        f"<figure class='evidence{' narrow' * plot.narrow}' id='{anchor}'>"
+        f"<p class='figure-title'>{escape(plot.title)}</p>"
         f"<div class='frame' tabindex='0' role='group' aria-label='{escape(plot.title, quote=True)}'>"
         f"<img src='data:image/svg+xml;base64,{image}' alt='{escape(plot.alt, quote=True)}'></div>"
         f"<figcaption>{escape(plot.caption)} {citing.permalink(anchor)}</figcaption>"

@@ -53,7 +53,7 @@ STYLE: dict[Any, Any] = {
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_WORDS = 12  # at most
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
-TITLE_COLUMNS, SOURCE_COLUMNS = 72, 118  # characters of a line
+TITLE_COLUMNS, SOURCE_COLUMNS = 72, 114  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class Plot:
         """The message, in one line, or the name of a figure that shows none."""
         return " ".join(self.figure.get_suptitle().split()) or self.name
 
+    @property
+    def narrow(self) -> bool:
+        """Whether it fits a phone as it is."""
+        return bool(self.figure.get_figwidth() < WIDTH)
+
 
 # ---------------------------------------------------------------- drawing
 
@@ -96,11 +101,11 @@ def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def canvas(
-    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, **axes: Any
+    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any
 ) -> Iterator[tuple[Figure, list]]:
     """A figure in the book's style whose title, at the left, is its message, in `TITLE_WORDS` words or fewer."""
     with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
         _head(figure, title, "")
         yield figure, [axis for row in grid for axis in row]
@@ -112,8 +117,9 @@ def _head(figure: Figure, title: str, source: str) -> None:
     height = figure.get_figheight()
     for text in [text for text in figure.texts if text.get_gid() == "source"]:
         text.remove()
-    titles = textwrap.wrap(title, TITLE_COLUMNS)
-    sources = textwrap.wrap(source[:1].upper() + source[1:], SOURCE_COLUMNS)
+    share = figure.get_figwidth() / WIDTH
+    titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
+    sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
     below = 0.06 + len(titles) * TITLE_SIZE * 1.3 / 72
     bottom = below + len(sources) * SOURCE_SIZE * 1.3 / 72 + 0.08
     place: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}

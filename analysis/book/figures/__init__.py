@@ -9,7 +9,7 @@ from .counters import emulator_agreement, warp_waits
 from .distance import published_distance
 from .embedding_work import fusion
 from .flow import flow
-from .front import rope_ladder_2048
+from .front import fusing
 from .l2_cliff import cliff
 from .ladders import ladder
 from .online import attention_online
@@ -33,6 +33,7 @@ __all__ = [
     "cliff",
     "emulator_agreement",
     "flow",
+    "fusing",
     "fusion",
     "fusion_map",
     "fusion_model",
@@ -43,7 +44,6 @@ __all__ = [
     "published_distance",
     "roofline_plot",
     "roofline_published",
-    "rope_ladder_2048",
     "rope_savings",
     "score_threads",
     "sinusoidal_fusion",

@@ -1,150 +1,110 @@
-"""The figure of the front page: every RoPE version at head dim 2048, published beside measured, and V8."""
+"""The figure of the front page: what fusing is worth at head dim 2048, published beside measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-
-from kernels import Problem
+from matplotlib.patches import Patch
 
 from ...measure.studies import MAIN
 from ...records import published
-from ...records.interval import Ratio
 from ...records.measured import Measured
 from ...records.text import factor
-from ..step import stated
 from ..style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
 
-BASELINE, FUSED = "rope_separate", "rope_v8"
-LADDER = ("rope_v1c", "rope_v2", "rope_v3", "rope_v4", "rope_v5", "rope_v6a", "rope_v6b", "rope_v7")
-SOFT = "0.4"
-MARKS: dict[str, dict[str, Any]] = {
-    "published": {"marker": "o", "mfc": "white", "mec": "0.2"},
-    "measured": {"marker": "o", "color": PALETTE[0]},
-    "loaded": {"marker": "D", "color": PALETTE[1], "ms": 5.5},
+FUSED = "rope_v8"
+COMPARED = (  # in words, version, baseline
+    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
+    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
+    ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
+    ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
+    ("RoPE V8, ours: all fused, K rotated for every tile", FUSED, "rope_separate"),
+)
+NARROW = 4.8  # inches: it is read on a phone without scrolling
+LOOKS: dict[str, dict[str, Any]] = {
+    "published": {"facecolor": "white", "edgecolor": "0.35", "hatch": "////"},
+    "measured": {"facecolor": PALETTE[0]},
+    "loaded": {"facecolor": PALETTE[1]},
 }
-SAID = {"published": "published", "measured": "measured", "loaded": "with the authors' load"}
-INKS = {"published": SOFT, "measured": PALETTE[0], "loaded": PALETTE[1]}
 
 
-def rope_ladder_2048(evidence: Measured, beyond: Measured | None, matched: Measured | None) -> Plot:
-    """Speedup of every RoPE version over separate kernels at head dim 2048.
+def fusing(evidence: Measured, beyond: Measured | None, matched: Measured | None) -> Plot:
+    """Speedups over separate kernels at head dim 2048: published, measured, and with as many blocks per SM as there.
 
-    `beyond` adds V8, `matched` the same kernels with as many blocks per SM as on the authors' card, where measured.
+    `beyond` has V8, `matched` the load of the authors' card.
     """
     rows = []
-    for version in LADDER:
-        problem = evidence.shapes(version).get(MAIN.hdim)
-        ratio = evidence.ratio(BASELINE, version, problem) if problem else None
-        stated = published.speedup(version, BASELINE, problem) if problem else None
+    for words, version, baseline in COMPARED:
+        measured = beyond if version == FUSED else evidence
+        problem = MAIN if version == FUSED else evidence.shapes(version).get(MAIN.hdim)
         more = matched.shapes(version).get(MAIN.hdim) if matched else None
-        loaded = matched.ratio(BASELINE, version, more) if matched and more else None
-        rows.append(_row(version, problem, stated.value if stated else None, ratio, loaded))
-    if beyond:
-        rows.append(_row(FUSED, MAIN, None, beyond.ratio(BASELINE, FUSED, MAIN), None))
-    names = ["version", "rotary_dim", "published", "measured", "low", "high", "loaded"]
-    frame = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[2:], float))
-    drawn = frame.dropna(subset=list(MARKS), how="all").reset_index(drop=True)
+        said = published.speedup(version, baseline, problem) if problem else None
+        ratio = measured.ratio(baseline, version, problem) if measured and problem else None
+        loaded = matched.ratio(baseline, version, more) if matched and more else None
+        rows.append(
+            (words, version, baseline, said and said.value, *(ratio or (None,) * 3)[:3], loaded and loaded.value)
+        )
+    names = ["compared", "version", "baseline", "published", "measured", "low", "high", "loaded"]
+    frame = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[3:], float))
     card = evidence.card.removeprefix("NVIDIA ")
-    title = _title(drawn.set_index("version"), card)
-    labels = {
+    series = {
         "published": f"published, {published.card('rope')}",
-        "measured": f"{card}, at the published shape",
-        "loaded": f"{card}, with the load of the authors' card",
+        "measured": f"{card}, the published shape",
+        "loaded": f"{card}, with as many blocks per SM as there",
     }
-    marks = {name: label for name, label in labels.items() if drawn[name].notna().any()}
-    with canvas(title, height=3.0) as (figure, (axis,)):
-        values = drawn[list(marks)].stack()
-        log_ticks(axis, "y", values.min(), values.max(), "×")
-        axis.set_ylim(values.min() / 1.9, max(values.max(), 1) * 2)
-        axis.axhline(1, color="0.2", lw=1)
-        for place, row in drawn.iterrows():
-            _column(axis, int(str(place)), {name: row[name] for name in marks})
-        axis.legend(
-            handles=[Line2D([], [], ls="", label=label, **MARKS[name]) for name, label in marks.items()],
-            loc="upper left", bbox_to_anchor=(0, 1.02), frameon=False, fontsize=8.5, handletextpad=0.1,
-        )  # fmt: skip
-        axis.set_xticks(range(len(drawn)), [short(version) for version in drawn["version"]])
-        axis.set_xlim(-0.6, len(drawn) - 0.4)
-        axis.set_ylabel("speedup over separate")
-        axis.set_xlabel(
-            f"head dim {MAIN.hdim}, {MAIN.heads} heads, {MAIN.seq_q} tokens; time on the GPU alone",
-            loc="left", color=SOFT, fontsize=8.5,
-        )  # fmt: skip
+    series = {name: label for name, label in series.items() if frame[name].notna().any()}
+    numbers = frame[list(LOOKS)].stack().tolist() or [1.0]
+    with canvas(_title(frame, card), width=NARROW, height=4.8) as (figure, (axis,)):
+        log_ticks(axis, "x", min(numbers), max(numbers), "×")
+        axis.set_xlim(min(0.25, min(numbers) / 1.6), 2 * max(numbers))
+        axis.axvline(1, color="0.2", lw=1, zorder=3)
+        axis.grid(False, axis="y")
+        axis.set_yticks([])
+        down = 0.5
+        for _, row in frame.iterrows():
+            axis.text(
+                0.01, down, row["compared"], transform=axis.get_yaxis_transform(), fontsize=9, va="center", zorder=4,
+                bbox={"fc": "white", "ec": "none", "pad": 0.5},
+            )  # fmt: skip
+            for name in series:
+                if row[name] == row[name]:
+                    down += 1
+                    _bar(axis, down, row[name], name)
+            down += 1.5
+        axis.set_ylim(down - 0.7, -0.2)
+        axis.set_xlabel("speedup over separate kernels, time on the GPU alone", loc="left", fontsize=8.5, color="0.4")
+        handles = [Patch(label=label, **LOOKS[name]) for name, label in series.items()]
+        if handles:
+            figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8.5, handletextpad=0.4)
     alt = "; ".join(
-        f"{short(row.version)}: "
-        + ", ".join(f"{SAID[name]} {row[name]:.2f}" for name in marks if row[name] == row[name])
-        for _, row in drawn.iterrows()
+        f"{row['compared']}: " + ", ".join(f"{name} {row[name]:.2f}" for name in series if row[name] == row[name])
+        for _, row in frame.iterrows()
     )
     return Plot(
         "front",
         figure,
-        "Above 1 is faster than separate kernels. V6b, V7 and V8 rotate the published 128 dims, the others all."
-        + "".join(f" {each}." for each in printed_twice(evidence))
-        + (
-            " Diamonds: more heads, so that an SM has as many blocks as on the authors' card."
-            if "loaded" in marks
-            else ""
-        ),
-        f"Dot plot of speedups over separate RoPE kernels at head dim {MAIN.hdim}. {alt}.",
+        f"Right of 1 fusing is faster. Head dim {MAIN.hdim}, {MAIN.heads} heads of {MAIN.seq_q} tokens; "
+        f"{', '.join(short(name) for name in ('rope_v7', FUSED))} rotate {MAIN.rotary_dim} dims, V1c all. To have as "
+        "many blocks per SM as on the authors' card, more heads are computed.",
+        f"Bars of speedups over separate kernels at head dim {MAIN.hdim}. {alt}.",
         frame,
         measured_in(*filter(None, (evidence, beyond, matched))) + published_on("rope"),
     )
 
 
-def printed_twice(evidence: Measured) -> Iterator[str]:
-    """The versions of which the documents print speedups more than a tenth apart, with each."""
-    for version in LADDER:
-        problem = evidence.shapes(version).get(MAIN.hdim)
-        said = (
-            {each.source: each.speedup for each in stated(version, BASELINE, problem) if each.speedup}
-            if problem
-            else {}
-        )
-        if said and max(said.values()) > 1.1 * min(said.values()):
-            each = " and ".join(f"{factor(speed)} ({source})" for source, speed in said.items())
-            yield f"{short(version)} is printed as {each}"
+def _bar(axis: Axes, at: float, value: float, series: str) -> None:
+    """A bar from 1 to a speedup, which stands at its end."""
+    axis.barh(at, value - 1, 0.9, left=1, lw=0.8, zorder=2, **LOOKS[series])
+    side, off = ("left", 3) if value > 1 else ("right", -3)
+    axis.annotate(factor(value), (value, at), (off, 0), textcoords="offset points", ha=side, va="center", fontsize=8.5)
 
 
-def _title(drawn: pd.DataFrame, card: str) -> str:
-    measured, loaded = drawn["measured"].dropna(), drawn["loaded"].dropna()
-    if not len(measured) or measured.drop(FUSED, errors="ignore").max() >= 1:
-        return f"RoPE kernels against separate kernels on the {card}"
-    winners = [short(version) for version in loaded.index[loaded > 1]]
-    fused = measured.get(FUSED, 0) > 1
-    if winners:
-        only = f"only at {'their' if len(winners) > 1 else 'its'} authors' load"
-        named = " and ".join(winners)
-        return f"V8 beats separate kernels; {named} {only}" if fused else f"{named} beats separate kernels {only}"
-    return f"{'V8 beats separate kernels; no' if fused else 'No'} kernel of the log {'does' if fused else 'beats them'}"
-
-
-def _column(axis: Axes, place: int, values: dict[str, float]) -> None:
-    """What is published and what is measured of one version, joined by a line, each with its value."""
-    known = {name: value for name, value in values.items() if value == value}
-    axis.plot([place, place], [min(known.values()), max(known.values())], color="0.8", lw=2, zorder=1)
-    for name, value in known.items():
-        axis.plot(place, value, **{"ms": 6.5, "ls": "", "zorder": 3, **MARKS[name]})
-        top, bottom = value == max(known.values()), value == min(known.values())
-        off, side = ((0, 6 if top else -6), "center") if top or bottom else ((7, 0), "left")
-        _say(axis, (place, value), f"{value:.2g}", INKS[name], off, side)
-
-
-def _say(axis: Axes, at: tuple[float, float], text: str, ink: Any, off: tuple[int, int], side: str) -> None:
-    """Words at a point of the data, so many points off."""
-    up = {0: "center", 1: "bottom", -1: "top"}[(off[1] > 0) - (off[1] < 0)]
-    axis.annotate(
-        text, at, off, textcoords="offset points", ha=side, va=up, fontsize=8.5, color=ink,
-        bbox={"fc": "white", "ec": "none", "pad": 0.4},
-    )  # fmt: skip
-
-
-def _row(
-    version: str, problem: Problem | None, stated: float | None, ratio: Ratio | None, loaded: Ratio | None
-) -> tuple[Any, ...]:
-    measured = ratio[:3] if ratio else (None,) * 3
-    return version, problem and problem.rotary_dim, stated, *measured, loaded.value if loaded else None
+def _title(frame: pd.DataFrame, card: str) -> str:
+    """The message, where this card shows it; else what is drawn."""
+    measured, loaded = (frame[name].tolist() for name in ("measured", "loaded"))
+    scalar, float4, full, hybrid, fused = measured
+    if fused > 1 and scalar > 1 > max(float4, full, hybrid) and loaded[3] > 1:
+        return "V8 beats separate kernels; published winners depend on baseline or load"
+    return f"What fusing is worth at head dim {MAIN.hdim} on the {card}"

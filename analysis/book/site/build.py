@@ -178,7 +178,7 @@ def readme_of(evidence: Measured) -> str:
     findings, use = findings_of(place, "index"), findings_of(place, "use")
     if broken([*findings, *use]):
         return text
-    plot = figures.rope_ladder_2048(evidence, *(try_load(evidence.slug, study) for study in ("beyond", "matched")))
+    plot = figures.fusing(evidence, *(try_load(evidence.slug, study) for study in ("beyond", "matched")))
     return readme(text, findings, plot, five(evidence), use)
 
 
