@@ -63,6 +63,10 @@ def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch
     assert chapter.speedups(nothing).faster is None
     assert use.rates(replace(nothing, slug=REFERENCE)).half_faster is None and use.rates(evidence).half_faster
     assert use.Rates([67.0], [620.0, 60.0]).half_faster is False
+    assert (
+        use.rates(evidence).full_at == "batch 1, 8 heads of head dim 128"
+        and use.rates(replace(nothing, slug=REFERENCE)).full_at == "–"
+    )
     refused = evidence.studies["beyond"].check("rope_v8", LOST)
     assert refused
     check = Measured.check
@@ -74,6 +78,15 @@ def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch
     monkeypatch.setattr(Measured, "check", refuse)
     rows = {row[0]: row for row in use.against(evidence).plain().rows}
     assert rows[label(LOST)][1:4] == ("unsupported", "–", "–") and rows[label(LOST)][5] == "–"
+
+
+def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measured, "stale_versions", lambda self: ["rope_v8"])
+    studies = {name: evidence.studies[name] for name in ("beyond", "embeddings")}
+    said = use.before_a_change(replace(evidence, studies=studies))
+    assert said.startswith(f", those of the study `beyond` ({len(BEYOND)} of them) measured before")
+    monkeypatch.setattr(Measured, "stale_versions", lambda self: [])
+    assert use.before_a_change(evidence) == ""
 
 
 def test_one_query_is_shown_with_its_floor_the_furthest_first() -> None:

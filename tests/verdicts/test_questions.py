@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from analysis.book.chapters.ablations import described
-from analysis.book.chapters.questions import NOT_YET, evidence_table
+from analysis.book.chapters.questions import NOT_YET, evidence_table, overview
 from analysis.records.files import DataError, gpu_folder
 from analysis.records.interval import Ratio
 from analysis.records.text import number, span
@@ -91,6 +91,15 @@ def test_what_is_not_measured_neither_holds_nor_fails(holds: str, expected: bool
     assert text.format(**settled.numbers) == "It is 2.00×. On the Card, 1.66×."
     assert [row[0] for row in evidence_table(settled).rows] == ["this", "that"]
     assert NOT_YET in evidence_table(settled).rows[1][1]
+
+
+def test_the_overview_has_the_first_sentence_and_a_table_says_a_unit_once() -> None:
+    asked = replace(question("fast > 1.03"), answer="It is {fast}. No more is said.")
+    items = {"fast": Item("SMs of it", "2", "SMs"), "absent": Item("L2", "3", "MiB"), "bare": Item("rows", "4", "")}
+    results = {"fast": measured(2.0), "absent": unknown(), "bare": unknown()}
+    settled = Settled(replace(asked, items=items), results, "From nothing.", "Card")
+    assert [row[1] for row in overview({"why": settled}).rows] == ["It is 2.00×."]
+    assert [row[0] for row in evidence_table(settled).rows] == ["SMs of it", "L2, MiB", "rows"]
 
 
 # ---------------------------------------------------------------- questions.yml

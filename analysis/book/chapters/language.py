@@ -70,7 +70,10 @@ def language(evidence: Measured) -> Table | Missing:
         for port, control in control_of.items()
     ]
     header = ("version", *map(str, dims))
-    caption = "Speed of each version over its control in CUDA C++ by head dim, on the device; above 1 is faster."
+    caption = (
+        "Speed of each version over its control in CUDA C++ by head dim, on the device, both of study `control`; above "
+        "1 is faster."
+    )
     return Table(header, rows, numbers=header[1:], caption=caption)
 
 

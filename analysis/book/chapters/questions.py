@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 
@@ -23,10 +24,12 @@ IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is
 
 
 def overview(settled: Mapping[str, Settled]) -> Table:
-    """A row a question, with a link to where it is argued, and the answer in a sentence."""
+    """A row a question, with a link to where it is argued, and the first sentence of the answer there."""
 
     def answer(each: Settled) -> str:
-        return each.question.answer.format(**each.numbers) if each.holds else small(NOT_HELD[each.holds])
+        if not each.holds:
+            return small(NOT_HELD[each.holds])
+        return re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
 
     rows = [(to(key, text=escape(each.question.question)), answer(each)) for key, each in settled.items()]
     return Table(("question", "answer"), rows).of(DECIDED)
@@ -85,7 +88,8 @@ def evidence_table(settled: Settled) -> Table:
         return lines(shown, small(f"printed {number(result.printed[hdim], unit)}") if hdim in result.printed else "")
 
     def label(item: Item) -> str:
-        return escape(item.what) + (f", {item.unit}" if item.unit and item.unit not in IN_CELLS else "")
+        told = item.unit in ("", *IN_CELLS) or re.search(rf"(?<!\w){re.escape(item.unit)}(?!\w)", item.what)
+        return escape(item.what) + ("" if told else f", {item.unit}")
 
     header = ("measured", *map(str, dims))
     rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]

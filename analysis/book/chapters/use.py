@@ -13,7 +13,18 @@ from IPython.display import Markdown, display
 from kernels import VERSIONS, Problem
 
 from ...measure.studies import MAIN
-from ...models.targets import BEYOND, V8, Evidence, floor, known_of, label, measured_at, relative_error, rivals
+from ...models.targets import (
+    BEYOND,
+    MEASURED_IN,
+    V8,
+    Evidence,
+    floor,
+    known_of,
+    label,
+    measured_at,
+    relative_error,
+    rivals,
+)
 from ...records.current import Row, complete_runs
 from ...records.files import gpu_folder, parsed, problem_of, read_records
 from ...records.interval import TIE, Ratio
@@ -46,9 +57,15 @@ LOOPS = {
 
 
 def before_a_change(evidence: Evidence) -> str:
-    """What is to be said of times that were taken before the code of V8 changed; nothing where they are of today's."""
-    stale = any(V8 in measured.stale_versions() for measured in evidence.studies.values())
-    return ", measured before its code last changed" if stale else ""
+    """Which times were taken before the code of V8 changed, by study; nothing where all are of today's."""
+    studies = {name: evidence.studies[name] for name in MEASURED_IN if name in evidence.studies}
+    timed_in = {
+        name: sum(measured.time(V8, problem) is not None for problem in BEYOND)
+        for name, measured in studies.items()
+        if V8 in measured.stale_versions()
+    }
+    stale = [f"those of the study `{name}` ({count} of them)" for name, count in timed_in.items() if count]
+    return f", {' and '.join(stale)} measured before the kernel's code last changed" if stale else ""
 
 
 def against(evidence: Evidence) -> Table:
@@ -116,10 +133,15 @@ def one_query(measured: Measured) -> Table:
 
 
 class Rates(NamedTuple):
-    """TFLOP/s at prompts of one length without a mask: V8 in float32, and PyTorch's fastest in half precision."""
+    """TFLOP/s at prompts of one length without a mask: V8 in float32, and PyTorch's fastest in half precision.
+
+    `full_at` and `half_at` are their problems in words.
+    """
 
     full: list[float]
     half: list[float]
+    full_at: str = NOTHING
+    half_at: str = NOTHING
 
     @property
     def half_faster(self) -> bool | None:
@@ -130,17 +152,19 @@ def rates(evidence: Evidence) -> Rates:
     def prompt(problem: Problem) -> bool:
         return problem.seq_q == PREFILL and not problem.causal
 
-    def rate(measured: Measured | None, name: str | None, problem: Problem) -> list[float]:
+    def rate(measured: Measured | None, name: str | None, problem: Problem) -> float | None:
         taken = measured.time(name, problem) if measured and name else None
-        return [problem.flops / taken.us / 1e6] if taken else []
+        return problem.flops / taken.us / 1e6 if taken else None
+
+    def words(problems: Iterable[Problem]) -> str:
+        return "; ".join(f"batch {p.batch}, {p.heads} heads of head dim {p.hdim}" for p in problems) or NOTHING
 
     half = try_load(evidence.slug, "fp16")
     names = half.versions("fp16", peers=True) if half else []
     shorts = filter(prompt, half.problems("fp16") if half else [])
-    return Rates(
-        [each for p in filter(prompt, BEYOND) for each in rate(measured_at(evidence, p), V8, p)],
-        [each for p in shorts if half for each in rate(half, fastest(half, names, p), p)],
-    )
+    of_v8 = {p: each for p in filter(prompt, BEYOND) if (each := rate(measured_at(evidence, p), V8, p))}
+    of_half = {p: each for p in shorts if half and (each := rate(half, fastest(half, names, p), p))}
+    return Rates([*of_v8.values()], [*of_half.values()], words(of_v8), words(of_half))
 
 
 # ---------------------------------------------------------------- the op

@@ -10,8 +10,8 @@ from kernels import VERSIONS, Problem
 from ..style import PALETTE, Plot, canvas, computed
 
 WARP = 32
-SHAPES = {  # what is drawn, by the versions that work alike
-    "V1c, V2, V4": ("rope_v1c", 512),
+SHAPES = {  # what is drawn, by the versions that work alike; in V4 no thread owns a key
+    "V1c, V2, V6, V7": ("rope_v1c", 512),
     "V3, four queries": ("rope_v3", 512),
     "V5, head dim 512": ("rope_v5", 512),
     "V5, head dim 2048": ("rope_v5", 2048),
@@ -47,7 +47,8 @@ def score_threads() -> Plot:
         "score-threads",
         figure,
         "Blue threads own a key: each multiplies it with the query over the whole head dim, one dim after the other. "
-        "Grey threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries.",
+        "Grey threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries. V4 "
+        "is not drawn: there the whole block takes one key at a time, each thread some of its dims.",
         f"Drawing of the 256 threads of a block, a row for each warp. {spoken}.",
         frame,
         computed("drawn; its numbers from the launches"),
