@@ -96,7 +96,8 @@ class Table:
         )
 
     def _repr_html_(self) -> str:
-        labels = [re.sub("<[^>]+>", " ", title) for title in self.header]  # of the rows that a phone shows as cards
+        # of the rows that a phone shows as cards
+        labels = [escape(unescape(re.sub("<[^>]+>", " ", title)), quote=True) for title in self.header]
 
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
             kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]

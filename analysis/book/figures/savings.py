@@ -18,7 +18,7 @@ def rope_savings(evidence: Measured) -> Plot:
             pair = [evidence.medians(version, problem, timer) for version in ("rope_separate", "rope_v7")]
             saved = (pair[0] - pair[1]).dropna()
             shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
-            rows.append((*shape, timer, saved.median(), saved.min(), saved.max()))
+            rows.append((*shape, timer, saved.mean(), saved.min(), saved.max()))
     names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
     frame = pd.DataFrame(rows, columns=names)
     by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
