@@ -24,7 +24,7 @@ from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError
 from ..records.interval import Ratio, geometric_mean
-from ..records.known import NOT_MEASURED, OK, UNSUPPORTED, Known, known
+from ..records.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, known
 from ..records.measured import Measured, baseline_of
 from ..records.text import NOTHING, factor
 from ..verdicts import claims
@@ -153,7 +153,7 @@ def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> T
         **({"matched": ("matched load", str)} if matched else {}),
     }
     first = list(columns).index(SOURCE_TIMER)
-    table = Table.from_frame(rows, columns, slice(first, None), _caption(evidence, names, bases, bool(matched)))
+    table = Table.from_frame(rows, columns, slice(first, None), _caption(evidence, matched, names, bases))
     timed = [each for each in (evidence, matched) if each and each.run.get("run")]
     return table.of(measured_in(*timed)) if timed else table
 
@@ -242,7 +242,7 @@ def _measured(evidence: Measured, base: str, name: str, problem: Problem, timer:
     return lines(_cell(factor(found.value), half), small(time))
 
 
-def _caption(evidence: Measured, names: Sequence[str], bases: Sequence[str], matched: bool) -> str:
+def _caption(evidence: Measured, matched: Measured | None, names: Sequence[str], bases: Sequence[str]) -> str:
     over = ", ".join(link(base) for base in bases if base)
     what = (
         f"Speedup over {over}, ± half its 95 % interval; above 1 is faster. Small: time of a call."
@@ -251,9 +251,9 @@ def _caption(evidence: Measured, names: Sequence[str], bases: Sequence[str], mat
     )
     cards = f" Published: {published.card(VERSIONS[names[0]].family)}; measured: {evidence.card}."
     absent = "" if matched else " Matched load: not measured."
+    results = {name: right_where(evidence, name) + _wrong_there(evidence, matched, name) for name in names}
     right = "; ".join(
-        f"{link(name, short(name))}: {right_where(evidence, name)}" if len(names) > 1 else right_where(evidence, name)
-        for name in names
+        f"{link(name, short(name))}: {text}" if len(names) > 1 else text for name, text in results.items()
     )
     page = f" Code, counters and all numbers: {link(names[0])}." if len(names) == 1 else ""
     rotated = " R: rotated dims, where not all." if VERSIONS[names[0]].family == "rope" else ""
@@ -276,6 +276,15 @@ def right_where(evidence: Measured, name: str) -> str:
         why = f" ({place}{escape(why)})" if why else ""
         parts.append(f"{'right' if word == OK else word} at {', '.join(reasons)}{why}")
     return "; ".join(parts) or NOT_MEASURED
+
+
+def _wrong_there(evidence: Measured, matched: Measured | None, name: str) -> str:
+    """At which head dims a result that is right at the published shape is wrong with the matched load."""
+    right = {str(problem.hdim) for problem in _problems(evidence, name) if known(evidence, name, problem).word == OK}
+    there = matched.problems(VERSIONS[name].family) if matched else ()
+    found = [str(problem.hdim) for problem in there if matched and known(matched, name, problem).word == WRONG]
+    wrong = [hdim for hdim in dict.fromkeys(found) if hdim in right]
+    return f"; with the matched load {WRONG} at {', '.join(wrong)} too" if wrong else ""
 
 
 # ---------------------------------------------------------------- what is claimed

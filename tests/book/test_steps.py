@@ -155,6 +155,9 @@ def test_a_step_says_where_its_result_is_right(measured: Measured) -> None:
     assert "; infeasible at 4096, 8192 (hdim 4096 needs 57,728 B" in step.right_where(measured, "rope_v4")
     nothing = Measured.nothing(REFERENCE, "log")
     assert step.right_where(nothing, "rope_v4") == "not measured"
+    told = {name: step.speeds(measured, name).caption for name in ("rope_v7", "rope_v1a", "rope_v1c")}
+    assert "; with the matched load wrong at 8192 too" in told["rope_v7"]  # several heads of fewer than 64 tokens
+    assert "matched load wrong" not in told["rope_v1a"] + told["rope_v1c"], "said once, or right"
 
 
 def test_a_mask_that_differs_is_compared_as_published() -> None:
