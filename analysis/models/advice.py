@@ -196,6 +196,11 @@ def many_heads(problem: Problem) -> bool:
     return not short(problem) and not few_heads(problem)
 
 
+def one_query(problem: Problem) -> bool:
+    """Whether few heads decode one token each against many keys."""
+    return problem.seq_q == 1 and few_heads(problem)
+
+
 def short(problem: Problem) -> bool:
     """Whether one tile holds all keys."""
     return problem.seq_k <= CORE_KEYS

@@ -63,7 +63,7 @@ def speedups_by_card(frame: pd.DataFrame, source: Source) -> Plot:
         "speedups-by-card",
         figure,
         "Speedup over each version's baseline by head dim, a dot for each card, with its 95 % interval for another "
-        "run, or within one run where a card has fewer than three of the same code. A cross: the result is wrong. "
+        "run, or within one run where a card has one of the same code. A cross: the result is wrong. "
         "Ratios within a card are compared, never times of two cards.",
         f"Dot plot, a row for each version, head dim and card. Ranges over the head dims: {ranges}.",
         drawn,

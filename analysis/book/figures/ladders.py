@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -11,33 +12,48 @@ from kernels import VERSIONS, Problem
 
 from ...measure.studies import MAIN
 from ...records import published
-from ...records.interval import TIE
+from ...records.interval import TIE, Ratio
 from ...records.known import OK, WRONG, known
 from ...records.measured import Measured
-from ..step import ratio_over
+from ...records.text import factor
+from ..step import ratio_over, stated
 from ..style import FAMILIES, PALETTE, Plot, canvas, legend, log_ticks, measured_in, published_on, short
 from ..style import WRONG as CROSS
 
-NAMES = ["version", "rotary_dim", "published", "measured", "low", "high", "status"]
+NAMES = ["version", "rotary_dim", "published", "measured", "low", "high", "loaded", "status"]
 SOFT, DEVICE = "0.4", PALETTE[0]
+MARKS: dict[str, dict[str, Any]] = {
+    "published": {"marker": "o", "mfc": "white", "mec": "0.2"},
+    "measured": {"marker": "o", "color": DEVICE},
+    "loaded": {"marker": "D", "color": PALETTE[1], "ms": 5.5},
+}
+INKS = {"published": SOFT, "measured": DEVICE, "loaded": PALETTE[1]}
 
 
 def ladder(
-    evidence: Measured, family: str, hdim: int, over: str = "", beyond: Measured | None = None, fused: str = "rope_v8"
+    evidence: Measured,
+    family: str,
+    hdim: int,
+    over: str = "",
+    matched: Measured | None = None,
+    beyond: Measured | None = None,
+    fused: str = "rope_v8",
 ) -> Plot:
     """The versions of a family in the log's order: speedup over one baseline at a head dim, published and measured.
 
-    `over` is the baseline, by default that of most versions; `beyond` adds the version `fused` where it was measured.
+    `over` is the baseline, by default that of most versions; `matched` adds the load of the authors' card, `beyond` the
+    version `fused`, where they were measured.
     """
     versions = [version for version in VERSIONS.values() if version.family == family and version.of_log]
     named = pd.Series([version.baseline for version in versions if version.baseline])
     over = over or str(named.mode().iloc[0])
     shown = [v.id for v in versions if v.baseline and v.id != over and not v.fast_math and not v.variant_of]
-    rows = [_row(evidence, name, over, evidence.shapes(name, refused=True).get(hdim)) for name in shown]
+    rows = [_row(evidence, matched, name, over, hdim) for name in shown]
     if beyond:
-        rows.append(_row(beyond, fused, over, MAIN))
+        rows.append(_found(beyond, fused, over, MAIN, None))
     frame = pd.DataFrame(rows, columns=NAMES).astype(dict.fromkeys(NAMES[1:-1], float))
-    numbers = frame[["published", "measured"]].stack()
+    series = [name for name in MARKS if frame[name].notna().any()]
+    numbers = frame[series].stack()
     least, most = (numbers.min(), numbers.max()) if len(numbers) else (1.0, 1.0)
     card = evidence.card.removeprefix("NVIDIA ")
     title = _title(frame[frame["version"] != fused], family, over, card)
@@ -55,8 +71,10 @@ def ladder(
         axis.set_xlabel(
             f"over {over}; head dim {hdim}{_shape(evidence, shown, hdim)}", loc="left", color=SOFT, fontsize=8
         )
-        axis.plot([], [], "o", mfc="white", mec="0.2", label=f"published, {published.card(family)}")
-        axis.plot([], [], "o", color=DEVICE, label=f"measured, {card}, device")
+        labels = (f"published, {published.card(family)}", f"measured, {card}, device", f"{card}, matched load")
+        for name, label in zip(MARKS, labels):
+            if name in series:
+                axis.plot([], [], ls="", label=label, **MARKS[name])
         if (frame["status"] == WRONG).any():
             axis.plot([], [], **{**CROSS, "ms": 7})
         legend(figure, [axis], columns=2)
@@ -64,25 +82,47 @@ def ladder(
         f"{family}-ladder-{hdim}",
         figure,
         f"Speedup over {over} at head dim {hdim}; above 1 is faster. Open marks: published; filled marks: measured on "
-        f"the device (device_warm).{_partly(frame, hdim)}",
+        "the device (device_warm)."
+        + " Diamonds: more heads, so that an SM has as many blocks as on the authors' card." * ("loaded" in series)
+        + _partly(frame, hdim)
+        + "".join(f" {each}." for each in printed_twice(evidence, shown, over, hdim)),
         f"Dot plot of speedups over {over} at head dim {hdim}. {'; '.join(map(_told, frame.itertuples()))}.",
         frame,
-        measured_in(*filter(None, (evidence, beyond))) + published_on(family),
+        measured_in(*filter(None, (evidence, matched, beyond))) + published_on(family),
     )
 
 
-def _row(evidence: Measured, name: str, over: str, problem: Problem | None) -> tuple:
+def _row(evidence: Measured, matched: Measured | None, name: str, over: str, hdim: int) -> tuple:
+    problem = evidence.shapes(name, refused=True).get(hdim)
     if problem is None:
-        return (name, None, None, None, None, None, "not measured")
-    stated = published.speedup(name, over, problem)
+        return (name, None, None, None, None, None, None, "not measured")
+    more = matched.shapes(name).get(hdim) if matched else None
+    loaded = ratio_over(matched, over, name, more) if matched and more else None
+    return _found(evidence, name, over, problem, loaded)
+
+
+def _found(evidence: Measured, name: str, over: str, problem: Problem, loaded: Ratio | None) -> tuple:
+    said = published.speedup(name, over, problem)
     ratio = ratio_over(evidence, over, name, problem)
     return (
         name,
         problem.rotary_dim,
-        stated and stated.value,
+        said and said.value,
         *(ratio[:3] if ratio else (None,) * 3),
+        loaded and loaded.value,
         known(evidence, name, problem).word,
     )
+
+
+def printed_twice(evidence: Measured, versions: list[str], over: str, hdim: int) -> Iterator[str]:
+    """The versions of which the documents print speedups more than a tenth apart, with each."""
+    for version in versions:
+        problem = evidence.shapes(version).get(hdim)
+        said = stated(version, over, problem) if problem else ()
+        speeds = {each.source: each.speedup for each in said if each.speedup}
+        if speeds and max(speeds.values()) > 1.1 * min(speeds.values()):
+            each = " and ".join(f"{factor(speed)} ({source})" for source, speed in speeds.items())
+            yield f"{short(version)} is printed as {each}"
 
 
 def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
@@ -96,22 +136,23 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
 
 
 def _marks(axis: Axes, place: int, row: pd.Series, low: float) -> None:
-    """The two marks of a version with their values; where it was not timed the word for why."""
-    both = [value for value in (row.published, row.measured) if value == value]
+    """The marks of a version with their values; where it was not timed the word for why."""
+    found = {name: row[name] for name in MARKS if row[name] == row[name]}
+    both = [*found.values()]
     if both:
         axis.plot([place, place], [min(both), max(both)], color="0.8", lw=2, zorder=1)
-    for value, other, style, ink in (
-        (row.published, row.measured, {"mfc": "white", "mec": "0.2"}, SOFT),
-        (row.measured, row.published, {"color": DEVICE}, DEVICE),
-    ):
-        if value == value:
-            above = not (other == other and value < other)
-            axis.plot(place, value, "o", ms=6.5, zorder=3, **style)
-            axis.annotate(
-                f"{value:.2g}", (place, value), (0, 6 if above else -6), textcoords="offset points",
-                ha="center", va="bottom" if above else "top", fontsize=8, color=ink,
-                bbox={"fc": "white", "ec": "none", "pad": 0.4},
-            )  # fmt: skip
+    for name, value in found.items():
+        axis.plot(place, value, **{"ms": 6.5, "ls": "", "zorder": 3, **MARKS[name]})
+        if value == max(both):
+            off, side, up = (0, 6), "center", "bottom"
+        elif value == min(both):
+            off, side, up = (0, -6), "center", "top"
+        else:
+            off, side, up = (7, 0), "left", "center"
+        axis.annotate(
+            f"{value:.2g}", (place, value), off, textcoords="offset points", ha=side, va=up, fontsize=8,
+            color=INKS[name], bbox={"fc": "white", "ec": "none", "pad": 0.4},
+        )  # fmt: skip
     if row.measured == row.measured:
         if row.status == WRONG:
             axis.plot(place, row.measured, **{**CROSS, "ms": 7, "label": None})
@@ -137,7 +178,7 @@ def _partly(frame: pd.DataFrame, hdim: int) -> str:
 
 
 def _told(row: Any) -> str:
-    values = [f"{name} {value:.2f}" for name, value in (("published", row.published), ("measured", row.measured))
-              if value == value]  # fmt: skip
+    told = (("published", row.published), ("measured", row.measured), ("with the matched load", row.loaded))
+    values = [f"{name} {value:.2f}" for name, value in told if value == value]
     values += [row.status] if row.status != OK else []
     return f"{short(row.version)}: {', '.join(values)}"
