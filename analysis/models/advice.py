@@ -20,7 +20,7 @@ from kernels import Problem, Unsupported
 from kernels.constants import MUST_BE, require
 from kernels.v8 import require_problem
 
-from ..measure.studies import FUSIONS
+from ..measure.studies import FUSIONS, MAIN
 from ..records.current import complete_runs
 from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed, written
 from ..records.interval import Ratio
@@ -194,6 +194,12 @@ def few_heads(problem: Problem) -> bool:
 def many_heads(problem: Problem) -> bool:
     """Whether many keys meet heads of K enough to fill a card."""
     return not short(problem) and not few_heads(problem)
+
+
+def log_load(problem: Problem) -> bool:
+    """Whether the problem has the heads and tokens of the documents' main shapes."""
+    main = (MAIN.batch, MAIN.heads, MAIN.seq_q, MAIN.seq_k)
+    return (problem.batch, problem.heads, problem.seq_q, problem.seq_k) == main
 
 
 def one_query(problem: Problem) -> bool:
