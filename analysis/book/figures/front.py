@@ -28,6 +28,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "measured": {"facecolor": PALETTE[0]},
     "loaded": {"facecolor": PALETTE[1]},
 }
+SAID = {"published": "published", "measured": "measured", "loaded": "with the authors' load"}
 
 
 def fusing(evidence: Measured, beyond: Measured | None, matched: Measured | None) -> Plot:
@@ -79,7 +80,7 @@ def fusing(evidence: Measured, beyond: Measured | None, matched: Measured | None
         if handles:
             figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8.5, handletextpad=0.4)
     alt = "; ".join(
-        f"{row['compared']}: " + ", ".join(f"{name} {row[name]:.2f}" for name in series if row[name] == row[name])
+        f"{row['compared']}: " + ", ".join(f"{SAID[name]} {row[name]:.2f}" for name in series if row[name] == row[name])
         for _, row in frame.iterrows()
     )
     return Plot(
