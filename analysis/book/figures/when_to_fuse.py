@@ -46,7 +46,7 @@ def fusion_map(judged: fit.Judged) -> Plot:
     y = frame["kv_heads"].map(heads.index) + CELL * (beside // 4)
     tile = sum(count <= cost.CORE_KEYS for count in keys) - 0.5
     few = sum(count < MANY_HEADS for count in heads) - 0.5
-    with canvas("Where full fusion wins, by keys and heads", height=4.4) as (figure, (axis,)):
+    with canvas(_title(frame), height=4.4) as (figure, (axis,)):
         axis.set(xlim=(-0.6, len(keys) - 0.4), ylim=(-0.6, len(heads) - 0.3))
         axis.axvline(tile, color="0.4", lw=1)
         axis.plot([tile, len(keys)], [few] * 2, color="0.4", lw=1)
@@ -75,6 +75,17 @@ def fusion_map(judged: fit.Judged) -> Plot:
         frame,
         measured_in(judged.evidence),
     )
+
+
+def _title(frame: pd.DataFrame) -> str:
+    """The message where the chapter's rules hold, else what is drawn."""
+    short = frame["keys"] <= cost.CORE_KEYS
+    few = ~short & (frame["kv_heads"] < MANY_HEADS)
+    wins, losses = frame["outcome"] == fit.ALONE, frame["outcome"] == fit.LOSES
+    more = [int((wins & region).sum() - (losses & region).sum()) for region in (short, ~short & ~few, few)]
+    if more[0] > 0 and more[1] > 0 > more[2]:
+        return "Full fusion wins with few keys or with many heads"
+    return "Where full fusion wins, by keys and heads"
 
 
 def fusion_model(judged: fit.Judged) -> Plot:
