@@ -57,7 +57,7 @@ def timeline(evidence: Measured) -> Plot | Missing:
     device = ends.xs("device_warm", level="timer").unstack("version").reindex(columns=list(PAIR.values())).dropna()
     title = f"One call of separate kernels and of V7 on the {card}"
     if len(device) == len(DIMS) and (device["rope_v7"] > device["rope_separate"]).all():
-        title = f"At published shapes V7 saves a host wait, but no GPU time ({card})"
+        title = f"At published shapes V7 saves a wait, but no GPU time ({card})"
     with canvas(title, len(drawn), height=0.5 + 1.75 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
