@@ -280,10 +280,12 @@ def right_where(evidence: Measured, name: str) -> str:
 
 def _wrong_there(evidence: Measured, matched: Measured | None, name: str) -> str:
     """At which head dims a result that is right at the published shape is wrong with the matched load."""
-    right = {str(problem.hdim) for problem in _problems(evidence, name) if known(evidence, name, problem).word == OK}
-    there = matched.problems(VERSIONS[name].family) if matched else ()
-    found = [str(problem.hdim) for problem in there if matched and known(matched, name, problem).word == WRONG]
-    wrong = [hdim for hdim in dict.fromkeys(found) if hdim in right]
+    if not matched:
+        return ""
+    right = {problem.hdim for problem in _problems(evidence, name) if known(evidence, name, problem).word == OK}
+    there = matched.problems(VERSIONS[name].family)
+    found = dict.fromkeys(problem.hdim for problem in there if known(matched, name, problem).word == WRONG)
+    wrong = [str(hdim) for hdim in found if hdim in right]
     return f"; with the matched load {WRONG} at {', '.join(wrong)} too" if wrong else ""
 
 

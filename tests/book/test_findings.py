@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis.book import figures, findings, front, notebook, saving, style
 from analysis.book.chapters import fuse, fusion, setup, story, use
+from analysis.book.figures import rope_savings
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
 from analysis.book.site import build
@@ -299,3 +300,12 @@ def test_the_rules_divide_the_map_and_count_as_their_figure_draws() -> None:
         counted = drawn.loc[rows, "outcome"].value_counts()
         assert fuse.outcomes(mapped, rule) == tuple(counted.get(each, 0) for each in (fit.ALONE, fit.TIES, fit.LOSES))
     assert sum(fuse.outcomes(mapped, rule).problems for rule in rules) == len(drawn)
+
+
+def test_what_v7_saves_is_one_number_in_the_table_and_in_the_figure() -> None:
+    measured = Measured.load(REFERENCE)
+    drawn = rope_savings(measured).data
+    for row in setup.saved(measured).rows:
+        at = drawn[drawn["hdim"] == int(row[0])].set_index("timer")["saved_us"]
+        for timer, told in (("launched", row[2]), ("device_warm", row[3])):
+            assert float(told.replace("−", "-")) == pytest.approx(at[timer], abs=0.051), (row[0], timer)

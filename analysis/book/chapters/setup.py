@@ -13,6 +13,7 @@ from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING, number
 from ...verdicts.rule import interval
+from ..figures import savings
 from ..origin import computed, measured_in, published_on
 from ..table import Table
 
@@ -115,7 +116,6 @@ def _wait(evidence: Measured, problem: Problem) -> str:
 
 
 def _less(evidence: Measured, problem: Problem, timer: str) -> str:
-    """How much less V7 takes, within a process, as the questions of the chapter on causes ask it."""
-    separate, hybrid = (evidence.medians(name, problem, timer) for name in (SEPARATE, HYBRID))
-    saved = (separate - hybrid).dropna()
-    return NOTHING if saved.empty else number(interval(saved, {}).value, digits=1)
+    """How much less V7 takes, as the questions of the chapter on causes ask it."""
+    less = savings.saved(evidence, problem, timer)
+    return NOTHING if less.empty else number(interval(less, {}).value, digits=1)

@@ -12,12 +12,13 @@ from ...measure.studies import MAIN
 from ...records import published
 from ...records.measured import Measured
 from ...records.text import factor
+from ..front import FLOAT4, SCALAR
 from ..style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
 
 FUSED = "rope_v8"
 COMPARED = (  # in words, version, baseline
-    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
-    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
+    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", SCALAR),
+    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", FLOAT4),
     ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
     ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
     ("RoPE V8, ours: all fused, K rotated for every tile", FUSED, "rope_separate"),

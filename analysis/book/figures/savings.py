@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
+
+from kernels import Problem
 
 from ...measure.studies import TIMERS
 from ...records.measured import Measured
+from ...verdicts.rule import interval
 from ..style import HATCHES, PALETTE, Plot, canvas, legend, measured_in, place_of, shape_ticks
+
+
+def saved(evidence: Measured, problem: Problem, timer: str) -> pd.Series:
+    """How many microseconds less a call of V7 takes than one of separate kernels, in each process that timed both."""
+    separate, hybrid = (evidence.medians(name, problem, timer) for name in ("rope_separate", "rope_v7"))
+    return (separate - hybrid).dropna()
 
 
 def rope_savings(evidence: Measured) -> Plot:
@@ -15,10 +26,10 @@ def rope_savings(evidence: Measured) -> Plot:
     problems = [problem for problem in evidence.problems("rope", partial=True) if evidence.time("rope_v7", problem)]
     for problem in problems:
         for timer in TIMERS:
-            pair = [evidence.medians(version, problem, timer) for version in ("rope_separate", "rope_v7")]
-            saved = (pair[0] - pair[1]).dropna()
+            less = saved(evidence, problem, timer)
+            value = math.nan if less.empty else interval(less, {}).value
             shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
-            rows.append((*shape, timer, saved.mean(), saved.min(), saved.max()))
+            rows.append((*shape, timer, value, less.min(), less.max()))
     names = ["hdim", "rotary_dim", "heads", "seq", "timer", "saved_us", "low_us", "high_us"]
     frame = pd.DataFrame(rows, columns=names)
     by_timer = {timer: frame[frame["timer"] == timer]["saved_us"] for timer in TIMERS}
