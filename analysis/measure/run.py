@@ -36,7 +36,7 @@ from .crew import PATIENCE, Crew
 from .machine import now
 from .on_gpu import Pair, identify, survey
 from .runs import Run
-from .studies import STUDIES, Study, loads_ahead, studies
+from .studies import AUTOTUNED, STUDIES, Study, loads_ahead, studies
 from .workers import Compilers, MeasureError, Worker, compile_each
 
 PROCESSES = 5
@@ -124,6 +124,8 @@ def measure_studies(
             with stages.of("check"):
                 crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
                 run.note_untimed()
+            with stages.of("load"):  # what was tuned when it was checked, and is on disk since
+                crew.load([pair for pair in run.unfinished(crew.processes) if pair[0] in keep & set(AUTOTUNED)])
             with compilers.paused():
                 if run is runs[0]:
                     survey_of(surveyor, folder, gpu)

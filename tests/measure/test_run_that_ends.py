@@ -203,7 +203,7 @@ def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path
     assert list(runs["complete"]) == [True, True] and set(runs["other_processes"]) == {1}
     assert set(runs["throttle"]) == {"none"}
     said = capsys.readouterr().out
-    assert "log: 8 ok; 48 timings, of which 0 failed" in said and "compile 0 s, check 0 s, time 0 s" in said
+    assert "log: 8 ok; 48 timings, of which 0 failed" in said and "compile 0 s, check 0 s, load 0 s, time 0 s" in said
     before = len(card.did)
     measure.measure_studies([FILLED, LOG], processes=2)
     assert len(card.did) == before, "what is complete is measured again"
