@@ -19,7 +19,7 @@ from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .style import Plot
 from .table import Table, share, why_untimed
-from .tables import changes, fastest
+from .tables import changes
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
@@ -43,10 +43,8 @@ def most_published(evidence: Measured, version: str, baseline: str) -> str:
 
 
 def microseconds(evidence: Measured | None, problem: Problem, *versions: str) -> dict[str, str]:
-    """Device times of some versions at a problem, and as `peer` that of the fastest right peer, each as text."""
-    peers = evidence.versions(problem.family, peers=True) if evidence else []
-    chosen = {version: version for version in versions} | {"peer": evidence and fastest(evidence, peers, problem)}
-    taken = {key: evidence.time(name, problem) if evidence and name else None for key, name in chosen.items()}
+    """Device times of some versions at a problem, each as text."""
+    taken = {name: evidence.time(name, problem) if evidence else None for name in versions}
     return {key: number(t.us, "µs", 0 if t.us >= TEN else 1) if t else NOT_MEASURED for key, t in taken.items()}
 
 

@@ -1,6 +1,6 @@
 """What V8 is held to, and what was measured of it: its targets, and the floor below which no kernel goes.
 
-Everything here is computed from the studies `beyond`, `peers` and `embeddings`, from shapes.csv and from counters.csv.
+Everything here is computed from the studies that are named below, from shapes.csv and from counters.csv.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernels import VERSIONS, Problem
 from kernels.checking.reference import ERROR_FACTOR, table_error
 
 from ..measure import candidates
-from ..measure.studies import FUSIONS, MAIN, STUDIES
+from ..measure.studies import AUTOTUNED, FUSIONS, MAIN, ONE_GRAPH, STUDIES
 from ..records.current import complete_runs
 from ..records.files import card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
 from ..records.interval import TIE, Ratio, covers
@@ -29,8 +29,8 @@ V8 = candidates.VERSION
 PORTABLE = "rope_v8_portable"
 V7 = "rope_v7"
 COUNTED = (V8, "rope_hybrid_v8", PORTABLE, V7)  # whose hardware counters are shown
-MEASURED_IN = ("beyond", "peers")  # studies with peers of RoPE
-NEEDED = (*MEASURED_IN, "embeddings")
+MEASURED_IN = ("beyond", "peers", "autotuned")  # studies with peers of RoPE
+NEEDED = ("beyond", "peers", "embeddings")  # and the last takes PyTorch half a minute a problem
 SHAPES, COUNTERS = "shapes", "counters"
 
 REACHED, MISSED, UNTOLD, UNMEASURED = "reached", "missed", "cannot be told", "not measured"
@@ -87,7 +87,7 @@ def read(slug: str) -> Evidence:
         median_us=shapes["median_us"].astype(float),
         chosen=shapes["chosen"].astype(bool),
     )
-    found = {name: Measured.load(slug, name) for name in NEEDED if name in complete}
+    found = {name: Measured.load(slug, name) for name in {*NEEDED, *MEASURED_IN} & {*complete}}
     profiled = profiles.attention(profiles.launches(folder))
     return Evidence(slug, read_json(folder / "gpu.json"), found, shapes, profiled[profiled["version"].isin(COUNTED)])
 
@@ -169,6 +169,7 @@ class Target:
 
 
 BEYOND = STUDIES["beyond"].problems
+COMPARED = tuple(dict.fromkeys((*BEYOND, *STUDIES["peers"].problems)))
 FEW_HEADS = tuple(p for p in BEYOND if p.batch == 1 and p.seq_q <= 64)
 FILLED_2048 = tuple(p for p in BEYOND if p.batch > 1 and p.hdim == 2048)
 PREFILL_2048 = tuple(p for p in BEYOND if p.seq_q == 2048)
@@ -204,6 +205,7 @@ class Rival:
     version: str
     taken: Time
     ratio: Ratio
+    measured: Measured
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,15 @@ def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = F
     return sorted(found, key=lambda rival: rival.ratio.value)
 
 
+def beside_one_graph(evidence: Evidence) -> list[Problem]:
+    """Where PyTorch, which then is nearly always the fastest peer, compiled RoPE and attention as one graph."""
+    return [
+        problem
+        for problem in COMPARED
+        if any(rival.version in (*ONE_GRAPH, *AUTOTUNED) for rival in rivals(evidence, problem, peers=True))
+    ]
+
+
 def _beside(measured: Measured, problem: Problem, names: Iterable[str]) -> list[Rival]:
     """Which of the versions `names` are right and were timed beside a right V8 in one study."""
     mine = measured.check(V8, problem)
@@ -238,7 +249,7 @@ def _beside(measured: Measured, problem: Problem, names: Iterable[str]) -> list[
         check, taken = measured.check(name, problem), measured.time(name, problem)
         ratio = measured.ratio(name, V8, problem)
         if name != V8 and check and check.status == "ok" and taken and ratio:
-            found.append(Rival(name, taken, ratio))
+            found.append(Rival(name, taken, ratio, measured))
     return found
 
 

@@ -42,19 +42,21 @@ def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
 
     for module in (use, chapter):
         monkeypatch.setattr(module, "rivals", rivals)
+    lost = [p for p in targets.COMPARED if (found := real(evidence, p, peers=True)) and found[0].ratio.value * TIE < 1]
     rows = use.against(evidence).plain().rows
-    assert rows[0][0] == label(LOST) and rows[0][3].startswith("0.80×") and rows[0][3].endswith("slower")
-    assert len(rows) == len(BEYOND) and not any("slower" in cell for row in rows[1:] for cell in row)
+    assert dict((row[0], row[3]) for row in rows)[label(LOST)].startswith("0.80×")
+    slower = {row[0] for row in rows if any("slower" in cell for cell in row)}
+    assert slower == {label(LOST), *(label(p) for p in lost)} and {row[0] for row in rows} >= {*map(label, BEYOND)}
     gains = [float(row[3].split("×")[0]) for row in rows]
     assert gains == sorted(gains)
     assert chapter.speedups(evidence).faster is False
 
 
 def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
-    """Up to a tie: a speedup is a mean over processes, the times are medians, which are printed to 0.1 µs."""
+    """Up to a tie: a speedup is a mean over processes, the times are medians, which are printed to 0.1 µs, and it to 0.01."""
     for row in use.against(evidence).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
-        assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup)
+        assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup + 0.005)
 
 
 def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +86,7 @@ def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkey
     monkeypatch.setattr(Measured, "stale_versions", lambda self: ["rope_v8"])
     studies = {name: evidence.studies[name] for name in ("beyond", "embeddings")}
     said = use.before_a_change(replace(evidence, studies=studies))
-    assert said.startswith(f", those of the study `beyond` ({len(BEYOND)} of them) measured before")
+    assert said.startswith(" The times of `beyond` are from before")
     monkeypatch.setattr(Measured, "stale_versions", lambda self: [])
     assert use.before_a_change(evidence) == ""
 

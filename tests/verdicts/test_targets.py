@@ -16,16 +16,16 @@ import pytest
 from analysis.book.chapters import targets, use
 from analysis.book.table import Missing, Table
 from analysis.measure import candidates
-from analysis.measure.studies import MAIN, STUDIES
+from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps
 from analysis.models import targets as held_to
-from analysis.models.targets import MISSED, REACHED, UNMEASURED, UNTOLD, Target
+from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
-from analysis.records.interval import Ratio
+from analysis.records.interval import TIE, Ratio
 from analysis.records.measured import CEILINGS
-from kernels import Problem
+from kernels import VERSIONS, Problem
 
 GPU = {
     "compute_capability": "9.0",
@@ -266,10 +266,50 @@ def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
     for plot in (targets.cuts(evidence), targets.family(evidence), targets.tile(evidence)):
         assert plot.alt and "measured on Test GPU, " in str(plot.source)
     table = use.against(evidence)
-    assert len(table.rows) == len(held_to.BEYOND) and "4.00×" in "".join(table.rows[0])
+    assert len(table.rows) == len(held_to.COMPARED) and "4.00×" in "".join(table.rows[0])
     assert targets.main_time(evidence) == "5.0 µs" and f"{targets.speedups(evidence, problems=(MAIN,))}" == "4.00×"
     assert targets.parts(evidence).mostly_copies and not targets.Parts(0.4, 0.95).mostly_copies
     assert targets.score(evidence) == (5, 7)  # 8 and 12 times as fast it is not
+
+
+def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder: Path) -> None:
+    """A problem without such a row says nothing of how V8 stands to PyTorch."""
+    decoding, grouped, long, alone = CHOSEN[7], CHOSEN[9], CHOSEN[2], BEYOND[3]
+    times = {("rope_v8", p): 10.0 for p in (decoding, grouped, long)}
+    graph, tuned = ONE_GRAPH[0], AUTOTUNED[0]
+    times |= {(graph, decoding): 8.0, (tuned, decoding): 5.0, (graph, grouped): 20.0, (tuned, long): 30.0}
+    record(folder, "autotuned", times)
+    record(
+        folder, "beyond", {("rope_v8", p): 10.0 for p in (long, alone)} | {(COMPILED, long): 25.0, (COMPILED, alone): 9}
+    )
+    evidence = targets.read("test-gpu")
+    assert held_to.beside_one_graph(evidence) == [long, decoding, grouped]
+    few = targets.over_pytorch(evidence, targets.few_queries)
+    assert [each.value for each in few.by_hdim.values()] == pytest.approx([0.5, 2.0])
+    assert few.lost == 1 and few.mostly_lost is False and few.worst == "2.00×"
+    assert f"{targets.over_pytorch(evidence, lambda p: not targets.few_queries(p))}" == "2.50×"
+    assert targets.over_pytorch(evidence, lambda p: False).mostly_lost is None
+    rows = {row[0]: row[2] for row in use.against(evidence).plain().rows}
+    assert "not timed" in rows[held_to.label(alone)] and "not timed" not in rows[held_to.label(long)]
+
+
+def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
+    """Taken from the tables of the reference once more, by hand: the least time of any right peer beside V8's."""
+    evidence, folder = targets.read(files.REFERENCE), files.gpu_folder(files.REFERENCE)
+    runs = files.parsed(folder / "runs.csv", "runs").query("complete == 1")
+    timings = files.parsed(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
+    latest = runs[runs["study"].isin(held_to.MEASURED_IN)].groupby("study")["run"].max()
+    for problem in held_to.beside_one_graph(evidence):
+        columns = problem_columns(problem)
+        mine = timings.loc[(timings[list(columns)] == pd.Series(columns)).all(axis=1)]
+        least = math.inf
+        for study, run in latest.items():
+            medians = mine[(mine["study"] == study) & (mine["run"] == run)].groupby("version")["median_us"].median()
+            peers = [name for name in medians.index if VERSIONS[name].is_peer]
+            if "rope_v8" in medians and peers:
+                least = min(least, medians[peers].min() / medians["rope_v8"])
+        said = held_to.rivals(evidence, problem, peers=True)[0].ratio.value
+        assert said == pytest.approx(least, rel=TIE - 1), problem
 
 
 def test_missed_targets_come_first(folder: Path) -> None:

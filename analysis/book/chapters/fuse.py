@@ -10,6 +10,7 @@ from kernels import Problem
 
 from ...measure.studies import FUSIONS
 from ...models.fit import ALONE, FULL, LOSES, TIES, Judged, answers, errors, outcome, winners
+from ...records.interval import TIE
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING
@@ -23,6 +24,15 @@ class Gains(Speedups):
     def never_much_slower(self) -> bool | None:
         """Whether it takes at most 5 % longer everywhere."""
         return self._all(lambda ratio: ratio.value > 1 / 1.05)
+
+    @property
+    def lost(self) -> int:
+        """On how many this is slower, interval included."""
+        return sum(ratio.high < 1 / TIE for ratio in self.by_hdim.values())
+
+    @property
+    def mostly_lost(self) -> bool | None:
+        return 2 * self.lost > len(self) if self.by_hdim else None
 
     @property
     def worst(self) -> str:

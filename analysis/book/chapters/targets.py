@@ -31,6 +31,7 @@ from ...models.targets import (
     V8,
     Evidence,
     Result,
+    beside_one_graph,
     floor,
     known_of,
     label,
@@ -49,6 +50,7 @@ from .. import figures, style
 from ..findings import Speedups
 from ..notebook import card
 from ..table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
+from .fuse import Gains
 
 STYLE = {  # of targets, and of steps
     MISSED: "wrong",
@@ -106,6 +108,18 @@ def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = B
     return Speedups(found) if found or known.ran else Speedups(why=known)
 
 
+def few_queries(problem: Problem) -> bool:
+    """As in decoding, or where a draft of a few tokens is tried."""
+    return problem.seq_q <= 16 and problem.seq_k >= 1024
+
+
+def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:
+    """How much faster V8 is than the fastest right peer, on some problems where PyTorch compiled all as one graph."""
+    problems = [problem for problem in beside_one_graph(evidence) if of(problem)]
+    fastest = (rivals(evidence, problem, peers=True)[0] for problem in problems)
+    return Gains({place: rival.ratio for place, rival in enumerate(fastest)})
+
+
 def gains(evidence: Evidence, step: steps.Step) -> Speedups:
     """How much faster V8 is with a step, as far as one search can say: without an interval."""
     return Speedups(dict(enumerate(Ratio(gain, gain, gain) for gain in step.compare(evidence.shapes).values())))
@@ -118,10 +132,11 @@ def main_time(evidence: Evidence) -> str:
     return f"{taken.us:.1f} µs" if taken else known_of(evidence, MAIN).word
 
 
-def fastest_peer(evidence: Evidence) -> str:
-    """What the fastest right peer at the main shape is, in words."""
-    found = rivals(evidence, MAIN, peers=True)
-    return VERSIONS[found[0].version].title if found else "none"
+def fastest_peer(evidence: Evidence) -> tuple[str, str]:
+    """What the fastest right peer at the main shape is, and what it takes, in words."""
+    for first in rivals(evidence, MAIN, peers=True)[:1]:
+        return VERSIONS[first.version].title, f"{first.taken.us:.0f} µs"
+    return "none", UNMEASURED
 
 
 class Fill(NamedTuple):

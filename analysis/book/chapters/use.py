@@ -15,9 +15,12 @@ from kernels import VERSIONS, Problem
 from ...measure.studies import MAIN
 from ...models.targets import (
     BEYOND,
+    COMPARED,
     MEASURED_IN,
     V8,
     Evidence,
+    Rival,
+    beside_one_graph,
     floor,
     known_of,
     label,
@@ -57,28 +60,25 @@ LOOPS = {
 
 
 def before_a_change(evidence: Evidence) -> str:
-    """Which times were taken before the code of V8 changed, by study; nothing where all are of today's."""
+    """A sentence of which times were taken before the code of V8 changed; nothing where all are of today's."""
     studies = {name: evidence.studies[name] for name in MEASURED_IN if name in evidence.studies}
-    timed_in = {
-        name: sum(measured.time(V8, problem) is not None for problem in BEYOND)
-        for name, measured in studies.items()
-        if V8 in measured.stale_versions()
-    }
-    stale = [f"those of the study `{name}` ({count} of them)" for name, count in timed_in.items() if count]
-    return f", {' and '.join(stale)} measured before the kernel's code last changed" if stale else ""
+    stale = [f"`{name}`" for name, measured in studies.items() if V8 in measured.stale_versions()]
+    return f" The times of {' and '.join(stale)} are from before the kernel's code last changed." if stale else ""
 
 
 def against(evidence: Evidence) -> Table:
-    """V8, its floor and its fastest peer at every problem of the study: the smallest speedup first."""
+    """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
     rows = []
-    peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in BEYOND}
+    peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in COMPARED}
+    peers = {problem: peer for problem, peer in peers.items() if peer or problem in BEYOND}
+    whole = beside_one_graph(evidence)
     for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].ratio.value if pair[1] else 0.0):
-        measured = measured_at(evidence, problem)
+        measured = peer.measured if peer else measured_at(evidence, problem)
         rows.append(
             {
                 "problem": label(problem),
                 "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
-                "peer": lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title))) if peer else NOTHING,
+                "peer": _alternative(peer, problem in whole) if peer else NOTHING,
                 "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
                 "floor": floor(problem, evidence.gpu).us,
                 "error": relative_error(measured.check(V8, problem)) if measured else None,
@@ -97,9 +97,15 @@ def against(evidence: Evidence) -> Table:
         slice(1, None),
         f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {evidence.covers}. Floor: the least that launch, bytes and products need. Error: the "
-        "largest over that of fp32 math, on the worse of two inputs.",
+        f"with the 95 % interval {evidence.covers}; where it says so, RoPE and attention compiled as one graph, which "
+        "may be faster, were not timed. Floor: the least that launch, bytes and products need. Error: the largest over "
+        "that of fp32 math, on the worse of two inputs.",
     )
+
+
+def _alternative(peer: Rival, whole: bool) -> str:
+    unknown = "" if whole else small("as one graph: not timed")
+    return lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
 
 
 def _loss(found: Ratio) -> str:
