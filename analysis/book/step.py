@@ -140,22 +140,29 @@ def speeds(evidence: Measured, *names: str, over: str | Sequence[str] = ()) -> T
     matched = _matched(evidence)
     for name in names:
         for base in given or (baseline_of(name),):
-            for problem in _problems(evidence, name):
-                rows.append(_row(evidence, matched, name, base, problem))
+            problems = list(_problems(evidence, name))
+            told = [problem for problem in problems if not _only_refused(evidence, name, base, problem)]
+            rows += [_row(evidence, matched, name, base, problem) for problem in told or problems]
     bases = list(dict.fromkeys(base for name in names for base in given or (baseline_of(name),)))
+    by_host = any(row[SOURCE_TIMER] != small(NOT_MEASURED) for row in rows)
     columns: dict[str, tuple[str, Any]] = {
         **({"version": ("step", str)} if len(names) > 1 else {}),
         **({"over": ("over", str)} if len(bases) > 1 else {}),
         "hdim": ("head dim", str),
         "published": ("published", str),
-        SOURCE_TIMER: ("as timed", str),
+        **({SOURCE_TIMER: ("as timed", str)} if by_host else {}),
         "device_warm": ("device", str),
         **({"matched": ("matched load", str)} if matched else {}),
     }
-    first = list(columns).index(SOURCE_TIMER)
+    first = list(columns).index("published") + 1
     table = Table.from_frame(rows, columns, slice(first, None), _caption(evidence, matched, names, bases))
     timed = [each for each in (evidence, matched) if each and each.run.get("run")]
     return table.of(measured_in(*timed)) if timed else table
+
+
+def _only_refused(evidence: Measured, name: str, base: str, problem: Problem) -> bool:
+    """Whether nothing is known but that a version does not take a problem: no document prints a number there."""
+    return known(evidence, name, problem).word == UNSUPPORTED and not stated(name, base, problem)
 
 
 def _matched(evidence: Measured) -> Measured | None:

@@ -162,11 +162,13 @@ def test_a_step_says_where_its_result_is_right(measured: Measured) -> None:
 
 def test_a_mask_that_differs_is_compared_as_published() -> None:
     half = Measured.load(REFERENCE, "fp16")
-    row = next(row for row in step.speeds(half, "fp16_phase6_iter2", over="fp16_phase4").rows if "64" in row[0])
+    table = step.speeds(half, "fp16_phase6_iter2", over="fp16_phase4")
+    (row,) = table.rows  # no document prints it at head dim 128, which it refuses
+    assert table.header[1:3] == ["published", "device"], "the study has no times by the authors' harness"
     (plain,) = (p for p in half.problems("fp16") if p.hdim == 64 and not p.causal)
     (causal,) = (p for p in half.problems("fp16") if p.hdim == 64 and p.causal)
     ratio = half.medians("fp16_phase4", plain, "device_warm") / half.medians("fp16_phase6_iter2", causal, "device_warm")
-    assert row[3].startswith(f"{ratio.mean():.2f}×")
+    assert row[2].startswith(f"{ratio.mean():.2f}×")
 
 
 # ---------------------------------------------------------------- lines, claims

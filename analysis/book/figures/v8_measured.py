@@ -6,9 +6,13 @@ import textwrap
 
 import pandas as pd
 
+from ...measure import candidates
 from ...models import fit
+from ...records.interval import TIE
 from ..style import PALETTE, Plot, Source, canvas, log_ticks
 
+CUTS = "The kernel, and the same with a part left out"
+COPIES = next(cut.about for cut in candidates.CUTS if cut.name == "copies_alone")
 OVER = {  # baselines of full fusion that share its core
     fit.HYBRID: ("over hybrid", PALETTE[1], "s"),
     fit.SEPARATE: ("over separate", PALETTE[2], "^"),
@@ -18,10 +22,9 @@ OVER = {  # baselines of full fusion that share its core
 def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
-    with canvas("The kernel, and the same with a part left out", columns=len(problems), height=3.3, sharey=True) as (
-        figure,
-        axes,
-    ):
+    copies = frame.loc[frame["part"] == COPIES, "share"]
+    title = "Copies and exchanges alone take most of V8's time" if len(copies) and copies.min() > 0.5 else CUTS
+    with canvas(title, columns=len(problems), height=3.3, sharey=True) as (figure, axes):
         for axis, problem in zip(axes, problems):
             mine = frame[frame["problem"] == problem]
             places = [parts.index(part) for part in mine["part"]]
@@ -48,14 +51,22 @@ def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     )
 
 
+def _worth(frame: pd.DataFrame) -> str:
+    """The message, where this card shows it; else what is drawn."""
+    least = frame.groupby("kind")["over_v8"].min()
+    if (
+        set(least.index) == {"few heads", "full card", "prefill"}
+        and least["prefill"] < TIE < least.drop("prefill").min()
+    ):
+        return "Fusing pays with 64 tokens or fewer, not with long prompts"
+    return "What fusing is worth: full fusion over its relatives"
+
+
 def v8_family(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """How much faster full fusion is than the hybrid and separate kernels of the same core, by kind of problem."""
     mine = frame[frame["series"].isin(OVER)]
     rows = [(kind, series) for kind in dict.fromkeys(mine["kind"]) for series in OVER]
-    with canvas("What fusing is worth: full fusion over its relatives", height=1.3 + 0.42 * len(rows)) as (
-        figure,
-        (axis,),
-    ):
+    with canvas(_worth(mine), height=1.3 + 0.42 * len(rows)) as (figure, (axis,)):
         axis.axvline(1, color="0.2", lw=1)
         low, high = min(mine["over_v8"].min(), 0.95), max(mine["over_v8"].max(), 1.1)
         for place, (kind, series) in enumerate(rows):

@@ -29,6 +29,8 @@ MENDED = {  # what the theme writes into every page, and what stands there inste
     r"(<i class=.theme-switch [^>]*?)\s+title=.[^>]*>": r"\1>",
     r">([^<>]*)(</a><details[^>]*>)<summary>(?=<span class=.toctree-toggle)": r">\1\2<summary aria-label='\1: pages'>",
     r"<div role=.list. class=.citation-list.>": "<div class='citation-list'>",
+    # A number and its unit stay on one line.
+    r"(?<=\d) (?=(?:%|µs|ms|KB|MB|GB|TFLOP/s)(?!\w))": "\u00a0",
 }
 
 
