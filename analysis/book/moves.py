@@ -20,6 +20,13 @@ from .sources import example, known
 INPUTS = ("q", "k", "v")
 EMBEDS = {"rope": ("rotation",), "sinusoidal": ("sin", "cos", "sincos")}  # events that embed two dims, or one
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
+COUNTED = {  # what a step may do more or less of, by the counters that make it up
+    "global memory": ("global.read.sectors", "global.write.sectors"),
+    "shared memory": ("shared.wavefronts",),
+    "barriers": ("barriers",),
+    "sines, powers": ("event.sin", "event.cos", "event.sincos", "event.pow"),
+    "instructions": ("warp_inst",),
+}
 Counts = Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]
 
 
@@ -106,6 +113,29 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     alike = f"control_{alike}" if known(name).control_of else alike
     plain = _counts().get((alike, problem), {}).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
+
+
+@dataclass(frozen=True)
+class Change:
+    """How much of something a call does, and how much one of its parent."""
+
+    what: str
+    now: float
+    before: float
+
+
+def changes(name: str, problem: Problem) -> list[Change]:
+    """What a call of a version does against one of its parent, as counted; nothing where either is not counted."""
+    mine, theirs = (_counts().get((each, problem)) for each in (name, known(name).parent or ""))
+    if not mine or not theirs:
+        return []
+    found = [
+        Change(
+            what, *(sum(launch.get(each, 0.0) for launch in one.values() for each in parts) for one in (mine, theirs))
+        )
+        for what, parts in COUNTED.items()
+    ]
+    return [each for each in found if each.now or each.before]
 
 
 def moves(name: str, plan: Plan) -> list[Stage | Wait]:

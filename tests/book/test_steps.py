@@ -91,6 +91,29 @@ def test_the_rotations_in_the_picture_are_those_counted(name: str) -> None:
     assert often["K"] == {"rope_v4": 64, "rope_v3": 16, "rope_v7": 1, "rope_v8": 3}.get(name, often["K"])
 
 
+def test_a_picture_says_what_its_version_does_more_or_less_of_than_its_parent() -> None:
+    """By hand from counts.csv: V4 of RoPE against V3."""
+    total = {
+        name: counted(name)[counted(name)["counter"] == "barriers"]["value"].sum() for name in ("rope_v3", "rope_v4")
+    }
+    drawn = texts(figures.flow("rope_v4"))
+    assert "counted, over V3:" in drawn
+    assert f"barriers {total['rope_v4'] / total['rope_v3']:.2f}×" in drawn
+    assert "sines, powers (none before)" in texts(figures.flow("rope_v2"))
+    assert not any("counted" in text for text in texts(figures.flow("rope_separate"))), "it has no parent"
+    fewer = {
+        each.what: each.now < each.before
+        for each in moves.changes("attention_online", moves.plan_of("attention_online").problem)
+    }
+    assert fewer == {"global memory": True, "shared memory": True, "barriers": False, "instructions": True}
+
+
+def test_no_two_steps_of_a_chapter_have_the_same_picture() -> None:
+    steps = [name for name in OWN if VERSIONS[name].of_log and moves.changes(name, moves.plan_of(name).problem)]
+    drawn = {name: tuple(texts(figures.flow(name))[1:]) for name in steps}
+    assert len({*drawn.values()}) == len(steps) > 20
+
+
 def test_the_pipelines_say_how_often_each_rotates_a_key() -> None:
     plot = figures.pipelines()
     assert kernels(plot) == sum(len(moves.plan_of(name).launches) for name in figures.PIPELINES.values())

@@ -53,7 +53,7 @@ def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
 
 
 def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
-    """Up to a tie: a speedup is a mean over processes, the times are medians, which are printed to 0.1 µs, and it to 0.01."""
+    """Up to a tie: a speedup is a mean over processes and printed to 0.01, the times are medians and printed to 0.1."""
     for row in use.against(evidence).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
         assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup + 0.005)
@@ -86,7 +86,7 @@ def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkey
     monkeypatch.setattr(Measured, "stale_versions", lambda self: ["rope_v8"])
     studies = {name: evidence.studies[name] for name in ("beyond", "embeddings")}
     said = use.before_a_change(replace(evidence, studies=studies))
-    assert said.startswith(" The times of `beyond` are from before")
+    assert said.startswith(" Rows of the study `beyond` were timed before")
     monkeypatch.setattr(Measured, "stale_versions", lambda self: [])
     assert use.before_a_change(evidence) == ""
 

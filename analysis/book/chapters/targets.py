@@ -110,7 +110,7 @@ def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = B
 
 def few_queries(problem: Problem) -> bool:
     """As in decoding, or where a draft of a few tokens is tried."""
-    return problem.seq_q <= 16 and problem.seq_k >= 1024
+    return problem.seq_q <= 16 and problem.seq_k >= 4096
 
 
 def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:

@@ -15,17 +15,21 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from kernels import Problem
 
 from ...records.text import number
-from ..moves import VERBS, Stage, Wait, moves, plan_of
+from ..moves import VERBS, Change, Stage, Wait, changes, moves, plan_of
+from ..sources import known
 from ..style import COUNTED, STYLE, WIDTH, Plot, Source, computed, short
 
 INK, SOFT, MEMORY, KERNEL, EMBED, WAIT = "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a"
 LINE, SIZE, LETTER = 0.135, 7.2, 0.056  # inches between lines, points, inches a letter takes
 CHIP, GAP, WAITING, AGAIN = 0.19, 0.26, 0.32, 0.3  # inches: height of a buffer, an arrow, width of a wait, of "64×"
+LESS = "#1f5f99"
+STRIP = 0.62  # inches: height of what is counted
+SAME, FAR = math.log2(1.03), 6.0  # doublings: no difference, and the most that is drawn
 MOST = 5  # arrows drawn for one buffer
 
 
@@ -85,6 +89,37 @@ def kernel(axis: Axes, left: float, low: float, width: float, height: float, lin
 
 def waiting(axis: Axes, tail: tuple[float, float], end: tuple[float, float]) -> None:
     axis.plot(*zip(tail, end), color=WAIT, lw=1.1, ls=(0, (3, 2)))
+
+
+def strip(axis: Axes, low: float, parent: str, found: Sequence[Change]) -> None:
+    """A cell for each thing counted, from `low` up: how often as much as the parent does, as a bar and a number."""
+    room = WIDTH / len(found)
+    longest = max([abs(_doublings(each)) for each in found] + [1.0])
+    write(axis, 0.04, low + STRIP - LINE / 2, f"counted, over {short(parent)}:", ha="left", color=SOFT)
+    for place, each in enumerate(found):
+        middle, doublings = room * (place + 0.5), _doublings(each)
+        colour = SOFT if abs(doublings) < SAME else EMBED if doublings > 0 else LESS
+        reach = (room / 2 - 0.12) * doublings / longest
+        axis.add_patch(Rectangle((middle, low + 0.15), reach, 0.1, fc=colour, ec="none"))
+        axis.plot([middle, middle], [low + 0.11, low + 0.29], color=INK, lw=0.8)
+        write(axis, middle, low + 0.36, f"{each.what} {_told(each)}", color=colour if colour != SOFT else INK)
+
+
+def _doublings(change: Change) -> float:
+    """The binary logarithm of how many times as much, at most `FAR` and that too where the parent does none."""
+    if not change.before or not change.now:
+        return FAR if change.now else -FAR
+    return max(-FAR, min(FAR, math.log2(change.now / change.before)))
+
+
+def _told(change: Change) -> str:
+    if not change.before:
+        return "(none before)"
+    return (
+        number(change.now / change.before, "×", None if change.now >= change.before / 10 else 3)
+        if change.now
+        else "none"
+    )
 
 
 # ---------------------------------------------------------------- words
@@ -161,7 +196,9 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         for stage in stages
     }  # fmt: skip
     deep = LINE * (max(len(told[id(each)]) + bool(embeds[id(each)]) for each in stages) + 0.6)
-    low = CHIP + GAP
+    found = changes(name, plan.problem)
+    base = (STRIP + 0.1) * bool(found)
+    low = base + CHIP + GAP
     high = low + deep
     with mpl.rc_context(STYLE):
         figure, axis = sheet(WIDTH, high + GAP + CHIP + 0.24)
@@ -170,7 +207,7 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         for step in steps:
             if isinstance(step, Wait):
                 middle = left + WAITING / 2
-                waiting(axis, (middle, 0.02), (middle, high + GAP + CHIP))
+                waiting(axis, (middle, base + 0.02), (middle, high + GAP + CHIP))
                 write(axis, middle + 0.09, low + deep / 2, "host waits", color=WAIT, rotation=90)
                 left += WAITING
                 continue
@@ -191,16 +228,20 @@ def flow(name: str, hdim: int | None = None) -> Plot:
                     write(axis, x + 0.17, high + 0.6 * GAP, f"{again}×", ha="left", color=colour)
             for place, each in enumerate(step.writes):
                 x = start + width * (place + 0.5) / len(step.writes)
-                arrows(axis, (x, low), (x, CHIP), 1, INK)
-                buffer(axis, x, 0, label(each))
+                arrows(axis, (x, low), (x, base + CHIP), 1, INK)
+                buffer(axis, x, base, label(each))
             left += share
+        if found:
+            strip(axis, 0.0, known(name).parent or "", found)
     return Plot(
         f"flow-{name.replace('_', '-')}",
         figure,
-        "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read.",
-        described(name, plan.problem, steps, verb),
+        "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read."
+        + " Bars: what a call does, over its predecessor; global memory in sectors of 32 bytes, shared in wavefronts."
+        * bool(found),
+        described(name, plan.problem, steps, verb) + _compared(name, found),
         table(steps),
-        computed(f"drawn from the plan of {name}") + (COUNTED if any(embeds.values()) else Source()),
+        computed(f"drawn from the plan of {name}") + (COUNTED if found or any(embeds.values()) else Source()),
         f"One call of {name}: what each launch reads, keeps and writes",
     )
 
@@ -229,6 +270,11 @@ def described(name: str, problem: Problem, steps: Sequence[Stage | Wait], verb: 
         )
         parts.append(", ".join(filter(None, told)))
     return f"Diagram of one call of {name} at {about(problem)}. {'; '.join(parts)}."
+
+
+def _compared(name: str, found: Sequence[Change]) -> str:
+    told = ", ".join(f"{each.what} {_told(each)}" for each in found)
+    return f" Counted, over {known(name).parent}: {told}." if told else ""
 
 
 def table(steps: Sequence[Stage | Wait]) -> pd.DataFrame:
