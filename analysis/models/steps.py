@@ -129,8 +129,8 @@ STEPS = (
         _changed("two_paths", back=False),
     ),
     Step(
-        "the wait for K waits for K alone",
-        "not for what was stored of Q since",
+        "the wait for K is for K alone",
+        "it does not also wait for later stores of Q",
         _changed("wait_for_stores", back=True),
     ),
     Step(

@@ -67,8 +67,8 @@ def fusion_map(judged: fit.Judged) -> Plot:
         "fusion-map",
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
-        "problem, and 1 to 3 are the rules above. A tie is within 3 %, or within the 95 % interval "
-        f"{judged.evidence.covers()}.",
+        "problem, and 1 to 3 are the rules above. Two times tie if they differ by less than 3 %, or than the 95 % "
+        f"interval {judged.evidence.covers()}.",
         "Dot plot by number of keys and heads of K and V. "
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
         + ".",
