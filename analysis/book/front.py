@@ -30,7 +30,7 @@ FIVE = (  # in words, version, baseline
     ("RoPE V1c, fully fused, over separate kernels", "rope_v1c", "rope_separate"),
     ("RoPE V7, hybrid, over separate kernels", "rope_v7", "rope_separate"),
 )
-TEN = 10.0  # µs, below which a time has a decimal
+SMALL = 20.0  # µs, below which a time has a decimal
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
@@ -45,7 +45,7 @@ def most_published(evidence: Measured, version: str, baseline: str) -> str:
 def microseconds(evidence: Measured | None, problem: Problem, *versions: str) -> dict[str, str]:
     """Device times of some versions at a problem, each as text."""
     taken = {name: evidence.time(name, problem) if evidence else None for name in versions}
-    return {key: number(t.us, "µs", 0 if t.us >= TEN else 1) if t else NOT_MEASURED for key, t in taken.items()}
+    return {key: number(t.us, "µs", 0 if t.us >= SMALL else 1) if t else NOT_MEASURED for key, t in taken.items()}
 
 
 def moved(evidence: Measured) -> dict[str, str]:
