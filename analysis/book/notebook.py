@@ -197,7 +197,7 @@ def say_if_stale(*measured: Measured | None) -> None:
     if sum(map(len, stale.values())) > FEW:
         counted = " and ".join(f"{len(names)} versions of the study `{study}`" for study, names in stale.items())
         where = "[the environment](environment.html) names them"
-        display(Markdown(f"**Stale**: the code of {counted} has changed since it was measured; {where}."))
+        display(Markdown(f"**Stale**: {counted} were measured before their code last changed; {where}."))
     elif stale:
         display(Markdown(stale_words(*measured)))
 

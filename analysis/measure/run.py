@@ -104,7 +104,7 @@ def measure_studies(
         runs = [Run(study.on(gpu["sms"]), gpu, new_run, folder, started) for study in first_things_first(chosen)]
         for run in runs:
             what = "everything is measured; --new-run measures it again" if run.row["complete"] else f"run {run.id}"
-            print(f"[measure] study {run.study.name} on {gpu['name']}: {what}", flush=True)
+            print(f"[measure] study {run.study.name} on {gpu['name']}, folder {folder.name}: {what}", flush=True)
         runs = [run for run in runs if not run.row["complete"]]
         if not runs:
             return str(gpu["slug"])

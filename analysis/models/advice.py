@@ -66,6 +66,8 @@ class Advice:
             said += f"({self.margin.low:.2f} to {self.margin.high:.2f})."
             if self.margin.low <= 1:
                 said += " The two are too close to call."
+        if few_queries(self.problem) and not short(self.problem):
+            said += " With so few queries PyTorch, compiled as one graph, may be faster than these: time it too."
         if self.outside:
             said += f" Beyond what was measured: {'; '.join(self.outside)}."
         return said
@@ -179,6 +181,7 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
 # ---------------------------------------------------------------- the rules of the chapter
 
 MANY_HEADS = 32
+FEW_QUERIES = 16
 
 
 def kv_heads(problem: Problem) -> int:
@@ -205,6 +208,11 @@ def log_load(problem: Problem) -> bool:
 def one_query(problem: Problem) -> bool:
     """Whether few heads decode one token each against many keys."""
     return problem.seq_q == 1 and few_heads(problem)
+
+
+def few_queries(problem: Problem) -> bool:
+    """Whether a few tokens are decoded at a time."""
+    return problem.seq_q <= FEW_QUERIES
 
 
 def short(problem: Problem) -> bool:

@@ -284,10 +284,10 @@ def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder
     )
     evidence = targets.read("test-gpu")
     assert held_to.beside_one_graph(evidence) == [long, decoding, grouped]
-    few = targets.over_pytorch(evidence, targets.few_queries)
+    few = targets.over_pytorch(evidence, targets.decoding)
     assert [each.value for each in few.by_hdim.values()] == pytest.approx([0.5, 2.0])
     assert few.lost == 1 and few.mostly_lost is False and few.worst == "2.00×"
-    assert f"{targets.over_pytorch(evidence, lambda p: not targets.few_queries(p))}" == "2.50×"
+    assert f"{targets.over_pytorch(evidence, lambda p: not targets.decoding(p))}" == "2.50×"
     assert targets.over_pytorch(evidence, lambda p: False).mostly_lost is None
     rows = {row[0]: row[2] for row in use.against(evidence).plain().rows}
     assert "not timed" in rows[held_to.label(alone)] and "not timed" not in rows[held_to.label(long)]

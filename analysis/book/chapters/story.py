@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,8 @@ class Raced:
 
     @property
     def where(self) -> str:
-        found = (f"`{row['version']}` at head dim {row['problem'].hdim}" for row in self.wrong)
-        return ", ".join(dict.fromkeys(found)) or NOTHING
+        found = Counter(f"`{row['version']}` at head dim {row['problem'].hdim}" for row in self.wrong)
+        return ", ".join(f"{each} ({count} checks)" if count > 1 else each for each, count in found.items()) or NOTHING
 
     @property
     def excess(self) -> str:

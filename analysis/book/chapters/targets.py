@@ -17,6 +17,7 @@ from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 from ...measure import candidates
 from ...measure.studies import MAIN
 from ...models import profiles, steps, targets
+from ...models.advice import few_queries
 from ...models.targets import (
     BEYOND,
     COUNTED,
@@ -108,9 +109,9 @@ def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = B
     return Speedups(found) if found or known.ran else Speedups(why=known)
 
 
-def few_queries(problem: Problem) -> bool:
-    """As in decoding, or where a draft of a few tokens is tried."""
-    return problem.seq_q <= 16 and problem.seq_k >= 4096
+def decoding(problem: Problem) -> bool:
+    """Whether few queries meet very many keys."""
+    return few_queries(problem) and problem.seq_k >= 4096
 
 
 def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:

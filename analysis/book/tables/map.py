@@ -118,5 +118,6 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
             "next": ("the next takes", str),
         },
         slice(2, None),
-        f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars.",
+        f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars. PyTorch is not among the "
+        "three: in decoding time it too.",
     )
