@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from analysis.book import figures, moves, step
+from analysis.book.chapters import story
 from analysis.book.figures.flow import KERNEL
 from analysis.book.style import Plot
 from analysis.records import published
@@ -232,3 +233,12 @@ def test_what_a_step_asks_for_and_is_not_there_fails(measured: Measured) -> None
         step.claimed(measured, "A-01", "A-99")
     with pytest.raises(DataError, match="there is no version 'rope_v0'"):
         step.speeds(measured, "rope_v0")
+
+
+def test_the_work_of_a_version_is_counted_by_calls_in_millions(measured: Measured) -> None:
+    """V3 of sinusoidal calls a sine and a cosine apart, V5 both at once: each once for each element of Q and K."""
+    table = story.work(measured, "sinusoidal", 2048).plain()
+    calls = {row[0]: row[1] for row in table.rows}
+    assert table.header[1].startswith("calls of sine") and table.header[-2] == "barriers, thousands"
+    assert calls["sinusoidal_v3"] == calls["sinusoidal_v5"] == f"{2 * 4 * 64 * 64 * 2048 / 1e6:.1f}"
+    assert calls["sinusoidal_v1"] == "–"

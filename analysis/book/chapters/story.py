@@ -30,17 +30,17 @@ from ..table import NOTHING, Table, link, rotary, timed
 from ..tables.claims import tested as tests_of
 
 MEGABYTES = 1e6 / SECTOR_BYTES
-# What a version does in one call: counter, words, by what it is divided.
-WORK = (
-    ("event.rotation", "rotations", 1.0),
-    ("event.sincos", "sines with cosines", 1.0),
-    ("event.pow", "powers", 1.0),
-    ("inst.fma", "multiply-adds, M", 1e6),
-    ("warp_inst", "instructions of warps, M", 1e6),
-    ("global.read.sectors", "MB asked for", MEGABYTES),
-    ("global.write.sectors", "MB written", MEGABYTES),
-    ("shared.wavefronts", "cycles of shared memory, M", 1e6),
-    ("barriers", "barriers", 1.0),
+# What a version does in one call: words, the counters that make it up, by what it is divided.
+WORK: tuple[tuple[str, tuple[str, ...], float], ...] = (
+    ("rotations, M", ("event.rotation",), 1e6),
+    ("calls of sine, cosine or both, M", ("event.sin", "event.cos", "event.sincos"), 1e6),
+    ("powers, M", ("event.pow",), 1e6),
+    ("multiply-adds, M", ("inst.fma",), 1e6),
+    ("instructions of warps, M", ("warp_inst",), 1e6),
+    ("MB asked for", ("global.read.sectors",), MEGABYTES),
+    ("MB written", ("global.write.sectors",), MEGABYTES),
+    ("cycles of shared memory, M", ("shared.wavefronts",), 1e6),
+    ("barriers, thousands", ("barriers",), 1e3),
 )
 
 
@@ -170,25 +170,29 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(mine["problem"])[0]
             mine = mine[mine["problem"] == problem]
             found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
-    shown = [entry for entry in WORK if any(totals.get(entry[0]) for _, _, totals in found)]
+    done = {
+        what: [sum(totals.get(each, 0.0) for each in parts) / divisor for _, _, totals in found]
+        for what, parts, divisor in WORK
+    }
+    shown = [what for what, amounts in done.items() if any(amounts)]
     return Table.from_frame(
         [
             {
                 "version": link(name) + rotary(problem),
-                **{counter: totals.get(counter, 0.0) / divisor for counter, _, divisor in shown},
+                **{what: done[what][place] for what in shown},
                 "us": timed(evidence, name, problem),
             }
-            for name, problem, totals in found
+            for place, (name, problem, totals) in enumerate(found)
             if totals
         ],
         {
             "version": ("version", str),
-            **{counter: (title, _amount) for counter, title, _ in shown},
+            **{what: (what, _amount) for what in shown},
             "us": ("device, µs", str),
         },
         slice(1, None),
-        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. Times: device_warm on the "
-        f"{evidence.card}.",
+        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. Asked for and written: "
+        f"sectors of 32 bytes, each time one is. Times: device_warm on the {evidence.card}.",
     ).of(measured_in(evidence) + COUNTED)
 
 

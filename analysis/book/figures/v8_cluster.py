@@ -10,6 +10,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import Problem
 
+from ...measure import candidates
 from ..style import PALETTE, Plot, Source, canvas, computed
 
 SHOWN = 4  # slices that are drawn of a head dim
@@ -100,7 +101,12 @@ WARPS = (
 WAITS = ((1.7, 0.5, "for K"), (4.5, 0.6, "for parts"), (6.6, 0.6, "for V,\nweights"))
 COPIES = (("copy K", 0.2, 1.95, COPY), ("copy V", 4.5, 2.6, COPY))
 SENT = (("parts of scores\nto the owners", 4.5, 5.05), ("weights\nto all", 6.55, 7.15))
-COSTS = ((3.35, "no products of Q and K"), (8.0, "no products with V"), (0.95, "nothing rotated"))
+CUTS = {cut.name: cut.about for cut in candidates.CUTS}
+COSTS = (  # where they stand, the part left out, what it is called
+    (0.95, "no_embedding", "rotation,\nof Q and K"),
+    (3.35, "no_scores", "products\nof Q and K"),
+    (8.0, "no_output", "products\nwith V"),
+)
 
 
 def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
@@ -125,13 +131,12 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
         axis.axhline(-0.75, color="0.85", lw=0.8)
         if "the kernel" in us:
             axis.text(-0.15, -1.3, "µs saved\nwithout it", ha="right", va="center", fontsize=8, color=SOFT)
-            for x, part in COSTS:
-                if part in us:
-                    name = {"nothing rotated": "rotation"}.get(part, part.removeprefix("no "))
-                    saved = f"{us['the kernel'] - us[part]:.2f}"
+            for x, cut, name in COSTS:
+                if CUTS[cut] in us:
+                    saved = f"{us['the kernel'] - us[CUTS[cut]]:.2f}"
                     axis.text(x, -1.3, f"{name}\n{saved}", ha="center", va="center", fontsize=7.5)
-            if "only copies and exchanges" in us:
-                left = f"{us['only copies and exchanges']:.1f} of {us['the kernel']:.1f} µs, {gpu}"
+            if CUTS["copies_alone"] in us:
+                left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs, {gpu}"
                 axis.text(4.6, -2.1, f"copies and exchanges alone: {left}", ha="center", va="center", fontsize=8)
     return Plot(
         "v8-tile",
