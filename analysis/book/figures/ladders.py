@@ -133,8 +133,10 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
     if len(measured) and (measured["high"].fillna(measured["measured"]) < TIE).all():
         return f"No published {name} kernel beats {base} at the published shape"
     faster = measured[measured["low"].fillna(measured["measured"]) > TIE]["version"]
-    if 0 < len(faster) < len(measured):
-        return f"{len(faster)} of {len(measured)} published {name} kernels beat {base} on the {card}"
+    if len(faster) == 1:
+        return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base}"
+    if 1 < len(faster) < len(measured):
+        return f"{len(faster)} of {len(measured)} published {name} kernels beat {base}"
     return f"Published {name} kernels against {base} on the {card}"
 
 
