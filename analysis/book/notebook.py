@@ -195,9 +195,11 @@ def say_if_stale(*measured: Measured | None) -> None:
     """Say it; nothing where none has."""
     stale = _stale(measured)
     if sum(map(len, stale.values())) > FEW:
-        counted = " and ".join(f"{len(names)} versions of the study `{study}`" for study, names in stale.items())
+        counted = " and ".join(f"{len(names)} versions in the study called `{study}`" for study, names in stale.items())
         where = "[the environment](environment.html) names them"
-        display(Markdown(f"**Stale**: {counted} were measured before their code last changed; {where}."))
+        display(
+            Markdown(f"**Stale**: {counted} were measured before the code of those versions last changed; {where}.")
+        )
     elif stale:
         display(Markdown(stale_words(*measured)))
 

@@ -86,7 +86,7 @@ def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkey
     monkeypatch.setattr(Measured, "stale_versions", lambda self: ["rope_v8"])
     studies = {name: evidence.studies[name] for name in ("beyond", "embeddings")}
     said = use.before_a_change(replace(evidence, studies=studies))
-    assert said.startswith(" Rows of `beyond` were timed before")
+    assert said.startswith(" The study `beyond` was timed before")
     monkeypatch.setattr(Measured, "stale_versions", lambda self: [])
     assert use.before_a_change(evidence) == ""
 

@@ -63,7 +63,7 @@ def before_a_change(evidence: Evidence) -> str:
     """A sentence of which times were taken before the code of V8 changed; nothing where all are of today's."""
     studies = {name: evidence.studies[name] for name in MEASURED_IN if name in evidence.studies}
     stale = [f"`{name}`" for name, measured in studies.items() if V8 in measured.stale_versions()]
-    return f" Rows of {' and '.join(stale)} were timed before the kernel's code last changed." if stale else ""
+    return f" The study {' and '.join(stale)} was timed before V8's code last changed." if stale else ""
 
 
 def against(evidence: Evidence) -> Table:

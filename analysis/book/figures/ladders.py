@@ -136,7 +136,8 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
     if len(faster) == 1:
         return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base}"
     if 1 < len(faster) < len(measured):
-        return f"{len(faster)} of {len(measured)} published {name} kernels beat {base}"
+        base = base if "kernels" in base else f"the {base}"
+        return f"Of {len(measured)} published {name} kernels {len(faster)} beat {base}"
     return f"Published {name} kernels against {base} on the {card}"
 
 
