@@ -181,7 +181,7 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
 # ---------------------------------------------------------------- the rules of the chapter
 
 MANY_HEADS = 32
-FEW_QUERIES = 16
+FEW_QUERIES, VERY_MANY_KEYS = 16, 4096
 
 
 def kv_heads(problem: Problem) -> int:
@@ -213,6 +213,11 @@ def one_query(problem: Problem) -> bool:
 def few_queries(problem: Problem) -> bool:
     """Whether a few tokens are decoded at a time."""
     return problem.seq_q <= FEW_QUERIES
+
+
+def decoding(problem: Problem) -> bool:
+    """Whether few queries meet very many keys."""
+    return few_queries(problem) and problem.seq_k >= VERY_MANY_KEYS
 
 
 def short(problem: Problem) -> bool:

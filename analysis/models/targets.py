@@ -232,13 +232,11 @@ def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = F
     return sorted(found, key=lambda rival: rival.ratio.value)
 
 
-def beside_one_graph(evidence: Evidence) -> list[Problem]:
-    """Where PyTorch, which then is nearly always the fastest peer, compiled RoPE and attention as one graph."""
-    return [
-        problem
-        for problem in COMPARED
-        if any(rival.version in (*ONE_GRAPH, *AUTOTUNED) for rival in rivals(evidence, problem, peers=True))
-    ]
+def beside_one_graph(evidence: Evidence) -> dict[Problem, Rival]:
+    """The fastest peer wherever PyTorch, which then is nearly always it, compiled RoPE and attention as one graph."""
+    found = {problem: rivals(evidence, problem, peers=True) for problem in COMPARED}
+    whole = (*ONE_GRAPH, *AUTOTUNED)
+    return {problem: peers[0] for problem, peers in found.items() if any(each.version in whole for each in peers)}
 
 
 def _beside(measured: Measured, problem: Problem, names: Iterable[str]) -> list[Rival]:

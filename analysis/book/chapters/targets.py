@@ -17,7 +17,6 @@ from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 from ...measure import candidates
 from ...measure.studies import MAIN
 from ...models import profiles, steps, targets
-from ...models.advice import few_queries
 from ...models.targets import (
     BEYOND,
     COUNTED,
@@ -109,16 +108,10 @@ def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = B
     return Speedups(found) if found or known.ran else Speedups(why=known)
 
 
-def decoding(problem: Problem) -> bool:
-    """Whether few queries meet very many keys."""
-    return few_queries(problem) and problem.seq_k >= 4096
-
-
 def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:
     """How much faster V8 is than the fastest right peer, on some problems where PyTorch compiled all as one graph."""
-    problems = [problem for problem in beside_one_graph(evidence) if of(problem)]
-    fastest = (rivals(evidence, problem, peers=True)[0] for problem in problems)
-    return Gains({place: rival.ratio for place, rival in enumerate(fastest)})
+    fastest = beside_one_graph(evidence).items()
+    return Gains({place: rival.ratio for place, (problem, rival) in enumerate(fastest) if of(problem)})
 
 
 def gains(evidence: Evidence, step: steps.Step) -> Speedups:
@@ -135,9 +128,8 @@ def main_time(evidence: Evidence) -> str:
 
 def fastest_peer(evidence: Evidence) -> tuple[str, str]:
     """What the fastest right peer at the main shape is, and what it takes, in words."""
-    for first in rivals(evidence, MAIN, peers=True)[:1]:
-        return VERSIONS[first.version].title, f"{first.taken.us:.0f} µs"
-    return "none", UNMEASURED
+    found = rivals(evidence, MAIN, peers=True)
+    return (VERSIONS[found[0].version].title, f"{found[0].taken.us:.0f} µs") if found else ("none", UNMEASURED)
 
 
 class Fill(NamedTuple):
