@@ -66,8 +66,8 @@ class Advice:
             said += f"({self.margin.low:.2f} to {self.margin.high:.2f})."
             if self.margin.low <= 1:
                 said += " The two are too close to call."
-        if few_queries(self.problem) and not short(self.problem):
-            said += " With so few queries PyTorch, compiled as one graph, may be faster than these: time it too."
+        if starved(self.problem):
+            said += " At such shapes PyTorch, compiled as one graph, may be faster than these: time it too."
         if self.outside:
             said += f" Beyond what was measured: {'; '.join(self.outside)}."
         return said
@@ -181,7 +181,6 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
 # ---------------------------------------------------------------- the rules of the chapter
 
 MANY_HEADS = 32
-FEW_QUERIES, VERY_MANY_KEYS = 16, 4096
 
 
 def kv_heads(problem: Problem) -> int:
@@ -205,19 +204,14 @@ def log_load(problem: Problem) -> bool:
     return (problem.batch, problem.heads, problem.seq_q, problem.seq_k) == main
 
 
-def one_query(problem: Problem) -> bool:
-    """Whether few heads decode one token each against many keys."""
-    return problem.seq_q == 1 and few_heads(problem)
-
-
-def few_queries(problem: Problem) -> bool:
-    """Whether a few tokens are decoded at a time."""
-    return problem.seq_q <= FEW_QUERIES
-
-
 def decoding(problem: Problem) -> bool:
-    """Whether few queries meet very many keys."""
-    return few_queries(problem) and problem.seq_k >= VERY_MANY_KEYS
+    """Whether one query a head meets many keys."""
+    return problem.seq_q == 1 and not short(problem)
+
+
+def starved(problem: Problem) -> bool:
+    """Whether many keys meet one query or few heads, so that few clusters of blocks go through them in sequence."""
+    return decoding(problem) or few_heads(problem)
 
 
 def short(problem: Problem) -> bool:

@@ -207,6 +207,11 @@ class Rival:
     ratio: Ratio
     measured: Measured
 
+    @property
+    def faster(self) -> bool:
+        """Whether it is faster than V8, interval included."""
+        return self.ratio.high < 1 / TIE
+
 
 @dataclass(frozen=True)
 class Result:

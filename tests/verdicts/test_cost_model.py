@@ -22,12 +22,13 @@ from analysis.models import advice, cost, fit
 from analysis.models.advice import short
 from analysis.models.cost import Card
 from analysis.models.fit import FULL, HYBRID, SEPARATE, Model, Point
+from analysis.models.targets import Rival
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.known import Known
-from analysis.records.measured import CEILINGS, Measured
+from analysis.records.measured import CEILINGS, Measured, Time
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import supports
 from kernels.version import Launch
@@ -288,6 +289,23 @@ def test_advice_has_error_bars_and_a_runner_up(measured: None) -> None:
     assert given.outside == () and "Beyond" not in given.text
 
 
+@pytest.mark.parametrize(
+    ("dims", "named"),
+    [
+        ({"heads": 4, "seq_q": 64}, False),
+        ({"heads": 128, "seq_q": 1, "seq_k": 65}, True),
+        ({"heads": 31, "seq_q": 2, "seq_k": 65}, True),
+        ({"heads": 32, "seq_q": 2, "seq_k": 65}, False),
+        ({"heads": 64, "kv_heads": 16, "seq_q": 256}, True),
+    ],
+)
+def test_advice_names_pytorch_where_few_clusters_meet_many_keys(
+    judged: fit.Judged, dims: dict[str, int], named: bool
+) -> None:
+    problem = Problem("rope", **{"hdim": 128, "rotary_dim": 128, **dims})
+    assert ("PyTorch, compiled as one graph" in advice.advice_of(judged, problem).text) is named
+
+
 def test_error_bars_cover_nine_of_ten_held_out_points(judged: fit.Judged) -> None:
     rows = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
     low, high = judged.bars
@@ -369,7 +387,15 @@ def test_advice_never_names_a_version_that_the_card_refuses(
 
 
 def test_the_map_names_every_problem_and_its_winner(judged: fit.Judged) -> None:
-    plot = figures.fusion_map(judged)
+    one, other = judged.problems[:2]
+    ratios = {one: Ratio(0.5, 0.4, 0.6), other: Ratio(0.98, 0.95, 1.01)}
+    peers = {
+        each: Rival("torch_rope_one_graph", Time(5.0, 4.0, 6.0), found, judged.evidence)
+        for each, found in ratios.items()
+    }
+    plot = figures.fusion_map(judged, peers)
+    beaten = plot.data.set_index("problem")["beaten"]
+    assert beaten[str(one)] and not beaten[str(other)] and beaten.sum() == 1
     assert len(plot.data) == len(judged.problems) and set(plot.data["winner"]) <= set(FUSIONS)
     assert (plot.data["margin"] >= 1).all()
     for row, problem in zip(plot.data.sort_index().itertuples(), judged.problems, strict=True):

@@ -13,13 +13,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.book.chapters import targets, use
+from analysis.book.chapters import fuse, targets, use
 from analysis.book.table import Missing, Table
 from analysis.measure import candidates
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps
 from analysis.models import targets as held_to
-from analysis.models.advice import decoding
 from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD, Target
 from analysis.records import files
 from analysis.records.current import today
@@ -275,23 +274,26 @@ def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
 
 def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder: Path) -> None:
     """A problem without such a row says nothing of how V8 stands to PyTorch."""
-    single, grouped, long, alone = CHOSEN[7], CHOSEN[9], CHOSEN[2], BEYOND[3]
-    times = {("rope_v8", p): 10.0 for p in (single, grouped, long)}
+    single, grouped, full, alone = CHOSEN[7], CHOSEN[9], CHOSEN[6], BEYOND[3]
+    times = {("rope_v8", p): 10.0 for p in (single, grouped, full)}
     graph, tuned = ONE_GRAPH[0], AUTOTUNED[0]
-    times |= {(graph, single): 8.0, (tuned, single): 5.0, (graph, grouped): 20.0, (tuned, long): 30.0}
+    times |= {(graph, single): 8.0, (tuned, single): 5.0, (graph, grouped): 20.0, (tuned, full): 30.0}
     record(folder, "autotuned", times)
     record(
-        folder, "beyond", {("rope_v8", p): 10.0 for p in (long, alone)} | {(COMPILED, long): 25.0, (COMPILED, alone): 9}
+        folder, "beyond", {("rope_v8", p): 10.0 for p in (full, alone)} | {(COMPILED, full): 25.0, (COMPILED, alone): 9}
     )
     evidence = targets.read("test-gpu")
-    assert list(held_to.beside_one_graph(evidence)) == [long, single, grouped]
-    few = targets.over_pytorch(evidence, decoding)
-    assert [each.value for each in few.by_hdim.values()] == pytest.approx([0.5, 2.0])
-    assert few.lost == 1 and few.mostly_lost is False and few.worst == "2.00×"
-    assert f"{targets.over_pytorch(evidence, lambda p: not decoding(p))}" == "2.50×"
-    assert targets.over_pytorch(evidence, lambda p: False).mostly_lost is None
+    assert list(held_to.beside_one_graph(evidence)) == [full, single, grouped]
+    found = targets.beside_pytorch(evidence)
+    assert [each.value for each in found.starved.by_hdim.values()] == pytest.approx([0.5, 2.0])
+    assert found.starved.lost == 1 and found.one_query.mostly_lost is False and found.starved.worst == "2.00×"
+    assert f"{found.elsewhere}" == "2.50×" and found.split is False
+    nothing = targets.over_pytorch(evidence, lambda p: False)
+    assert nothing.mostly_lost is None and nothing.some_lost is None
+    assert targets.BesidePyTorch(nothing, nothing, nothing).split is None
+    assert targets.BesidePyTorch(found.starved, fuse.Gains({0: Ratio(0.5, 0.4, 0.6)}), found.elsewhere).split
     rows = {row[0]: row[2] for row in use.against(evidence).plain().rows}
-    assert "not timed" in rows[held_to.label(alone)] and "not timed" not in rows[held_to.label(long)]
+    assert "not timed" in rows[held_to.label(alone)] and "not timed" not in rows[held_to.label(full)]
 
 
 def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:

@@ -31,6 +31,10 @@ class Gains(Speedups):
         return sum(ratio.high < 1 / TIE for ratio in self.by_hdim.values())
 
     @property
+    def some_lost(self) -> bool | None:
+        return self.lost > 0 if self.by_hdim else None
+
+    @property
     def mostly_lost(self) -> bool | None:
         return 2 * self.lost > len(self) if self.by_hdim else None
 

@@ -17,6 +17,7 @@ from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 from ...measure import candidates
 from ...measure.studies import MAIN
 from ...models import profiles, steps, targets
+from ...models.advice import decoding, starved
 from ...models.targets import (
     BEYOND,
     COUNTED,
@@ -47,7 +48,7 @@ from ...records.interval import Ratio
 from ...records.known import WORDS
 from ...records.text import NOTHING, factor
 from .. import figures, style
-from ..findings import Speedups
+from ..findings import Speedups, every
 from ..notebook import card
 from ..table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 from .fuse import Gains
@@ -112,6 +113,24 @@ def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:
     """How much faster V8 is than the fastest right peer, on some problems where PyTorch compiled all as one graph."""
     fastest = beside_one_graph(evidence).items()
     return Gains({place: rival.ratio for place, (problem, rival) in enumerate(fastest) if of(problem)})
+
+
+class BesidePyTorch(NamedTuple):
+    """V8 over the fastest right peer: where few clusters go through many keys, of these with one query, elsewhere."""
+
+    starved: Gains
+    one_query: Gains
+    elsewhere: Gains
+
+    @property
+    def split(self) -> bool | None:
+        """Whether V8 loses somewhere of the first kind, mostly with one query, and is slower nowhere else."""
+        return every(self.starved.some_lost, self.one_query.mostly_lost, self.elsewhere.not_slower)
+
+
+def beside_pytorch(evidence: Evidence) -> BesidePyTorch:
+    kinds = (starved, decoding, lambda problem: not starved(problem))
+    return BesidePyTorch(*(over_pytorch(evidence, of) for of in kinds))
 
 
 def gains(evidence: Evidence, step: steps.Step) -> Speedups:

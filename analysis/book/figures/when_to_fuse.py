@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
+from kernels import Problem
+
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import cost, fit
 from ...models.advice import MANY_HEADS, kv_heads
+from ...models.targets import Rival
 from ..style import Plot, canvas, computed, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
@@ -19,11 +23,13 @@ FUSION_SERIES = looks(
 )
 OUTCOMES = looks((fit.ALONE, 0, "o", fit.ALONE), (fit.TIES, 7, "D", fit.TIES), (fit.LOSES, 1, "s", fit.LOSES))
 OUTCOMES[fit.TIES]["markerfacecolor"] = "white"
+BEATEN = {"marker": "o", "markerfacecolor": "none", "color": "0.1", "label": "PyTorch is faster than full fusion"}
 CELL = 0.23  # between marks of the same keys and heads
 
 
-def fusion_map(judged: fit.Judged) -> Plot:
-    """Where full fusion is the fastest of the family, ties or loses: by keys and by heads of K and V."""
+def fusion_map(judged: fit.Judged, peers: Mapping[Problem, Rival]) -> Plot:
+    """Where full fusion is the fastest of the family, ties or loses, by keys and by heads of K and V; and where it
+    loses to the fastest peer, of those problems that have one."""
     rows = []
     for problem in judged.problems:
         best = judged.fastest(problem)
@@ -36,6 +42,9 @@ def fusion_map(judged: fit.Judged) -> Plot:
                 "winner": best,
                 "margin": min(others) / judged.measured(problem, best),
                 "outcome": fit.outcome(judged.winners(problem)),
+                "peer": peers[problem].version if problem in peers else None,
+                "peer_over_full": peers[problem].ratio.value if problem in peers else None,
+                "beaten": problem in peers and peers[problem].faster,
             }
         )
     frame = pd.DataFrame(rows).sort_values(["keys", "kv_heads", "outcome"], kind="stable")
@@ -59,6 +68,8 @@ def fusion_map(judged: fit.Judged) -> Plot:
         for name, look in OUTCOMES.items():
             mine = frame["outcome"] == name
             axis.plot(x[mine], y[mine], ls="", ms=5.5, zorder=3, **look)
+        if frame["beaten"].any():
+            axis.plot(x[frame["beaten"]], y[frame["beaten"]], ls="", ms=11, **BEATEN)
         axis.set_xticks(range(len(keys)), keys)
         axis.set_yticks(range(len(heads)), heads)
         axis.set(xlabel=f"keys; {judged.evidence.card}", ylabel="batch × heads of K and V")
@@ -67,13 +78,13 @@ def fusion_map(judged: fit.Judged) -> Plot:
         "fusion-map",
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
-        "problem, and 1 to 3 are the rules above. Two times tie if they differ by less than 3 %, or than the 95 % "
-        f"interval {judged.evidence.covers()}.",
+        "problem, and 1 to 3 are the rules above; rule 4 is about the rings. Two times tie if they differ by less than "
+        f"3 %, or than the 95 % interval {judged.evidence.covers()}.",
         "Dot plot by number of keys and heads of K and V. "
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
-        + ".",
+        + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",
         frame,
-        measured_in(judged.evidence),
+        measured_in(judged.evidence, *(peers[each].measured for each in judged.problems if each in peers)),
     )
 
 
