@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -206,6 +207,15 @@ def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypa
     assert (MEASURED / REFERENCE).is_dir()
     monkeypatch.setattr(files, "MEASURED", tmp_path)  # a folder of the same name elsewhere
     assert saving.FOLDER not in saving.folder(REFERENCE).parents and saving.folder(REFERENCE) != saving.FOLDER
+
+
+def test_software_other_than_the_locked_is_said_beside_what_was_measured() -> None:
+    lock = dict(line.split("==") for line in (files.ROOT / "requirements.txt").read_text().split() if "==" in line)
+    found = Measured.load(REFERENCE)
+    run = found.run | {"numba": lock["numba"], "numba_cuda": "0.1.2", "torch": f"{lock['torch']}+cu130"}
+    rows = dict(tables.machine(replace(found, run=run)).rows)
+    assert rows["numba"] == lock["numba"] and rows["torch"] == f"{lock['torch']}+cu130"
+    assert "0.1.2" in rows["numba-cuda"] and f"requirements.txt installs {lock['numba-cuda']}" in rows["numba-cuda"]
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ import pandas as pd
 from kernels import Problem
 
 from ...measure.studies import TIMERS
-from ...records.files import gpu_folder
+from ...records.files import ROOT, gpu_folder
 from ...records.known import word
 from ...records.measured import Measured
 from ...records.pool import RUNS, covered
 from ...records.schema import STATUSES
 from ..origin import measured_in
-from ..table import Missing, Table, name, share
+from ..table import Missing, Table, lines, name, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 CEILINGS = (  # of gpu.json, with words, unit and digits
@@ -32,6 +32,17 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
 )
 
 
+PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs.csv
+
+
+def _beside_lock(package: str, measured: str) -> str:
+    """A package's version as measured, and the one that requirements.txt installs, where it is another."""
+    locks = (line.split("==") for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines())
+    installed = next(version for name, *version in locks if name == package)[0]
+    same = measured.partition("+")[0] == installed.partition("+")[0]
+    return measured if same else lines(measured, small(f"requirements.txt installs {installed}"))
+
+
 def machine(evidence: Measured) -> Table:
     """The GPU, the software and the run."""
     gpu, run = evidence.gpu, evidence.run
@@ -42,8 +53,7 @@ def machine(evidence: Measured) -> Table:
         "throttling seen": str(run["throttle"]),
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
-        "numba, numba-cuda": f"{run['numba']}, {run['numba_cuda']}",
-        "torch": str(run["torch"]),
+        **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
         "run": f"{run['run']}, {run['started_at']} to {run['finished_at']}",
         "processes": str(evidence.processes),
         "wall time": f"{run['seconds']:.0f} s",
