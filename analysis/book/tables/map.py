@@ -11,7 +11,7 @@ from kernels import Problem, Unsupported
 
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import fit
-from ...models.advice import TYPICAL, advice_of
+from ...models.advice import TYPICAL, advice_of, starved
 from ...models.targets import label as shape_of
 from ...records.known import UNSUPPORTED, Known
 from ...records.text import NOTHING
@@ -101,10 +101,11 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         taken = given.times[given.choice]
         beyond = escape("; ".join(given.outside))
         close = "too close to call" if given.margin and given.margin.low <= 1 else ""
+        also = "time PyTorch too" if starved(problem) else ""
         rows.append(
             {
                 "problem": lines(label, small(shape_of(problem)), small(beyond) if beyond else ""),
-                "advice": lines(fit.WORDS[given.choice], small(close) if close else ""),
+                "advice": lines(fit.WORDS[given.choice], *(small(each) for each in (close, also) if each)),
                 "taken": lines(f"{taken.us:,.1f}", small(f"{taken.low:,.1f}–{taken.high:,.1f}")),
                 "next": lines(fit.WORDS[given.runner_up], ratio(given.margin)) if given.runner_up else NOTHING,
             }
@@ -118,6 +119,6 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
             "next": ("the next takes", str),
         },
         slice(2, None),
-        f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars. PyTorch is not among the "
-        "three: in decoding time it too.",
+        f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars. The model knows the "
+        "three versions, not PyTorch.",
     )
