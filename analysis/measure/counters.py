@@ -37,7 +37,7 @@ from .machine import environment, identity, now
 from .profiler import NoProfiler, profiler
 from .refused import exit_code
 from .run import compile_all
-from .studies import PUBLISHED, STUDIES, studies
+from .studies import PROFILED, STUDIES, studies
 
 STALLS = (
     "barrier", "branch_resolving", "dispatch_stall", "drain", "imc_miss", "lg_throttle", "long_scoreboard",
@@ -341,7 +341,8 @@ def _profile_all(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
-    parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
+    everything = ",".join(study for study, _ in PROFILED)
+    parser.add_argument("--study", help=f"some of, separated by commas: {', '.join(STUDIES)}; else what the book shows")
     parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
     parser.add_argument("--all", action="store_true", help="profile anew also what was recorded of today's code")
     cards.add_options(parser)
@@ -356,7 +357,11 @@ def main(arguments: list[str] | None = None) -> int:
         gpu = {**identity(), **environment()}
         with cards.opened(gpu, options.gpu, options.wait) as folder:
             path = folder / "counters.csv"
-            _profile_all(path, tasks(options.study, gpu["sms"], options.versions), options.all, fresh, failed)
+            asked = PROFILED
+            if options.study or options.versions:
+                asked = ((options.study or everything, options.versions),)
+            wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
+            _profile_all(path, wanted, options.all, fresh, failed)
     except (DataError, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
         return exit_code(error)

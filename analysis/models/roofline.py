@@ -94,7 +94,7 @@ def points(
                         "bytes_from": name,
                         "level": level,
                         "bytes": moved[level],
-                        "median_us": taken.us,
+                        "us": taken.us,
                         "gb_s": moved[level] / taken.us / 1e3,
                         **_point(problem, moved[level], taken.us, evidence.gpu["ceilings"], ceiling),
                         "status": check.status if check else "",

@@ -335,7 +335,7 @@ def family(evidence: Evidence) -> pd.DataFrame:
         if (measured := measured_at(evidence, problem))
         for rival in _beside(measured, problem, FUSIONS)
     ]
-    return pd.DataFrame(rows, columns=["kind", "problem", "series", "median_us", "over_v8"])
+    return pd.DataFrame(rows, columns=["kind", "problem", "series", "us", "over_v8"])
 
 
 def _kind(problem: Problem) -> str:
@@ -369,7 +369,7 @@ def embeddings(evidence: Evidence) -> pd.DataFrame:
                 error = table_error(problem) if stored else 0.0
                 where = str(plain).removeprefix("attention ")
                 rows.append((where, embedding, version, problem.table, taken.us, *found[:3], error))
-    columns = ["problem", "embedding", "version", "table", "median_us", "over_none", "low", "high", "table_error"]
+    columns = ["problem", "embedding", "version", "table", "us", "over_none", "low", "high", "table_error"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
@@ -29,11 +30,18 @@ CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_
 
 
 class Time(NamedTuple):
-    """Microseconds of one call: the median over the processes of their medians, the least and the largest of them."""
+    """Microseconds of one call: the geometric mean of the processes' medians, the least and the largest of them.
+
+    Geometric, so that two times of the same processes divide to their `Ratio`.
+    """
 
     us: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, medians: pd.Series) -> Time:
+        return cls(float(np.exp(np.log(medians.astype(float)).mean())), float(medians.min()), float(medians.max()))
 
 
 class Check(NamedTuple):
@@ -175,7 +183,7 @@ class Measured:
 
     def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:
         rows = self.medians(version, problem, timer)
-        return None if rows.empty else Time(float(rows.median()), float(rows.min()), float(rows.max()))
+        return None if rows.empty else Time.of(rows)
 
     def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
         """How many times longer `a` takes than `b`: the speedup of b over a."""

@@ -135,7 +135,7 @@ def test_bars_of_the_phases_say_what_padding_does_and_what_is_not_measured(monke
     plot = figures.phases(ablation)
     assert "Padded rows close most of Phase 6's gap" in plot.figure.get_suptitle().replace("\n", " ")
     bars = [bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
-    assert bars == list(plot.data["median_us"]) and len(bars) == 14
+    assert bars == list(plot.data["us"]) and len(bars) == 14
     ratio = Measured.ratio
     monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
     assert figures.phases(ablation).figure.get_suptitle().startswith("Phases 4 and 6 with one thing changed")

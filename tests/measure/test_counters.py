@@ -14,7 +14,8 @@ from analysis.book import tables
 from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
 from analysis.measure.refused import REFUSED
-from analysis.models import counter_agreement, profiles, roofline
+from analysis.measure.studies import STUDIES
+from analysis.models import counter_agreement, profiles, roofline, targets
 from analysis.records import files, published
 from analysis.records.current import today
 from analysis.records.files import append_rows, gpu_folder, problem_columns, read_table, write_table
@@ -109,6 +110,20 @@ def test_counters_of_the_matched_study_are_of_the_card_at_hand(ncu: Ncu, tmp_pat
     heads = frame.groupby("study")[["hdim", "heads"]].apply(lambda rows: dict(rows.drop_duplicates().to_numpy()))
     assert heads["matched"] == {512: 11, 2048: 11, 4096: 6, 8192: 3}
     assert heads["log"] == {512: 4, 2048: 4, 4096: 2, 8192: 1, 16384: 1}
+
+
+def test_all_that_the_book_shows_is_profiled_unless_something_is_named(
+    ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[counters.Task] = []
+    monkeypatch.setattr(counters, "_profile_all", lambda path, wanted, *_: asked.extend(wanted))
+    assert counters.main([]) == 0
+    of_v8 = {task.problem for task in asked if task.version == "rope_v8"}
+    assert of_v8 == set(STUDIES["beyond"].problems) >= set(targets.COUNTED_AT)
+    assert {task.study for task in asked} >= {"log", "fp16", "ablation", "control", "matched", "beyond"}
+    assert {task.version for task in asked} >= set(targets.COUNTED) and len(asked) == len(set(asked))
+    asked.clear()
+    assert counters.main(["--versions", "rope_v8"]) == 0 and {task.version for task in asked} == {"rope_v8"}
 
 
 def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_latest_complete_run_counts_not_the_fastest(folder: Path) -> None:
     add_run(folder, "20260101", {"rope_v7": [10.0, 10.0]})
     add_run(folder, "20260102", {"rope_v7": [30.0, 32.0, 31.0]})
     add_run(folder, "20260103", {"rope_v7": [5.0]}, complete=False)
-    assert Measured.read(folder).time("rope_v7", PROBLEM) == (31.0, 30.0, 32.0)
+    assert Measured.read(folder).time("rope_v7", PROBLEM) == pytest.approx(((30 * 31 * 32) ** (1 / 3), 30.0, 32.0))
     assert Measured.read(folder).run["run"] == "20260102"
 
 
@@ -75,6 +75,13 @@ def test_a_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) ->
     assert found is not None
     half = 4.30265 * 0.23410 / math.sqrt(3)
     assert found == pytest.approx((12 ** (1 / 3), math.exp(0.82829 - half), math.exp(0.82829 + half), 1), rel=1e-4)
+
+
+def test_two_times_divide_to_their_ratio(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 40.0, 90.0], [10.0, 20.0, 30.0]))))
+    found = Measured.read(folder)
+    over, under = (found.time(name, PROBLEM) for name in TWO)
+    assert over and under and over.us / under.us == pytest.approx(found.ratio(*TWO, PROBLEM).value)
 
 
 def test_a_process_that_timed_only_one_of_the_two_is_left_out(folder: Path) -> None:
@@ -98,7 +105,7 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [11.0]})  # the run goes on with today's code: only those rows count
     found = Measured.read(folder)
     assert not found.stale_versions()
-    assert found.time("rope_v7", PROBLEM) == (11.0, 11.0, 11.0)
+    assert found.time("rope_v7", PROBLEM) == pytest.approx((11.0, 11.0, 11.0))
     assert ">stale<" not in tables.times(found, "rope")._repr_html_()
 
 

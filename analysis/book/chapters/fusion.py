@@ -7,7 +7,7 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ...records.interval import geometric_mean
-from ...records.measured import Measured
+from ...records.measured import Measured, Time
 from ...records.text import factor, number
 from ...verdicts.facts import Facts
 from ...verdicts.measures import SEPARATE, embedded, rotary
@@ -52,7 +52,7 @@ def _row(facts: Facts, version: str, separate: str, evidence: Measured) -> dict[
         "embedded": embedded(facts, version, HDIM),
         "sines": counted("event.sin", "event.cos", "event.sincos"),
         "asked_mb": SECTOR_BYTES * counted("global.read.sectors", "global.write.sectors") / 1e6,
-        "us": float(facts.us(version, HDIM, **chosen).median()),
+        "us": Time.of(facts.us(version, HDIM, **chosen)).us,
         "speedup": over.value,
         "low": over.low,
         "high": over.high,

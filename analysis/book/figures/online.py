@@ -32,8 +32,8 @@ def attention_online(evidence: Measured) -> Plot:
             if check:
                 shape = (problem.hdim, problem.heads, problem.seq_q)
                 rows.append((version, *shape, *(taken or 3 * (None,)), 100 * check.nan_share, check.status))
-    names = ["version", "hdim", "heads", "seq", "median_us", "low_us", "high_us", "nan_percent", "status"]
-    frame = pd.DataFrame(rows, columns=names).astype({"median_us": float})
+    names = ["version", "hdim", "heads", "seq", "us", "low_us", "high_us", "nan_percent", "status"]
+    frame = pd.DataFrame(rows, columns=names).astype({"us": float})
     lost = frame[frame["version"] == "attention_online"]["nan_percent"]
     title = f"The online kernel, as published and corrected, on the {evidence.card}"
     if lost.min() > 50:
@@ -46,12 +46,12 @@ def attention_online(evidence: Measured) -> Plot:
             colour, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
             dodge = 0.08 * (place - (len(versions) - 1) / 2)
             moved = [value + dodge for value in x]
-            above.plot(moved, mine["median_us"], marker=marker, color=colour, lw=1, label=short(version))
-            mark_wrong(above, moved, mine["median_us"], mine["status"])
+            above.plot(moved, mine["us"], marker=marker, color=colour, lw=1, label=short(version))
+            mark_wrong(above, moved, mine["us"], mine["status"])
             left = [value + width * (place - (len(versions) - 1) / 2) for value in x]
             hatch = HATCHES[place % len(HATCHES)]
             below.bar(left, mine["nan_percent"], width * 0.9, color=colour, hatch=hatch, edgecolor="white")
-        log_ticks(above, "y", frame["median_us"].min(), frame["median_us"].max())
+        log_ticks(above, "y", frame["us"].min(), frame["us"].max())
         above.set_ylabel("µs a call, on the device")
         below.set_ylabel("NaN, %")
         below.set_ylim(0, 100)
@@ -63,7 +63,7 @@ def attention_online(evidence: Measured) -> Plot:
         f"Above, device time of one call (device_warm) on the {evidence.card}; below, the share of outputs that "
         "are not a number. A check that asks whether |a − b| exceeds a tolerance lets NaN pass.",
         "; ".join(
-            f"{row.version} at {row.hdim}: {row.median_us:.1f} µs, {row.nan_percent:.1f} % NaN"
+            f"{row.version} at {row.hdim}: {row.us:.1f} µs, {row.nan_percent:.1f} % NaN"
             for row in frame.itertuples()
         ),
         frame,

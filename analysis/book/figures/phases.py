@@ -47,18 +47,18 @@ def phases(ablation: Measured) -> Plot:
             taken = ablation.time(version, problem) if problem else None
             word = "" if taken or not problem else known(ablation, version, problem).word
             rows.append((panel, version, label, kind, *(taken or 3 * (None,)), word))
-    names = ["panel", "version", "label", "kind", "median_us", "low_us", "high_us", "status"]
-    frame = pd.DataFrame(rows, columns=names).astype({"median_us": float})
-    most = frame["median_us"].max()
+    names = ["panel", "version", "label", "kind", "us", "low_us", "high_us", "status"]
+    frame = pd.DataFrame(rows, columns=names).astype({"us": float})
+    most = frame["us"].max()
     with canvas(_title(ablation), rows=2, height=4.7, sharex=True) as (figure, axes):
         for axis, (panel, cases) in zip(axes, frame.groupby("panel", sort=False)):
             axis.grid(visible=False)
             for place, row in enumerate(cases.itertuples()):
-                timed = row.median_us == row.median_us
+                timed = row.us == row.us
                 if timed:
-                    axis.barh(place, row.median_us, 0.72, **LOOKS[str(row.kind)])
-                text = f"{row.median_us:.0f} µs" if timed else row.status or "not measured"
-                axis.annotate(text, (row.median_us if timed else 0, place), (4, 0), textcoords="offset points",
+                    axis.barh(place, row.us, 0.72, **LOOKS[str(row.kind)])
+                text = f"{row.us:.0f} µs" if timed else row.status or "not measured"
+                axis.annotate(text, (row.us if timed else 0, place), (4, 0), textcoords="offset points",
                               va="center", fontsize=8)  # fmt: skip
             axis.set_yticks(range(len(cases)), cases["label"])
             axis.invert_yaxis()
@@ -72,8 +72,8 @@ def phases(ablation: Measured) -> Plot:
         f"Device time of one call (device_warm) on the {ablation.card}: 8 heads of 512 tokens, head dim 64. Dark: the "
         "kernels. Light: one thing changed. Hatched: a part left out, so that the result is wrong on purpose.",
         "Bars of microseconds. " + "; ".join(
-            f"{row.panel}, {row.label}: {row.median_us:.0f}" for row in frame.itertuples()
-            if row.median_us == row.median_us
+            f"{row.panel}, {row.label}: {row.us:.0f}" for row in frame.itertuples()
+            if row.us == row.us
         ) + ".",
         frame,
         measured_in(ablation),

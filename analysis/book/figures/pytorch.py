@@ -76,7 +76,7 @@ def _lines(
                 status = check.status if check else ""
                 shape = (problem.hdim, problem.rotary_dim, problem.heads, problem.seq_q)
                 rows.append((label, version, *shape, *taken, status))
-    names = ["series", "version", "hdim", "rotary_dim", "heads", "seq", "median_us", "low_us", "high_us", "status"]
+    names = ["series", "version", "hdim", "rotary_dim", "heads", "seq", "us", "low_us", "high_us", "status"]
     frame = pd.DataFrame(rows, columns=names)
     with canvas(title, height=4.4) as (figure, (axis,)):
         for place, label in enumerate(series):
@@ -84,9 +84,9 @@ def _lines(
             dodge = 0.08 * (place - (len(series) - 1) / 2)
             x = [place_of(problems, size) + dodge for size in mine["hdim"]]
             colour, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
-            axis.plot(x, mine["median_us"], marker=marker, color=colour, lw=1, label=label)
-            mark_wrong(axis, x, mine["median_us"], mine["status"])
-        log_ticks(axis, "y", frame["median_us"].min(), frame["median_us"].max())
+            axis.plot(x, mine["us"], marker=marker, color=colour, lw=1, label=label)
+            mark_wrong(axis, x, mine["us"], mine["status"])
+        log_ticks(axis, "y", frame["us"].min(), frame["us"].max())
         axis.set_ylabel("µs a call, on the device")
         shape_ticks(axis, problems)
         legend(figure, [axis])
@@ -96,5 +96,5 @@ def _lines(
 def _times_in_words(frame: pd.DataFrame) -> str:
     parts = []
     for label, rows in frame.groupby("series", sort=False):
-        parts.append(f"{label}: " + ", ".join(f"{row.median_us:.1f} at {row.hdim}" for row in rows.itertuples()))
+        parts.append(f"{label}: " + ", ".join(f"{row.us:.1f} at {row.hdim}" for row in rows.itertuples()))
     return "Lines of device time in microseconds by head dim. " + "; ".join(parts) + "."

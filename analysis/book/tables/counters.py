@@ -15,7 +15,7 @@ from ..table import Table, code, hdim, lines, name, rotary, small
 POINT = {  # of `roofline.points`: column, header, unit, and how a number of units is written
     "bytes": ("MB", 1e6, "{:,.2f}"),
     "flop_per_byte": ("FLOP/B", 1, "{:,.2f}"),
-    "median_us": ("µs", 1, "{:,.1f}"),
+    "us": ("µs", 1, "{:,.1f}"),
     "gb_s": ("GB/s", 1, "{:,.0f}"),
     "percent_of_roof": ("% of roof", 1, "{:,.1f}"),
 }
