@@ -393,7 +393,8 @@ CONDITIONS = {
     "matched launched": Condition(SOURCE_TIMER, "matched"),
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
-PROFILED: tuple[tuple[str, str], ...] = (  # what the book shows hardware counters of: studies, and of which versions, all where none is named
+# What the book shows hardware counters of: studies, and which versions of theirs, all where none is named.
+PROFILED: tuple[tuple[str, str], ...] = (
     (f"{PUBLISHED},matched", ""),
     ("beyond", "rope_v8,rope_hybrid_v8,rope_v8_portable"),
 )
