@@ -14,6 +14,7 @@ from analysis.measure.studies import CONDITIONS
 from analysis.models import roofline
 from analysis.records.files import REFERENCE
 from analysis.records.measured import Measured
+from kernels import VERSIONS, Problem
 
 MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
 
@@ -142,3 +143,17 @@ def test_bars_of_the_phases_say_what_padding_does_and_what_is_not_measured(monke
     nothing = figures.phases(Measured.nothing(REFERENCE, "ablation"))
     words = [text.get_text() for axis in nothing.figure.axes for text in axis.texts]
     assert words == 14 * ["not measured"]
+
+
+def test_the_threads_drawn_for_a_version_are_those_of_its_launches() -> None:
+    """Versions that share a panel work alike, at every head dim unless one is named."""
+    drawn = figures.score_threads().data.set_index("name")
+    assert len(drawn) == 4
+    for name, row in drawn.iterrows():
+        named, _, hdim = str(name).partition(", head dim ")
+        for version in named.split(", "):
+            for port in (each for each in VERSIONS if re.fullmatch(f"rope_{version.lower()}[a-c]?", each)):
+                for dim in (int(hdim),) if hdim else (128, 512, 2048):
+                    launch = VERSIONS[port](Problem("rope", heads=4, hdim=dim, rotary_dim=dim)).launches[-1]
+                    keys = min(64, launch.shared.sizes["scores"])
+                    assert (launch.block[0], keys, 64 // keys) == (row["threads"], row["keys"], row["tiles"]), port

@@ -112,9 +112,8 @@ def alike(evidence: Measured | None) -> Alike:
 
 
 def _ratios(evidence: Measured, port: str) -> list[Ratio]:
-    control, family = controls()[port], VERSIONS[port].family
-    problems = evidence.problems(family)
-    return [ratio for problem in problems if (ratio := evidence.ratio(control, port, problem))]
+    problems = shapes(port).values()
+    return [ratio for problem in problems if (ratio := evidence.ratio(controls()[port], port, problem))]
 
 
 def _alike(ratio: Ratio) -> bool:

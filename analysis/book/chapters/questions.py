@@ -94,5 +94,5 @@ def evidence_table(settled: Settled) -> Table:
     header = ("measured", *map(str, dims))
     rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]
     runs = max((value.runs for each in results.values() for value in each.values.values()), default=1)
-    caption = f"By head dim, with 95 % intervals {covers(runs)} where processes were timed. {escape(settled.evidence)}"
+    caption = f"By head dim. What was timed has a 95 % interval {covers(runs)}. {escape(settled.evidence)}"
     return Table(header, rows, numbers=header[1:], caption=caption).of(DECIDED)

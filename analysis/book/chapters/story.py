@@ -191,8 +191,9 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             "us": ("device, µs", str),
         },
         slice(1, None),
-        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. Asked for and written: "
-        f"sectors of 32 bytes, each time one is. Times: device_warm on the {evidence.card}.",
+        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. MB asked for and written: "
+        "sectors of 32 bytes, each as often as it is read or written. Times: device_warm on "
+        f"the {evidence.card}.",
     ).of(measured_in(evidence) + COUNTED)
 
 

@@ -297,8 +297,8 @@ def step_table(evidence: Evidence) -> Table:
     return Table(
         ("step, and why it was expected to be faster", "speedup with it", "outcome"),
         rows,
-        caption=f"Speedup over the kernel without the step, on the {evidence.card}: the best shape with it over the "
-        "best without, or the kernel over one with the step taken back. device_warm, the middle of three repetitions; "
+        caption=f"Speedup over the kernel without the step, on the {evidence.card}: the best tiling with it over "
+        "the best without, or the kernel over one with the step undone. device_warm, the middle of three repetitions; "
         "within 3 % there is no difference.",
     )
 
@@ -313,11 +313,11 @@ def shape_table(evidence: Evidence) -> Table:
             "problem": ("problem", label),
             "shape": ("blocks × dims, queries", str),
             "median_us": ("µs", "{:.1f}"),
-            "tried": ("shapes tried", "{:.0f}"),
+            "tried": ("tilings tried", "{:.0f}"),
             "best_over_chosen": ("best over chosen", "{:.2f}"),
         },
         slice(2, None),
-        f"Time of the fastest right shape over that of the chosen one, on the {evidence.card}: 1 where the rule chose "
+        f"Time of the fastest right tiling over that of the chosen one, on the {evidence.card}: 1 where the rule chose "
         "the fastest. A search of one run: differences of a few per cent are noise.",
     )
 

@@ -72,6 +72,7 @@ def against(evidence: Evidence) -> Table:
     peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in COMPARED}
     peers = {problem: peer for problem, peer in peers.items() if peer or problem in BEYOND}
     whole = beside_one_graph(evidence)
+    unknown = "; where it says so, RoPE and attention compiled as one graph, which may be faster, were not timed"
     for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].ratio.value if pair[1] else 0.0):
         measured = peer.measured if peer else measured_at(evidence, problem)
         rows.append(
@@ -97,9 +98,8 @@ def against(evidence: Evidence) -> Table:
         slice(1, None),
         f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {evidence.covers}; where it says so, RoPE and attention compiled as one graph, which "
-        "may be faster, were not timed. Floor: the least that launch, bytes and products need. Error: the largest over "
-        "that of fp32 math, on the worse of two inputs.",
+        f"with the 95 % interval {evidence.covers}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
+        "bytes and products need. Error: the largest over that of fp32 math, on the worse of two inputs.",
     )
 
 
@@ -269,7 +269,8 @@ def op_times(rows: Iterable[Row]) -> Table:
         },
         slice(2, None),
         "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: what the host takes for a call, of "
-        "many that queue up.",
+        "many that queue up. Transposed tensors: heads behind the sequence. Cache tensors: K and V are the first rows "
+        "of a longer buffer. Unaligned: rows that do not start on 16 bytes, which are copied first.",
     )
 
 
@@ -305,8 +306,9 @@ def op_kernels(rows: Iterable[Row]) -> Table:
         models.values(),
         {"model": ("model", str), **columns},
         slice(1, None),
-        "Decoding: one query and every number of keys up to 32,768, then batches of 1 to 64. Prompts: of every "
-        "length up to 8,192, then batches.",
+        "Kernels that a model makes the package compile, each once. Decoding: one query and every number of keys up to "
+        "32,768; prompts: of every length up to 8,192; in batches: of 1 to 64. Some serve several of these, so all are "
+        "fewer than the sum.",
     )
 
 

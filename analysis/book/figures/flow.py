@@ -237,7 +237,8 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         f"flow-{name.replace('_', '-')}",
         figure,
         "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read."
-        + " Bars: what a call does, over its predecessor; global memory in sectors of 32 bytes, shared in wavefronts."
+        + " Bars: counts of a call over those of the version named; global memory in sectors of 32 bytes, shared "
+        "memory in wavefronts (passes over its 32 banks)."
         * bool(found),
         described(name, plan.problem, steps, verb) + _compared(name, found),
         table(steps),

@@ -131,13 +131,15 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
     base = f"{base} kernels" if base.startswith("separate") else base
     measured = log[log["measured"].notna()]
     if len(measured) and (measured["high"].fillna(measured["measured"]) < TIE).all():
-        return f"No published {name} kernel beats {base} at the published shape"
+        return f"No published {name} kernel beats {base} at the published load ({card})"
     faster = measured[measured["low"].fillna(measured["measured"]) > TIE]["version"]
     if len(faster) == 1:
         return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base}"
     if 1 < len(faster) < len(measured):
         base = base if "kernels" in base else f"the {base}"
-        return f"Of {len(measured)} published {name} kernels {len(faster)} beat {base}"
+        wrong = (measured["status"][faster.index] == WRONG).sum()
+        result = f", {wrong} with wrong results" * bool(wrong)
+        return f"{len(faster)} of {len(measured)} {name} kernels beat {base}{result}"
     return f"Published {name} kernels against {base} on the {card}"
 
 

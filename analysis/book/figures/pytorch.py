@@ -48,7 +48,9 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         f"{family}-peers",
         figure,
         f"Device time of one call (device_warm) on the {evidence.card}. PyTorch: its attention backends "
-        "and its products and softmax call by call, the fastest at each head dim. A cross marks a wrong result.",
+        "and its products and softmax call by call, the fastest at each head dim"
+        + "; RoPE and attention compiled as one graph is not among them" * (family == "rope")
+        + ". A cross marks a wrong result.",
         _times_in_words(frame),
         frame,
         measured_in(evidence),

@@ -11,8 +11,8 @@ from ..style import PALETTE, Plot, canvas, computed
 
 WARP = 32
 SHAPES = {  # what is drawn, by the versions that work alike; in V4 no thread owns a key
-    "V1c, V2, V6, V7": ("rope_v1c", 512),
-    "V3, four queries": ("rope_v3", 512),
+    "V1c, V2, V3, V7": ("rope_v1c", 512),
+    "V6": ("rope_v6a", 512),
     "V5, head dim 512": ("rope_v5", 512),
     "V5, head dim 2048": ("rope_v5", 2048),
 }

@@ -80,7 +80,7 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
     return Plot(
         "v8-idea",
         figure,
-        f"The shape chosen for {problem} on {target}; {SHOWN} of {shape.cluster} slices are drawn. K is "
+        f"The tiling chosen for {problem} on {target}; {SHOWN} of {shape.cluster} slices are drawn. K is "
         "rotated once for each tile of queries. Steps 2 and 4 go from shared memory to shared memory; no score and no "
         "rotated value goes through global memory.",
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "

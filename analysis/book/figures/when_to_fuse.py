@@ -78,8 +78,8 @@ def fusion_map(judged: fit.Judged, peers: Mapping[Problem, Rival]) -> Plot:
         "fusion-map",
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
-        "problem, and 1 to 3 are the rules above; rule 4 is about the rings. Two times tie if they differ by less than "
-        f"3 %, or than the 95 % interval {judged.evidence.covers()}.",
+        "problem, and 1 to 3 are the rules above; rule 4 is about the rings and problems not drawn. Two "
+        f"times tie if they differ by less than 3 %, or than the 95 % interval {judged.evidence.covers()}.",
         "Dot plot by number of keys and heads of K and V. "
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
         + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",

@@ -83,6 +83,8 @@ def map_regimes(judged: fit.Judged) -> Table:
             "right": ("right, kind unseen", "{:.0f} %"),
         },
         slice(1, None),
+        "Few queries: up to 16. Many: from 256 on. Short: between, with fewer than 32 heads or more. Right: the "
+        "fastest version was chosen, or one that ties. Kind unseen: by a model fitted without any problem of the kind.",
     )
 
 
