@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import kernels.rope.hybrid_v8
@@ -22,7 +23,7 @@ from analysis.models import advice, cost, fit
 from analysis.models.advice import short
 from analysis.models.cost import Card
 from analysis.models.fit import FULL, HYBRID, SEPARATE, Model, Point
-from analysis.models.targets import Rival
+from analysis.models.targets import Evidence, Rival
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
@@ -386,14 +387,16 @@ def test_advice_never_names_a_version_that_the_card_refuses(
 # ---------------------------------------------------------------- what the chapter shows
 
 
-def test_the_map_names_every_problem_and_its_winner(judged: fit.Judged) -> None:
+def test_the_map_names_every_problem_and_its_winner(judged: fit.Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = judged.problems[:2]
     ratios = {one: Ratio(0.5, 0.4, 0.6), other: Ratio(0.98, 0.95, 1.01)}
     peers = {
         each: Rival("torch_rope_one_graph", Time(5.0, 4.0, 6.0), found, judged.evidence)
         for each, found in ratios.items()
     }
-    plot = figures.fusion_map(judged, peers)
+    monkeypatch.setattr(figures.when_to_fuse, "beside_one_graph", lambda evidence: peers)
+    evidence = Evidence("test-gpu", judged.evidence.gpu, {}, pd.DataFrame(), pd.DataFrame())
+    plot = figures.fusion_map(judged, evidence)
     beaten = plot.data.set_index("problem")["beaten"]
     assert beaten[str(one)] and not beaten[str(other)] and beaten.sum() == 1
     assert len(plot.data) == len(judged.problems) and set(plot.data["winner"]) <= set(FUSIONS)

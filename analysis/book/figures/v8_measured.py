@@ -58,7 +58,7 @@ def _worth(frame: pd.DataFrame) -> str:
         set(least.index) == {"few heads", "full card", "prefill"}
         and least["prefill"] < TIE < least.drop("prefill").min()
     ):
-        return "Fusing pays with up to 64 tokens, and seldom in prefill (8 heads)"
+        return "Fusing pays up to 64 tokens, and seldom in prefill (8 heads)"
     return "What fusing is worth: full fusion over its relatives"
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from kernels import Problem
-
 from ...measure.studies import FUSIONS, NAIVE
 from ...models import cost, fit
 from ...models.advice import MANY_HEADS, kv_heads
-from ...models.targets import Rival
+from ...models.targets import MEASURED_IN, Evidence, beside_one_graph
 from ..style import Plot, canvas, computed, legend, log_ticks, looks, measured_in
 
 FUSION_SERIES = looks(
@@ -27,10 +24,10 @@ BEATEN = {"marker": "o", "markerfacecolor": "none", "color": "0.1", "label": "Py
 CELL = 0.23  # between marks of the same keys and heads
 
 
-def fusion_map(judged: fit.Judged, peers: Mapping[Problem, Rival]) -> Plot:
+def fusion_map(judged: fit.Judged, evidence: Evidence) -> Plot:
     """Where full fusion is the fastest of the family, ties or loses, by keys and by heads of K and V; and where it
     loses to the fastest peer, of those problems that have one."""
-    rows = []
+    rows, peers = [], beside_one_graph(evidence)
     for problem in judged.problems:
         best = judged.fastest(problem)
         others = [judged.measured(problem, version) for version in FUSIONS if version != best]
@@ -84,7 +81,7 @@ def fusion_map(judged: fit.Judged, peers: Mapping[Problem, Rival]) -> Plot:
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
         + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",
         frame,
-        measured_in(judged.evidence, *(peers[each].measured for each in judged.problems if each in peers)),
+        measured_in(judged.evidence, *(evidence.studies[name] for name in MEASURED_IN if name in evidence.studies)),
     )
 
 
