@@ -181,6 +181,7 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
 # ---------------------------------------------------------------- the rules of the chapter
 
 MANY_HEADS = 32
+FEW_QUERIES = 1024  # over the batch and all heads
 
 
 def kv_heads(problem: Problem) -> int:
@@ -210,8 +211,8 @@ def decoding(problem: Problem) -> bool:
 
 
 def starved(problem: Problem) -> bool:
-    """Whether many keys meet one query or few heads, so that few clusters of blocks go through them in sequence."""
-    return decoding(problem) or few_heads(problem)
+    """Whether many keys meet few queries over all heads, so that few clusters of blocks go through all keys."""
+    return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES
 
 
 def short(problem: Problem) -> bool:

@@ -91,7 +91,7 @@ QUANTITIES = (
         "ptxas joins neighbouring loads; an atomic maximum is a loop that tries until it succeeds.",
     ),
     Quantity(
-        "cycles of shared memory",
+        "wavefronts of shared memory",
         {"shared_wavefronts": 1},
         {"shared.wavefronts": 1, "inst.shfl": 1 / LANES},
         "Shuffles, which use the same path, are added to the emulator's. The rest is wide loads: which lanes share a "

@@ -380,7 +380,7 @@ def test_the_hardware_over_the_emulator(tmp_path: Path) -> None:
     found = ratios(tmp_path, EMULATOR)
     assert found["sectors stored"] == found["sectors loaded"] == found["FLOP"] == found["sectors from DRAM"] == 1.0
     assert found["fused multiply-adds"] == pytest.approx(30 / 40)
-    assert "special functions" not in found and "cycles of shared memory" not in found
+    assert "special functions" not in found and "wavefronts of shared memory" not in found
     planted = ratios(tmp_path, {**EMULATOR, "global.read.sectors": 80, "inst.fma": 65})
     assert planted["sectors loaded"] == pytest.approx(100 / 80) and planted["FLOP"] == pytest.approx(100 / 150)
     assert planted["sectors stored"] == 1.0

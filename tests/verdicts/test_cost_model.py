@@ -295,12 +295,13 @@ def test_advice_has_error_bars_and_a_runner_up(measured: None) -> None:
     [
         ({"heads": 4, "seq_q": 64}, False),
         ({"heads": 128, "seq_q": 1, "seq_k": 65}, True),
-        ({"heads": 31, "seq_q": 2, "seq_k": 65}, True),
-        ({"heads": 32, "seq_q": 2, "seq_k": 65}, False),
-        ({"heads": 64, "kv_heads": 16, "seq_q": 256}, True),
+        ({"heads": 16, "seq_q": 64, "seq_k": 65}, True),
+        ({"heads": 16, "seq_q": 65, "seq_k": 65}, False),
+        ({"batch": 2, "heads": 8, "kv_heads": 2, "seq_q": 64, "seq_k": 2048}, True),
+        ({"batch": 2, "heads": 9, "kv_heads": 9, "seq_q": 64, "seq_k": 2048}, False),
     ],
 )
-def test_advice_names_pytorch_where_few_clusters_meet_many_keys(
+def test_advice_names_pytorch_where_few_queries_meet_many_keys(
     judged: fit.Judged, dims: dict[str, int], named: bool
 ) -> None:
     problem = Problem("rope", **{"hdim": 128, "rotary_dim": 128, **dims})

@@ -39,7 +39,7 @@ WORK: tuple[tuple[str, tuple[str, ...], float], ...] = (
     ("instructions of warps, M", ("warp_inst",), 1e6),
     ("MB asked for", ("global.read.sectors",), MEGABYTES),
     ("MB written", ("global.write.sectors",), MEGABYTES),
-    ("cycles of shared memory, M", ("shared.wavefronts",), 1e6),
+    ("wavefronts of shared memory, M", ("shared.wavefronts",), 1e6),
     ("barriers, thousands", ("barriers",), 1e3),
 )
 

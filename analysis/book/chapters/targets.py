@@ -116,7 +116,7 @@ def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:
 
 
 class BesidePyTorch(NamedTuple):
-    """V8 over the fastest right peer: where few clusters go through many keys, of these with one query, elsewhere."""
+    """V8 over the fastest right peer: where few queries meet many keys, with one query a head, elsewhere."""
 
     starved: Gains
     one_query: Gains

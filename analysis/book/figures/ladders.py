@@ -134,7 +134,7 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
         return f"No published {name} kernel beats {base} at the published load ({card})"
     faster = measured[measured["low"].fillna(measured["measured"]) > TIE]["version"]
     if len(faster) == 1:
-        return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base}"
+        return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base} ({card})"
     if 1 < len(faster) < len(measured):
         base = base if "kernels" in base else f"the {base}"
         wrong = (measured["status"][faster.index] == WRONG).sum()

@@ -45,7 +45,7 @@ def pipelines() -> Plot:
         + ".",
         frame,
         computed(f"drawn from the plans of {', '.join(PIPELINES.values())}") + COUNTED,
-        "Separate, hybrid and full fusion: what each launch moves",
+        "Separate, hybrid and full fusion: who rotates K, and how often",
     )
 
 

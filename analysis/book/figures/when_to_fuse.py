@@ -75,7 +75,7 @@ def fusion_map(judged: fit.Judged, evidence: Evidence) -> Plot:
         "fusion-map",
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
-        "problem, and 1 to 3 are the rules above; rule 4 is about the rings and problems not drawn. Two "
+        "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two "
         f"times tie if they differ by less than 3 %, or than the 95 % interval {judged.evidence.covers()}.",
         "Dot plot by number of keys and heads of K and V. "
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
@@ -92,7 +92,7 @@ def _title(frame: pd.DataFrame) -> str:
     wins, losses = frame["outcome"] == fit.ALONE, frame["outcome"] == fit.LOSES
     more = [int((wins & region).sum() - (losses & region).sum()) for region in (short, ~short & ~few, few)]
     if more[0] > 0 and more[1] > 0 > more[2]:
-        return "Full fusion wins with few keys or with many heads"
+        return "Full fusion wins with few keys, and mostly with many heads"
     return "Where full fusion wins, by keys and heads"
 
 

@@ -49,7 +49,7 @@ METRICS: tuple[tuple[str, str, float], ...] = (
     ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "fused multiply-adds", 1),
     ("smsp__thread_inst_executed_pipe_xu_pred_on.sum", "special functions and conversions", 1),
     ("smsp__inst_executed.sum", "instructions, counted a warp", 1),
-    ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "cycles of shared memory", 1),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefronts of shared memory", 1),
     ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "of these bank conflicts", 1),
     ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio", "threads at work of a warp's 32, last launch", 1),
     ("sm__warps_active.avg.pct_of_peak_sustained_active", "% of an SM's warps resident, last launch", 1),

@@ -13,7 +13,7 @@ from ...measure.studies import FUSIONS, NAIVE
 from ...models import fit
 from ...models.advice import TYPICAL, advice_of, starved
 from ...models.targets import label as shape_of
-from ...records.known import UNSUPPORTED, Known
+from ...records.known import UNSUPPORTED, WRONG, Known
 from ...records.text import NOTHING
 from ..table import Table, lines, mark, ratio, small, status, timed
 
@@ -24,7 +24,8 @@ def map_problems(judged: fit.Judged) -> Table:
     held, rows = set(judged.held()), []
 
     def cell(version: str, problem: Problem) -> str:
-        text = timed(judged.evidence, version, problem)
+        check = judged.evidence.check(version, problem)
+        text = lines(timed(judged.evidence, version, problem), mark(WRONG) if check and check.status == WRONG else "")
         return f"<b>{text}</b>" if version in judged.winners(problem) else text
 
     for regime in fit.REGIMES:
@@ -83,8 +84,8 @@ def map_regimes(judged: fit.Judged) -> Table:
             "right": ("right, kind unseen", "{:.0f} %"),
         },
         slice(1, None),
-        "Few queries: up to 16. Many: from 256 on. Short: between, with fewer than 32 heads or more. Right: the "
-        "fastest version was chosen, or one that ties. Kind unseen: by a model fitted without any problem of the kind.",
+        "Few queries: up to 16. Many: from 256 on. Short: between; few heads are fewer than 32. Right: the fastest "
+        "version was chosen, or one that ties. Kind unseen: by a model fitted without any problem of the kind.",
     )
 
 
