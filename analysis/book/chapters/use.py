@@ -270,7 +270,7 @@ def op_times(rows: Iterable[Row]) -> Table:
         slice(2, None),
         "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: what the host takes for a call, of "
         "many that queue up. Transposed tensors: heads behind the sequence. Cache tensors: K and V are the first rows "
-        "of a longer buffer. Unaligned: rows that do not start on 16 bytes, which are copied first.",
+        "of a longer buffer.",
     )
 
 

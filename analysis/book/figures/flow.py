@@ -237,9 +237,8 @@ def flow(name: str, hdim: int | None = None) -> Plot:
         f"flow-{name.replace('_', '-')}",
         figure,
         "Above a launch what it reads, below what it writes; × is how often a head's keys and values are read."
-        + " Bars: counts of a call over those of the version named; global memory in sectors of 32 bytes, shared "
-        "memory in wavefronts (passes over its 32 banks)."
-        * bool(found),
+        + " Bars: the counts of a call, divided by those of the version named there; global memory in sectors of 32 "
+        "bytes, shared memory in wavefronts (passes over its 32 banks)." * bool(found),
         described(name, plan.problem, steps, verb) + _compared(name, found),
         table(steps),
         computed(f"drawn from the plan of {name}") + (COUNTED if found or any(embeds.values()) else Source()),

@@ -85,6 +85,7 @@ def ladder(
         "the device (device_warm)."
         + " Diamonds: more heads, so that an SM has as many blocks as on the authors' card." * ("loaded" in series)
         + _partly(frame, hdim)
+        + _wrong_base(evidence, over, hdim)
         + "".join(f" {each}." for each in printed_twice(evidence, shown, over, hdim)),
         f"Dot plot of speedups over {over} at head dim {hdim}. {'; '.join(map(_told, frame.itertuples()))}.",
         frame,
@@ -112,6 +113,12 @@ def _found(evidence: Measured, name: str, over: str, problem: Problem, loaded: R
         loaded and loaded.value,
         known(evidence, name, problem).word,
     )
+
+
+def _wrong_base(evidence: Measured, over: str, hdim: int) -> str:
+    problem = evidence.shapes(over).get(hdim)
+    wrong = problem and known(evidence, over, problem).word == WRONG
+    return f" The result of {over} is wrong here too." if wrong else ""
 
 
 def printed_twice(evidence: Measured, versions: list[str], over: str, hdim: int) -> Iterator[str]:

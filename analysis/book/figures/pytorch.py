@@ -50,7 +50,8 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         f"Device time of one call (device_warm) on the {evidence.card}. PyTorch: its attention backends "
         "and its products and softmax call by call, the fastest at each head dim"
         + "; RoPE and attention compiled as one graph is not among them" * (family == "rope")
-        + ". A cross marks a wrong result.",
+        + "."
+        + " A cross marks a wrong result." * bool((frame["status"] == "wrong").any()),
         _times_in_words(frame),
         frame,
         measured_in(evidence),
