@@ -241,6 +241,12 @@ def test_every_claim_has_an_address_and_its_documents_in_the_ledger() -> None:
     for name, documents in anchors:
         assert set(map(unescape, documents.split("|"))) <= set(published.DOCUMENTS), name
     assert set(re.findall(r"href='#([^']+)'", ledger)) <= {name for name, _ in anchors}
+    counts = notebook.verdict_counts(Measured.load(GPU))
+    for side, word in (("stand", "all that stand"), ("fall", "all that fall")):  # as the front page links to them
+        assert str(ledger.count(f"data-status='{word}'")) == counts[side]
+    index = (build.NOTEBOOKS / "index.ipynb").read_text(encoding="utf-8")
+    linked = re.findall(r"claims\.html\?verdict=([^)]+)\)", index)
+    assert {name.replace("+", " ") for name in linked} == {*claims_table.SIDES}
 
 
 def test_links_of_a_figure_are_the_files_that_the_book_publishes() -> None:

@@ -26,6 +26,7 @@ from ...verdicts.rule import (
     REFUTED,
     REPRODUCED,
     SAME_DIRECTION,
+    STANDS,
     SUPPORTED,
     UNDECIDED,
     VERDICTS,
@@ -54,6 +55,8 @@ MEANS = {  # what a verdict says of a claim
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
 
+SIDES = {"all that stand": STANDS, "all that fall": FALLS}
+
 
 def summary(evidence: Measured) -> Table:
     """How many claims have each verdict, and what the verdict means."""
@@ -74,7 +77,7 @@ def ledger(evidence: Measured, letter: str) -> Table:
         if claim.id.startswith(letter):
             tests = recorded.get(claim.id, [])
             about = lines(escape(claim.claim), *map(small, _about(claim)))
-            rows.append((_place(claim), about + _tests(tests), verdict(tests)))
+            rows.append((_place(claim), about + _tests(tests), verdict(tests) + _side(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
 
 
@@ -92,6 +95,13 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
         cell.append(small(f"{escape(where)}: {places[0]['given']}") if len(under) > 1 else "")
         cell += [small(escape(text)) for text in _named(places)]
     return lines(*cell)
+
+
+def _side(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Nothing to see: by what the reader can pick all claims that stand, or fall, whatever their kind."""
+    given = rows[0]["verdict"] if rows else UNDECIDED
+    side = next((name for name, words in SIDES.items() if given in words), "")
+    return f"<span data-status='{side}'></span>" if side else ""
 
 
 def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
