@@ -24,7 +24,6 @@ from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder
 from ..records.interval import Pool, Ratio
-from ..records.measured import Time
 from . import claims
 from .claims import Test
 from .expressions import check_expression
@@ -248,7 +247,7 @@ def _rule(row: Mapping[str, Any], facts: Facts) -> list[Any]:
 def _value(row: Mapping[str, Any], raw: Any, pools: Mapping[str, Pool]) -> Ratio:
     """A time as in the other tables, the mean of the processes and their range; else the mean and its interval."""
     if row["quantity"] == "time_ms" and isinstance(raw, pd.Series):
-        return Ratio(*Time.of(raw))
+        return Ratio(interval(raw, {}).value, float(raw.min()), float(raw.max()))
     return interval(raw, pools)
 
 
