@@ -45,7 +45,7 @@ def floor(evidence: Measured) -> Floor:
         {
             "bytes_us": number(moving, "µs", 1),
             "flops_us": number(computing, "µs", 1),
-            "separate": number(taken.us, "µs", 0) if taken else NOT_MEASURED,
+            "separate": f"{taken.us / (moving + computing):.0f} times" if taken else NOT_MEASURED,
         },
     )
 
