@@ -75,8 +75,8 @@ def fusion_map(judged: fit.Judged, evidence: Evidence) -> Plot:
         "fusion-map",
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {judged.evidence.card}; a mark is a "
-        "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two "
-        f"times tie if they differ by less than 3 %, or than the 95 % interval {judged.evidence.covers()}.",
+        "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two tie "
+        f"if their times differ by less than 3 %, or by less than the 95 % interval {judged.evidence.covers()}.",
         "Dot plot by number of keys and heads of K and V. "
         + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
         + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",
