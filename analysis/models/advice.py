@@ -210,6 +210,11 @@ def decoding(problem: Problem) -> bool:
     return problem.seq_q == 1 and not short(problem)
 
 
+def one_query(problem: Problem) -> bool:
+    """Whether few heads decode one token each against many keys."""
+    return decoding(problem) and few_heads(problem)
+
+
 def starved(problem: Problem) -> bool:
     """Whether many keys meet few queries over all heads, so that few clusters of blocks go through all keys."""
     return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES

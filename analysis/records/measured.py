@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
@@ -41,7 +41,7 @@ class Time(NamedTuple):
 
     @classmethod
     def of(cls, medians: pd.Series) -> Time:
-        return cls(float(np.exp(np.log(medians.astype(float)).mean())), float(medians.min()), float(medians.max()))
+        return cls(statistics.geometric_mean(medians), float(medians.min()), float(medians.max()))
 
 
 class Check(NamedTuple):

@@ -288,7 +288,7 @@ def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder
     assert [each.value for each in found.starved.by_hdim.values()] == pytest.approx([0.5, 2.0])
     assert found.starved.lost == 1 and found.one_query.mostly_lost is False and found.starved.worst == "2.00×"
     assert f"{found.elsewhere}" == "2.50×" and found.split is False
-    nothing = targets.over_pytorch(evidence, lambda p: False)
+    nothing = fuse.Gains()
     assert nothing.mostly_lost is None and nothing.some_lost is None
     assert targets.BesidePyTorch(nothing, nothing, nothing).split is None
     assert targets.BesidePyTorch(found.starved, fuse.Gains({0: Ratio(0.5, 0.4, 0.6)}), found.elsewhere).split

@@ -43,6 +43,10 @@ class Gains(Speedups):
         """The speedup of the other where this is slowest."""
         return f"{1 / min(ratio.value for ratio in self.by_hdim.values()):.2f}×" if self.by_hdim else self.why.word
 
+    @property
+    def problems(self) -> int:
+        return len(self)
+
     def __len__(self) -> int:
         return len(self.by_hdim)
 

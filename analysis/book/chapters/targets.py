@@ -109,14 +109,9 @@ def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = B
     return Speedups(found) if found or known.ran else Speedups(why=known)
 
 
-def over_pytorch(evidence: Evidence, of: Callable[[Problem], bool]) -> Gains:
-    """How much faster V8 is than the fastest right peer, on some problems where PyTorch compiled all as one graph."""
-    fastest = beside_one_graph(evidence).items()
-    return Gains({place: rival.ratio for place, (problem, rival) in enumerate(fastest) if of(problem)})
-
-
 class BesidePyTorch(NamedTuple):
-    """V8 over the fastest right peer: where few queries meet many keys, with one query a head, elsewhere."""
+    """How much faster V8 is than the fastest right peer, where PyTorch compiled all as one graph: on problems where few
+    queries meet many keys, with one query a head, and on all others."""
 
     starved: Gains
     one_query: Gains
@@ -129,8 +124,12 @@ class BesidePyTorch(NamedTuple):
 
 
 def beside_pytorch(evidence: Evidence) -> BesidePyTorch:
-    kinds = (starved, decoding, lambda problem: not starved(problem))
-    return BesidePyTorch(*(over_pytorch(evidence, of) for of in kinds))
+    fastest = [*enumerate(beside_one_graph(evidence).items())]
+
+    def over(of: Callable[[Problem], bool]) -> Gains:
+        return Gains({place: rival.ratio for place, (problem, rival) in fastest if of(problem)})
+
+    return BesidePyTorch(over(starved), over(decoding), over(lambda problem: not starved(problem)))
 
 
 def gains(evidence: Evidence, step: steps.Step) -> Speedups:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from kernels import Problem
 
 from ...records.interval import TIE
+from ...records.known import WRONG
 from ...records.measured import Measured
 from ..style import (
     FAMILIES,
@@ -51,7 +52,7 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
         "and its products and softmax call by call, the fastest at each head dim"
         + "; RoPE and attention compiled as one graph is not among them" * (family == "rope")
         + "."
-        + " A cross marks a wrong result." * bool((frame["status"] == "wrong").any()),
+        + " A cross marks a wrong result." * bool((frame["status"] == WRONG).any()),
         _times_in_words(frame),
         frame,
         measured_in(evidence),
