@@ -85,7 +85,7 @@ def _measured(card: str, runs: Iterable[Mapping[str, Any]], words: str) -> Sourc
     for run in runs:
         key, at = (str(run.get("run") or ""), str(run.get("commit") or "")), str(run.get("measured_at") or "")
         first[key] = min(first.get(key, at), at)
-    return Source((Part("measured", words, card, tuple(Run(*key, at) for key, at in first.items())),))
+    return Source((Part("measured", words, card, tuple(Run(*key, at) for key, at in sorted(first.items()))),))
 
 
 def measured_on(card: str, runs: Iterable[Mapping[str, Any]]) -> Source:

@@ -58,6 +58,12 @@ def test_an_entry_has_author_year_version_and_its_own_facts() -> None:
     assert set(fields) == {"title", "author", "year", "version", "howpublished", "note"}  # nothing is hosted
 
 
+def test_runs_are_cited_in_the_order_of_their_names_however_they_come() -> None:
+    rows = [{"run": f"2026112{day}T130720Z", "commit": "abc"} for day in (2, 1, 3)]
+    assert origin.measured_on("a card", rows) == origin.measured_on("a card", rows[::-1])
+    assert [run.date for run in origin.measured_on("a card", rows).runs] == ["2026-11-21", "2026-11-22", "2026-11-23"]
+
+
 def test_a_hosted_edition_is_cited_by_its_address(hosted: edition.Edition) -> None:
     entry = citing.bibtex("figure-x", "A title", SOURCE, "book/figures/x.svg")
     assert "url = {https://book.test/book/figures/x.svg}" in entry and "doi = {10.1/x}" in entry
