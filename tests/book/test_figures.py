@@ -47,7 +47,7 @@ def test_a_figure_without_a_title_inside_needs_a_name_to_be_cited_by() -> None:
 
 def test_a_source_names_each_run_once() -> None:
     runs = [{"run": "2", "commit": "b"}, {"run": "1", "commit": "a", "study": "x"}, {"run": "2", "commit": "b"}]
-    assert str(style.measured_on("a card", runs)) == "measured on a card, run 2, commit b and run 1, commit a"
+    assert str(style.measured_on("a card", runs)) == "measured on a card, run 1, commit a and run 2, commit b"
     assert str(style.measured_on("a card", [{"commit": "a"}])) == "measured on a card, commit a"
     assert str(MEASURED + style.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
 
