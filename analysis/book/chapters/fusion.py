@@ -75,7 +75,7 @@ def work_table(frame: pd.DataFrame) -> Table:
         },
         slice(1, None),
         f"One call at head dim {HDIM}, 4 heads of 64 tokens. Embeds: how often each element of Q and K is embedded. "
-        "Sines, cosines and MB of 32-byte sectors are counted by the emulator; launches are the plan's. Times are of "
+        "Sines, cosines and MB of 32-byte sectors are counted by the emulator. Times are of "
         "the GPU alone; the speedup is over separate kernels with float4 loads that embed the same dims.",
     )
 

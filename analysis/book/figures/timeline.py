@@ -68,8 +68,8 @@ def timeline(evidence: Measured) -> Plot | Missing:
         "timeline",
         figure,
         "One call of separate kernels and of V7. The authors' clock includes each wait of the host and the launches "
-        "after it; replayed as a CUDA graph, the kernels run back to back. The host's share is drawn evenly over its "
-        "waits.",
+        "after it; replayed as a CUDA graph, the kernels run back to back. The time that the host adds to a call is "
+        "divided equally among its waits.",
         f"Timeline of one call: kernels in order, and the gaps in which the host waits. {alt}.",
         frame,
         measured_in(evidence) + counters_of(evidence) + computed("order by the plan"),

@@ -54,7 +54,7 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
         _matrix(axis, 0, 1.1, 0.9, f"K\n{problem.seq_k} rows", rotated=True)
         _matrix(axis, 0, -0.35, 0.9, f"V\n{problem.seq_k} rows")
         axis.text(0.6, 3.02, "head dim, a slice per block", ha="center", fontsize=8, color=SOFT)
-        axis.text(0.6, -0.6, "one color is one block of the cluster", ha="center", fontsize=8, color=SOFT)
+        axis.text(0.6, -0.6, "one colour is one block of the cluster", ha="center", fontsize=8, color=SOFT)
         for i in range(SHOWN):
             _scores(axis, 1.95 + 0.1 * i, 1.95 - 0.11 * i, fc=PALETTE[i])
         _step(

@@ -55,8 +55,8 @@ def waves(evidence: Measured) -> Plot:
     return Plot(
         "waves",
         figure,
-        "Dotted: as many blocks of a version's attention kernel as the card holds at a time, by the registers that the "
-        "compiler gave it, and multiples of that. Time on the GPU alone.",
+        "Dotted: how many blocks of the attention kernel the card holds at a time, computed from the kernel's "
+        "registers, and multiples of that number. Time on the GPU alone.",
         f"Line plot of time by blocks. {alt}.",
         frame,
         measured_in(evidence) + computed("blocks held by the compiler's report"),

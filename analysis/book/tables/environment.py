@@ -11,6 +11,7 @@ import pandas as pd
 from kernels import Problem
 
 from ...measure.studies import TIMERS
+from ...records.archive import whole
 from ...records.files import ROOT, gpu_folder
 from ...records.known import word
 from ...records.measured import Measured
@@ -116,7 +117,8 @@ def _where(before: Measured, evidence: Measured) -> str:
 
 def coverage(evidence: Measured) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals that the other runs give, by timer."""
-    found = covered(gpu_folder(evidence.slug))
+    folder = gpu_folder(evidence.slug)
+    found, runs = covered(folder), whole(folder, "runs")
     rows = []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]
@@ -137,8 +139,15 @@ def coverage(evidence: Measured) -> Table | Missing:
             "apart": ("standard deviation between runs", share),
         },
         slice(1, None),
-        f"On the {evidence.card}, over all its complete runs.",
+        f"On the {evidence.card}: {_count(runs, found['run'])}.",
     )
+
+
+def _count(runs: pd.DataFrame, names: pd.Series) -> str:
+    """How many runs are named, and how many single cards measured them, as far as the runs say which."""
+    cards = runs.loc[runs["run"].isin(names), "uuid"].replace("", None)
+    few = "" if cards.notna().all() else "at least "
+    return f"{names.nunique()} complete runs, on {few}{max(cards.nunique(), 1)} single cards of this model"
 
 
 def ceilings(evidence: Measured) -> Table:
