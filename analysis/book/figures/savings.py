@@ -51,8 +51,8 @@ def rope_savings(evidence: Measured) -> Plot:
         "rope-savings",
         figure,
         "Time of rope_separate minus time of rope_v7; below zero V7 is slower. Device time is in all timers. The "
-        "timer `launched` alone includes launches and host waits: three launches and two waits for separate kernels, "
-        "two launches and one wait for V7.",
+        "authors' own (launched) also includes launches and host waits: three launches and two waits for separate "
+        "kernels, two launches and one wait for V7.",
         "; ".join(f"{row.timer} at {row.hdim}: {row.saved_us:.1f} µs saved" for row in frame.itertuples()),
         frame,
         measured_in(evidence),

@@ -128,6 +128,7 @@ def coverage(evidence: Measured) -> Table | Missing:
             rows.append((timer, ratios, outside / ratios, alone / ratios, mine["half"].median() - 1, apart))
     if not rows:
         return Missing(why=f"No run can be left out: that takes {RUNS + 1} complete runs of the same code")
+    cards = runs.loc[runs["run"].isin(found["run"]), "uuid"]
     return Table.from_frame(
         pd.DataFrame(rows, columns=["timer", "ratios", "outside", "alone", "half", "apart"]),
         {
@@ -139,15 +140,9 @@ def coverage(evidence: Measured) -> Table | Missing:
             "apart": ("standard deviation between runs", share),
         },
         slice(1, None),
-        f"On the {evidence.card}: {_count(runs, found['run'])}.",
+        f"On the {evidence.card}. Complete runs: {found['run'].nunique()}; single cards of this model that they name: "
+        f"{cards.replace('', None).nunique()}.",
     )
-
-
-def _count(runs: pd.DataFrame, names: pd.Series) -> str:
-    """How many runs are named, and how many single cards measured them, as far as the runs say which."""
-    cards = runs.loc[runs["run"].isin(names), "uuid"].replace("", None)
-    few = "" if cards.notna().all() else "at least "
-    return f"{names.nunique()} complete runs, on {few}{max(cards.nunique(), 1)} single cards of this model"
 
 
 def ceilings(evidence: Measured) -> Table:
