@@ -17,9 +17,9 @@ import numpy as np
 
 from .limits import EMULATED_TARGET
 
-FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16", "decode")
+FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16")
 DTYPES = ("float32", "float16", "bfloat16")
-CACHES = ("none", "rotated", "raw")
+CACHES = ("none", "rotated")
 TABLES = ("computed", "float32", "float16", "float8")
 
 Status = Literal["ok", "wrong"]
@@ -78,9 +78,9 @@ class Problem:
 
     Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`,
     out like q. Query i sits at position `q_offset + i`, key j at position j. `rotary_dim` is the
-    number of leading dims that RoPE rotates (0 where nothing rotates). Fields a family does not use
-    keep their defaults. `None` asks for the usual value: kv_heads = heads, seq_k = seq_q,
-    q_offset = seq_k - seq_q.
+    number of leading dims that RoPE rotates (0 where nothing rotates). With `cache` "rotated" all keys
+    but the last seq_q are rotated already. Fields a family does not use keep their defaults. `None`
+    asks for the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k - seq_q.
 
     Raises:
         ValueError: a field is out of its range; the message names the field and what is allowed.
@@ -122,6 +122,8 @@ class Problem:
             raise ValueError(
                 f"rotary_dim is {self.rotary_dim}; it must be even and between 0 and hdim, which is {self.hdim}"
             )
+        if self.cache != "none" and (self.family != "rope" or self.seq_q >= self.seq_k):
+            raise ValueError(f"cache is {self.cache!r}; it must be 'none' without RoPE, or without keys before seq_q")
 
     @property
     def softmax_scale(self) -> float:
@@ -144,7 +146,8 @@ class Problem:
         rotary = f" R{self.rotary_dim}" if self.rotary_dim else ""
         keys = f"/{self.seq_k}" if self.seq_k != self.seq_q else ""
         mask = " causal" if self.causal else ""
-        return f"{self.family} B{self.batch} H{self.heads} S{self.seq_q}{keys} D{self.hdim}{rotary}{mask}"
+        cache = " cached" if self.cache == "rotated" else ""
+        return f"{self.family} B{self.batch} H{self.heads} S{self.seq_q}{keys} D{self.hdim}{rotary}{mask}{cache}"
 
 
 PROBLEM_COLUMNS = tuple(f.name for f in fields(Problem))

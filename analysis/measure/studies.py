@@ -279,13 +279,29 @@ def _peers() -> Iterator[Problem]:
 
 def _peers_of_v8() -> list[Version]:
     """V8 and the peers that are in no study of the documents' shapes; of those that are, one as an anchor."""
-    peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond and v.id not in AUTOTUNED)
+    elsewhere = {*AUTOTUNED, *CACHED}
+    peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond and v.id not in elsewhere)
     return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
 
 
 def loads_ahead(version: Version) -> bool:
     """Whether PyTorch compiles it without timing what it makes, so that several processes may at once."""
-    return version.compiled_embedding or version.id in ONE_GRAPH
+    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED)
+
+
+CACHED = ("torch_rope_cache_one_graph", "torch_rope_cache_sdpa")  # decode from keys that are rotated already
+
+
+def _decoding() -> Iterator[Problem]:
+    """Where one query meets many keys: with keys that are not rotated yet, and with a cache of rotated ones."""
+    for problem in _peers():
+        if problem.seq_q == 1:
+            yield problem
+            yield replace(problem, cache="rotated")
+
+
+def _other_cache(version: Version, problem: Problem) -> bool:
+    return (version.id in CACHED) != (problem.cache == "rotated")
 
 
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
@@ -373,6 +389,14 @@ STUDIES = {
             WARM,
             _named((*EMBEDDINGS, *EMBEDDING_PEERS)),
             _stores_a_table,
+        ),
+        Study(
+            "decode",
+            "One query a head: V8 and a cache of rotated keys",
+            tuple(_decoding()),
+            WARM,
+            _named(("rope_v8", *ONE_GRAPH, *CACHED)),
+            _other_cache,
         ),
         Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
     )

@@ -32,7 +32,7 @@ _PROBLEM_MEANINGS = {
     "dtype": "dtype of q, k, v and out",
     "causal": "whether query i sees only keys up to its own position",
     "q_offset": "position of the first query",
-    "cache": "state of the key cache: none, rotated, raw",
+    "cache": "state of the key cache: none, or all keys but the last seq_q rotated already",
     "table": "where the embedding comes from: computed, or a table of a dtype",
 }
 _KINDS = {"int": "integer", "str": "text", "bool": "flag"}

@@ -176,6 +176,12 @@ def embed(problem: Problem, x: torch.Tensor, where: torch.Tensor) -> torch.Tenso
     raise NotImplementedError(f"no reference for family {problem.family}")
 
 
+def _embedded_keys(problem: Problem, k: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """`embed` of the keys that no cache holds embedded."""
+    cached = problem.seq_k - problem.seq_q if problem.cache == "rotated" else 0
+    return torch.cat((k[..., :cached, :], embed(problem, k[..., cached:, :], where[cached:])), dim=-2)
+
+
 def block_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     """q k^T as a matrix product, whose sums run in blocks."""
     return q @ k.transpose(-1, -2)
@@ -221,7 +227,7 @@ def attention_pieces(
     heads, rows = _lengths(problem, most)
     for head in range(0, len(q), heads):
         some = slice(head, head + heads)
-        keys, values = embed(problem, k[some].to(dtype), at_key), v[some].to(dtype)
+        keys, values = _embedded_keys(problem, k[some].to(dtype), at_key), v[some].to(dtype)
         keys, values = keys.expand(-1, sharers, -1, -1), values.expand(-1, sharers, -1, -1)
         for row in range(0, problem.seq_q, rows):
             where = at_query[row : row + rows]

@@ -105,6 +105,7 @@ def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Pro
 
     def plan(problem: Problem) -> Plan:
         require(problem.family == family, "family", problem.family, family, PEER_TAKES)
+        require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
         if family == "fp16":
             require(problem.dtype == "float16", "dtype", problem.dtype, "float16", PEER_TAKES)
         shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}

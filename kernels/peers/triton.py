@@ -134,6 +134,7 @@ def _attention(problem: Problem, precision: str, sliced: bool) -> Attention:
 def _plan(problem: Problem, precision: str, sliced: bool = False) -> Plan:
     require(problem.family == "rope", "family", problem.family, "rope", PEER_TAKES)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
+    require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
     if sliced:
         takes = "hdim is {needed}; slices of a head dim take {allowed}"
         require(problem.hdim % SLICE == 0, "hdim", problem.hdim, f"a multiple of {SLICE}", takes)

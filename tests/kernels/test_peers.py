@@ -7,17 +7,20 @@ import math
 import sys
 import types
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 
 from analysis.measure.failures import MEMORY_ALLOCATION, failure
-from analysis.measure.studies import ONE_GRAPH, PUBLISHED, STUDIES, studies
+from analysis.measure.studies import CACHED, ONE_GRAPH, PUBLISHED, STUDIES, studies
 from kernels import VERSIONS, Problem, Unsupported, version
+from kernels.checking import reference
 from kernels.checking.reference import reference_of
-from kernels.peers import one_graph, pytorch, triton, triton_kernels
+from kernels.peers import cached, one_graph, pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
+WITHOUT_CACHE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond) and v.id not in CACHED]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
 
 
@@ -58,9 +61,52 @@ def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: 
     assert attends(name, problem(**fields))
 
 
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("fields", [{"seq_k": 40}, {"heads": 4, "kv_heads": 2, "seq_k": 2, "rotary_dim": 32}], ids=str)
+def test_a_cache_holds_rotated_keys_and_gets_the_newest(monkeypatch, name: str, fields: dict) -> None:
+    """On other inputs in the same call too: each set of keys has a cache of its own."""
+    monkeypatch.setattr(cached, "_compiled", lambda function, mode: function)
+    asked = problem(seq_q=1, causal=False, cache="rotated", **fields)
+    call = version(name)(asked).call
+    for kind in ("sharp", "uniform"):
+        case = reference_of(asked, kind)
+        q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
+        before = k.clone()
+        assert all(case.compare(call(q, k, v)).status == "ok" for _ in range(2)) and k.equal(before)
+
+
+def test_a_cache_of_rotated_keys_is_the_same_attention() -> None:
+    """What float64 says of keys that are rotated before, but for the newest, is what it says of raw ones."""
+    raw, asked = (problem(seq_q=1, causal=False, seq_k=40, cache=cache) for cache in ("none", "rotated"))
+    q, k, v = (torch.from_numpy(reference_of(raw, "sharp").inputs[which]).double() for which in "qkv")
+    rotated = reference.embed(raw, k, torch.arange(40))
+    held = torch.cat((rotated[:, :, :-1], k[:, :, -1:]), dim=2)
+    exact = reference.attention(raw, q, k, v)
+    torch.testing.assert_close(reference.attention(asked, q, held, v), exact, rtol=0, atol=1e-12)
+    assert (reference.attention(asked, q, k, v) - exact).abs().max() > 1e-2
+
+
+def test_only_rope_with_earlier_keys_has_a_cache() -> None:
+    for fields in ({"family": "attention", "seq_q": 1, "seq_k": 9}, {"family": "rope", "rotary_dim": 4, "seq_q": 9}):
+        with pytest.raises(ValueError, match="cache is 'rotated'; it must be 'none' without"):
+            Problem(cache="rotated", **fields)
+
+
+def test_decoding_is_timed_with_both_kinds_of_keys() -> None:
+    study = STUDIES["decode"]
+    raw = {p for v, p in study.pairs() if v.id == "rope_v8"}
+    held = {v.id: {p for each, p in study.pairs() if each is v} for v in study.versions()}
+    assert raw == {p for p in STUDIES["peers"].problems if p.seq_q == 1}
+    assert all(held[name] == {replace(p, cache="rotated") for p in raw} for name in CACHED)
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
+        *((v.id, {"seq_q": 1, "causal": False, "cache": "rotated"}, "cache is rotated; ") for v in WITHOUT_CACHE),
+        ("torch_rope_cache_sdpa", {"seq_q": 1, "causal": False}, "cache is none; this peer takes rotated"),
+        ("torch_rope_cache_sdpa", {"seq_q": 2, "causal": False, "cache": "rotated"}, "seq_q is 2; it must be 1"),
+        ("torch_rope_cache_sdpa", {"seq_q": 1, "q_offset": 3, "cache": "rotated"}, "q_offset is 3; it must be 19"),
         ("torch_rope_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("torch_rope_sdpa_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flex_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
