@@ -10,12 +10,12 @@ import nbformat
 import pytest
 
 import kernels
+from analysis.book.chapters import decode, use
 from analysis.book.chapters import targets as chapter
-from analysis.book.chapters import use
 from analysis.book.findings import NOTEBOOKS
 from analysis.measure.studies import MAIN
 from analysis.models import targets
-from analysis.models.targets import BEYOND, Evidence, Rival, label
+from analysis.models.targets import BEYOND, V8, Evidence, Rival, label
 from analysis.records.files import REFERENCE, append_rows, problem_columns
 from analysis.records.interval import TIE, Ratio
 from analysis.records.measured import Measured
@@ -91,13 +91,29 @@ def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkey
     assert use.before_a_change(evidence) == ""
 
 
-def test_one_query_is_shown_with_its_floor_the_furthest_first() -> None:
-    measured = Measured.load(REFERENCE, "map")
-    rows = use.one_query(measured).plain().rows
-    assert len(rows) == sum(problem.seq_q == 1 for problem in measured.problems("rope"))
-    assert len({row[0] for row in rows}) == len(rows)
-    over = [float(row[3].removesuffix("×")) for row in rows]
-    assert over == sorted(over, reverse=True) and min(over) > 1
+def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(evidence: Evidence) -> None:
+    """The speedup is that of the times shown; a wrong peer has neither."""
+    measured = Measured.load(REFERENCE, "decode")
+    table = decode.table(measured, evidence).plain()
+    assert len(table.rows) == sum(p.seq_q == 1 and p.cache == "none" for p in measured.problems("rope"))
+    over = [float(row[5].split("×")[0]) for row in table.rows]
+    assert over == sorted(over) and over[0] < 1 < over[-1]
+    v8, written = ([float(row[at].split(" ±")[0]) for row in table.rows] for at in (1, 3))
+    assert over == pytest.approx([b / a for a, b in zip(v8, written, strict=True)], rel=0.01, abs=0.006)
+    assert all(float(row[6]) < time for row, time in zip(table.rows, v8, strict=True))
+
+
+def test_a_wrong_cache_has_no_time_and_no_speedup(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, check = Measured.load(REFERENCE, "decode"), Measured.check
+
+    def wrong(self: Measured, version: str, *args: Any, **kwargs: Any) -> Any:
+        found = check(self, version, *args, **kwargs)
+        return found._replace(status="wrong") if version == decode.WRITTEN_OUT else found
+
+    monkeypatch.setattr(Measured, "check", wrong)
+    assert {(row[3], row[5]) for row in decode.table(measured, evidence).plain().rows} == {("–", "–")}
+    assert not len(decode.gains(measured, decode.WRITTEN_OUT, V8))
+    assert len(decode.gains(measured, decode.SDPA, V8)) == 14
 
 
 def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:

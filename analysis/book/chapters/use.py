@@ -35,8 +35,7 @@ from ...records.known import FAILED, REFUSED
 from ...records.measured import Measured
 from ...records.text import NOTHING, factor
 from ..notebook import try_load
-from ..origin import measured_in
-from ..table import Format, Missing, Table, lines, mark, microseconds, ratio, small, status, timed
+from ..table import Format, Missing, Table, lines, mark, ratio, small, status, timed
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
@@ -113,29 +112,6 @@ def _loss(found: Ratio) -> str:
 
 
 # ---------------------------------------------------------------- where it does not pay
-
-
-def one_query(measured: Measured) -> Table:
-    """V8 with one query a head: what it takes, and the least that bytes and products need."""
-    rows: list[dict[str, Any]] = []
-    for problem in measured.problems("rope"):
-        taken = measured.time(V8, problem)
-        if problem.seq_q > 1 or taken is None:
-            continue
-        least = floor(problem, measured.gpu).us
-        rows.append({"problem": label(problem), "taken": taken, "floor": least, "over": taken.us / least})
-    return Table.from_frame(
-        sorted(rows, key=lambda row: row["over"], reverse=True),
-        {
-            "problem": ("problem", str),
-            "taken": ("rope_v8, µs", microseconds),
-            "floor": ("floor, µs", "{:.1f}"),
-            "over": ("times the floor", factor),
-        },
-        slice(1, None),
-        f"device_warm on the {measured.card}, furthest from the floor first: an empty launch, and the larger of "
-        "the bytes at the rate of the memory and the products at that of the tensor cores. S queries/keys.",
-    ).of(measured_in(measured))
 
 
 class Rates(NamedTuple):
@@ -325,12 +301,6 @@ def missing(evidence: Evidence, command: str) -> Missing:
 def table_or_missing(make: Callable[[list[Row]], Table], rows: list[Row] | None, evidence: Evidence) -> Table | Missing:
     """A table of what was measured of the op."""
     return make(rows) if rows else missing(evidence, "make op")
-
-
-def decoding(measured: Measured | None, evidence: Evidence) -> Table | Missing:
-    """`one_query`, where anything of the kind was timed."""
-    table = one_query(measured) if measured else None
-    return table if table and table.rows else missing(evidence, "make measure STUDY=map")
 
 
 def listing(*what: Any) -> None:
