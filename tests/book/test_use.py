@@ -99,7 +99,7 @@ def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(evidence: Ev
     over = [float(row[5].split("×")[0]) for row in table.rows]
     assert over == sorted(over) and over[0] < 1 < over[-1]
     v8, written = ([float(row[at].split(" ±")[0]) for row in table.rows] for at in (1, 3))
-    assert over == pytest.approx([b / a for a, b in zip(v8, written, strict=True)], rel=0.01, abs=0.006)
+    assert over == pytest.approx([b / a for a, b in zip(v8, written, strict=True)], rel=0.02, abs=0.006)
     assert all(float(row[6]) < time for row, time in zip(table.rows, v8, strict=True))
 
 
