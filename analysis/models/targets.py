@@ -64,8 +64,8 @@ class Evidence:
 
     @property
     def covers(self) -> str:
-        """What the intervals of its studies cover, for captions."""
-        return next((measured.covers() for measured in self.studies.values()), covers(1))
+        """What the intervals of its studies cover, for captions: of studies that differ in it, the least."""
+        return covers(min((measured.runs_covered() for measured in self.studies.values()), default=1))
 
     def lacks(self, *needs: str) -> list[str]:
         """Which of these studies, shapes or counters are not measured."""
@@ -87,7 +87,8 @@ def read(slug: str) -> Evidence:
         median_us=shapes["median_us"].astype(float),
         chosen=shapes["chosen"].astype(bool),
     )
-    found = {name: Measured.load(slug, name) for name in {*NEEDED, *MEASURED_IN} & {*complete}}
+    studies = dict.fromkeys((*NEEDED, *MEASURED_IN))
+    found = {name: Measured.load(slug, name) for name in studies if name in complete}
     profiled = profiles.attention(profiles.launches(folder))
     return Evidence(slug, read_json(folder / "gpu.json"), found, shapes, profiled[profiled["version"].isin(COUNTED)])
 

@@ -194,9 +194,13 @@ class Measured:
         """The geometric mean of positive values by process, with its interval; None of none."""
         return None if values.empty else geometric_mean(values.to_numpy(), self.pools.get(timer))
 
+    def runs_covered(self, timer: str = "device_warm") -> int:
+        """How many runs the intervals of a timer take in."""
+        return self.pools[timer].runs if timer in self.pools else 1
+
     def covers(self, timer: str = "device_warm") -> str:
         """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return covers(self.pools[timer].runs if timer in self.pools else 1)
+        return covers(self.runs_covered(timer))
 
     def previous(self) -> Measured | None:
         """The evidence as it stood before this run, or None if this is the first."""

@@ -23,7 +23,7 @@ from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD,
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
-from analysis.records.interval import TIE, Ratio
+from analysis.records.interval import TIE, Pool, Ratio
 from analysis.records.measured import CEILINGS
 from kernels import VERSIONS, Problem
 
@@ -62,6 +62,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     (path / "gpu.json").write_text(json.dumps(GPU))
     return path
+
+
+def test_of_studies_that_differ_the_narrower_coverage_is_said(folder: Path) -> None:
+    for study in ("beyond", "peers", "embeddings"):
+        record(folder, study, {("rope_v8", MAIN): 10.0})
+    evidence = held_to.read("test-gpu")
+    assert list(evidence.studies) == ["beyond", "peers", "embeddings"] and evidence.covers == "within one run"
+    for measured in evidence.studies.values():
+        measured.pools = {"device_warm": Pool(1e-4, 3)}
+    assert evidence.covers == "for another run"
+    for narrower in evidence.studies:
+        pools = {name: {} if name == narrower else measured.pools for name, measured in evidence.studies.items()}
+        studies = {name: replace(measured, pools=pools[name]) for name, measured in evidence.studies.items()}
+        assert replace(evidence, studies=studies).covers == "within one run"
 
 
 def shapes(folder: Path, us: dict[str, float]) -> None:
