@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from html import escape
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ from .edition import LICENSE, LICENSE_URL, edition
 from .origin import Part, Source
 
 KEY = "fused-positional-embeddings"
+LONGEST = 60  # characters of an anchor in the key of an entry
 
 
 def permalink(anchor: str) -> str:
@@ -22,23 +24,40 @@ def download(content: str, name: str) -> str:
 
 
 def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
-    """The entry of a figure or table, `anchor` being "figure-rope-savings"; what is not published has no field.
+    """The entry of a figure or table, `anchor` being "figure-rope-savings".
 
     `path` is where it stands below the address of the book.
     """
+    note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE)))
+    return _entry(f"{KEY}-{_short(anchor)}", title, path, howpublished=f"In: {{{edition().title}}}", note=note)
+
+
+def bibtex_of_edition() -> str:
+    """The entry of the whole book."""
+    return _entry(KEY, edition().title, "index.html", note=LICENSE)
+
+
+def _entry(key: str, title: str, path: str, **more: str) -> str:
+    """What is not published has no field."""
     this = edition()
     fields = {
         "title": f"{{{title}}}",
         "author": this.authors,
         "year": this.year,
         "version": this.version,
-        "howpublished": f"In: {{{this.title}}}",
-        "note": "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE))),
+        **more,
         "doi": this.doi,
         "url": this.address(path) or this.repository,
     }
     lines = (f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
-    return f"@misc{{{KEY}-{anchor},\n{''.join(lines)}}}"
+    return f"@misc{{{key},\n{''.join(lines)}}}"
+
+
+def _short(anchor: str) -> str:
+    """An anchor of at most LONGEST characters: of a longer one the first words, and a digest that tells it apart."""
+    if len(anchor) <= LONGEST:
+        return anchor
+    return f"{anchor[: LONGEST - 7].rsplit('-', 1)[0]}-{hashlib.sha256(anchor.encode()).hexdigest()[:6]}"
 
 
 def _row(part: Part) -> str:

@@ -187,7 +187,7 @@ def stale_words(*measured: Measured | None) -> str:
     """Which versions have changed since these studies measured them."""
     listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in _stale(measured).items()]
     if not listed:
-        return "Every row belongs to the code as it stands."
+        return "No version has changed since it was measured: each row has a hash of its code, whatever its commit."
     return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}."
 
 

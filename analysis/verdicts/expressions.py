@@ -1,4 +1,4 @@
-"""The language of data/claims.yml, data/twins.yml and data/questions.yml: calls of known functions, names, arithmetic.
+"""The language of data/claims.yml, printed.yml and questions.yml: calls of known functions, names, arithmetic.
 
 What is measured is an expression over the functions of `Facts` and of measures.py. A condition calls the functions that
 its reader names, and may compare and use `and`, `or` and `not`. Nothing else is evaluated.

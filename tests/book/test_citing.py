@@ -58,6 +58,23 @@ def test_an_entry_has_author_year_version_and_its_own_facts() -> None:
     assert set(fields) == {"title", "author", "year", "version", "howpublished", "note"}  # nothing is hosted
 
 
+def test_the_whole_edition_has_an_entry_of_its_own(hosted: edition.Edition) -> None:
+    entry = citing.bibtex_of_edition()
+    fields = dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
+    assert entry.startswith("@misc{fused-positional-embeddings,\n") and fields["title"] == f"{{{hosted.title}}}"
+    assert (fields["year"], fields["version"], fields["doi"]) == (hosted.year, hosted.version, "10.1/x")
+    assert fields["url"] == "https://book.test/index.html"
+
+
+def test_keys_of_entries_are_short_and_tell_tables_apart() -> None:
+    anchors = [f"table-{'every-problem-timed-beside-pytorch-' * 6}{last}" for last in ("a", "b")]
+    keys = [re.match(r"@misc\{([a-z0-9-]+),\n", citing.bibtex(each, "A title", SOURCE))[1] for each in anchors]
+    assert len({*keys}) == 2 and max(map(len, keys)) <= 90
+    assert citing.bibtex("figure-rope-savings", "A title", SOURCE).startswith(
+        "@misc{fused-positional-embeddings-figure-rope-savings,"
+    )
+
+
 def test_runs_are_cited_in_the_order_of_their_names_however_they_come() -> None:
     rows = [{"run": f"2026112{day}T130720Z", "commit": "abc"} for day in (2, 1, 3)]
     assert origin.measured_on("a card", rows) == origin.measured_on("a card", rows[::-1])

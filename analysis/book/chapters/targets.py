@@ -46,7 +46,7 @@ from ...models.targets import (
 )
 from ...records.interval import Ratio
 from ...records.known import WORDS
-from ...records.text import NOTHING, factor
+from ...records.text import NOTHING
 from .. import figures, style
 from ..findings import Speedups, every
 from ..notebook import card
@@ -290,7 +290,7 @@ def step_table(evidence: Evidence) -> Table:
     rows = []
     for step in steps.STEPS:
         found = step.compare(evidence.shapes)
-        told = lines(*(f"{factor(gain)} {small(label(problem))}" for problem, gain in found.items())) or NOTHING
+        told = lines(*(f"{gain:.3f}× {small(label(problem))}" for problem, gain in found.items())) or NOTHING
         outcome = steps.held(found.values())
         rows.append((lines(step.idea, small(step.expected)), told, mark(outcome, STYLE[outcome])))
     return Table(

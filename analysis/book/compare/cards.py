@@ -106,7 +106,7 @@ ABOUT = (  # of a card: words, and the column of runs.csv
     ("torch", "torch"),
     ("highest SM clock, MHz", "sm_mhz_max"),
     ("power limit, W", "power_limit_w"),
-    ("throttling seen", "throttle"),
+    ("throttling, by study", "throttle"),
     ("run", "run"),
     ("commit", "commit"),
 )

@@ -108,7 +108,7 @@ def _published(measured: Measured, version: Version, problem: Problem) -> str:
     parts = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         how = stands(claim.value, measured.ratio(version.baseline, version.id, problem))
-        parts += [stated(claim, "×"), small(how)]
+        parts += [stated(claim, "×"), small(how) if how else ""]
     if taken := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (taken.low, taken.high))
         parts.append(small(f"{'–'.join(ends)} ms"))

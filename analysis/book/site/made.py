@@ -18,6 +18,7 @@ from ...records.current import complete_runs
 from ...records.files import gpu_folder, parsed
 from ...records.measured import Measured
 from ...verdicts import claims
+from ..citing import bibtex_of_edition
 from ..edition import edition
 from ..findings import recorded
 from ..templates import render
@@ -76,6 +77,7 @@ def artifact(place: Place, evidence: Measured) -> str:
         claims=len(claims.load()),
         published=len(published.load()),
         versions=len(VERSIONS),
+        bibtex=bibtex_of_edition(),
         card=evidence.card,
         minutes=round(took.total_seconds() / 60),
         first=f"{times['started_at'].min():%Y-%m-%d}" if times else "",

@@ -123,5 +123,5 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         },
         slice(2, None),
         f"By the model; {100 * fit.COVERED:.0f} % of held-out points lie within such bars. The model knows the "
-        "three versions, not PyTorch.",
+        "three versions, not PyTorch. B batch, H heads, S queries/keys, D head dim, R rotated dims.",
     )
