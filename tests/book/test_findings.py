@@ -14,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.book import figures, findings, front, notebook, saving, style
-from analysis.book.chapters import fuse, fusion, setup, story, use
+from analysis.book.chapters import decode, fuse, fusion, setup, story, use
 from analysis.book.figures import rope_savings
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.notebook import try_load
@@ -69,6 +69,8 @@ def test_findings_cease_to_hold_where_the_compared_values_are_swapped(monkeypatc
     monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
     across = fusion.across
     monkeypatch.setattr(fusion, "across", lambda evidence, a, b: across(evidence, b, a))
+    over = decode.Token.over
+    monkeypatch.setattr(decode.Token, "over", lambda self, slow, fast: over(self, fast, slow))
     read, other = use.read_records, {"op": "launch", "launch": "op", "ok": "wrong", "wrong": "ok"}
 
     def swapped(row: dict) -> dict:

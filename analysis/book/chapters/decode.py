@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from ...records.measured import Measured, Time
 from ..findings import why_none
 from ..origin import measured_in
 from ..table import Missing, Table, microseconds, ratio
+from ..tables import fastest
 from .fuse import Gains
 from .use import missing
 
@@ -39,9 +40,6 @@ class Token(NamedTuple):
         problem = self._of(name)
         check = self.measured.check(name, problem)
         return self.measured.time(name, problem) if check and check.status == "ok" else None
-
-    def fastest(self, names: Sequence[str]) -> Time | None:
-        return min((taken for name in names if (taken := self.us(name))), key=lambda taken: taken.us, default=None)
 
     def over(self, slow: str, fast: str) -> Ratio | None:
         """How many times longer one takes than the other, in the same processes."""
@@ -75,7 +73,7 @@ def table(measured: Measured | None, evidence: Evidence) -> Table | Missing:
         {
             "problem": label(token.problem),
             "v8": token.us(V8),
-            "raw": token.fastest(ONE_GRAPH),
+            "raw": token.us(raw) if (raw := fastest(measured, ONE_GRAPH, token.problem)) else None,
             "written": token.us(WRITTEN_OUT),
             "sdpa": token.us(SDPA),
             "over": token.over(WRITTEN_OUT, V8),
