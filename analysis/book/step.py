@@ -9,6 +9,7 @@ claimed(measured, "C-10", "C-11")
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -245,8 +246,9 @@ def _measured(evidence: Measured, base: str, name: str, problem: Problem, timer:
         here = known(evidence, base, problem)
         why = NOT_MEASURED if here.ran else here.word
         return _cell("", time, f"{base} {why}")
-    half = f"±{(found.high - found.low) / 2:.1g}" if found.low == found.low else ""
-    return lines(_cell(factor(found.value), half), small(time))
+    half = (found.high - found.low) / 2
+    apart = "" if math.isnan(half) else f"±{half:.2f}" if half >= 0.1 else f"±{half:.1g}"
+    return lines(_cell(factor(found.value), apart), small(time))
 
 
 def _caption(evidence: Measured, matched: Measured | None, names: Sequence[str], bases: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Whether to fuse RoPE into attention.
 
-    python -m analysis advise --heads 32 --seq-q 1 --seq-k 4096 --hdim 128 --rotary-dim 64
+    python -m analysis advise --heads 32 --seq-q 128 --seq-k 1024 --hdim 128 --rotary-dim 64
 
 A model (fit.py), fitted to the study `map` of the card that is asked about, predicts the time of the V8 family on a
 problem; the fastest of those that run there is advised, with error bars.

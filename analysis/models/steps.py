@@ -109,7 +109,7 @@ STEPS = (
     WARPGROUPS,
     FOUR_WARPGROUPS,
     Step(
-        "two blocks an SM, V where K was",
+        "two blocks an SM, V copied over K to make room",
         "on a full card one computes while the other waits",
         _between((FILLED_512,), {"core": "wgmma", "blocks_per_sm": 1}, {"core": "wgmma", "blocks_per_sm": 2}),
     ),

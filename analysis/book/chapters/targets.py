@@ -255,8 +255,9 @@ def target_table(evidence: Evidence) -> Table:
     return Table.from_frame(
         [row for _, row in sorted(rows, key=lambda pair: pair[0])],
         {"about": ("target", str), "worst": ("at worst", str), "verdict": ("verdict", str)},
-        caption=f"With the 95 % interval {evidence.covers}: reached or missed where all of it lies on one side. Peers "
-        "and versions whose result is wrong do not count. Times are device_warm.",
+        caption=f"Below a number: its 95 % interval {evidence.covers}. A target is reached, or missed, where the whole "
+        "interval says so; else it cannot be told. Peers and versions whose result is wrong do not count. Times are "
+        "device_warm.",
     )
 
 
@@ -281,7 +282,7 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
         (f"{link(V8)}, measured", timed(measured, V8, problem) if measured else status(known_of(evidence, problem))),
     ]
     caption = f"{label(problem)} on the {evidence.card}, from its measured ceilings. A floor is the launch and the "
-    return Table(("what", "µs"), rows, ("µs",), caption + "larger of bytes and operations.")
+    return Table(("what", "µs"), rows, ("µs",), caption + "larger of bytes and operations, before rounding.")
 
 
 @needs(SHAPES, warpgroups=True)
