@@ -67,7 +67,7 @@ class Advice:
             if self.margin.low <= 1:
                 said += " The two are too close to call."
         if starved(self.problem):
-            said += " At such shapes PyTorch, compiled as one graph, may be faster than these: time it too."
+            said += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
         if self.outside:
             said += f" Beyond what was measured: {'; '.join(self.outside)}."
         return said

@@ -39,7 +39,8 @@ def pipelines() -> Plot:
         "pipelines",
         figure,
         "Boxes are launches, dashed lines are where the host waits. Separate and hybrid store rotated keys in global "
-        "memory; full fusion rotates each key again for every query, V8 once for each tile of queries.",
+        "memory; full fusion rotates each key again for every query (V3 for every four), V8 once for each tile of "
+        "queries.",
         "Diagram of four ways to compute RoPE attention. "
         + "; ".join(f"{title}: {', '.join(_notes(moves(name, plan_of(name))))}" for title, name in PIPELINES.items())
         + ".",

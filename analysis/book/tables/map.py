@@ -104,7 +104,7 @@ def advice(judged: fit.Judged, problems: Mapping[str, Problem] = TYPICAL) -> Tab
         taken = given.times[given.choice]
         beyond = escape("; ".join(given.outside))
         close = "too close to call" if given.margin and given.margin.low <= 1 else ""
-        also = "time PyTorch too" if starved(problem) else ""
+        also = "time PyTorch first" if starved(problem) else ""
         rows.append(
             {
                 "problem": lines(label, small(shape_of(problem)), small(beyond) if beyond else ""),
