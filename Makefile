@@ -33,7 +33,7 @@ test: .venv/.stamp
 	$(run) -m pytest -n 2
 
 test-deep: .venv/.cluster
-	$(run) -m pytest -n 2 -m deep
+	$(run) -m pytest -n 2 --dist worksteal -m deep
 
 cluster: .venv/.cluster
 

@@ -45,8 +45,7 @@ KINDS = {
     "7.5 log": Kind("7.5", ("log",), ALONE),
     "8.0 errors": Kind("8.0", leave_out=("counters", "verdicts"), errors=True),
     "8.9 gaps": Kind("8.9", leave_out=("shapes", "op", "verdicts"), gaps=True),
-    "10.0": Kind("10.0", leave_out=("sanitizers", "verdicts")),
-    "12.0": Kind("12.0"),
+    "12.0": Kind("12.0", leave_out=("sanitizers", "verdicts")),
     ANOTHER: Kind(ANOTHER),
 }
 
