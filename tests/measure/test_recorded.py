@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def recorded_again(file: Path, table: str, key: tuple[str, str], again: list[dic
 def test_recorded_counts_come_out_again(with_marks) -> None:
     again = counts.count("rope_v7", SMALL) + with_marks(counts.count, "rope_v7", SMALL)
     recorded_again(COUNTS, "counts", ("launch", "counter"), again)
+
+
+def test_resources_of_one_study_leave_those_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    copy = tmp_path / RESOURCES.name
+    shutil.copy(RESOURCES, copy)
+    monkeypatch.setattr(resources, "RESOURCES", copy)
+    monkeypatch.setattr(resources, "own_pairs", lambda names: [("rope_v7", SMALL)])
+    assert resources.main([]) == 0
+    assert sorted(copy.read_text().splitlines()) == sorted(RESOURCES.read_text().splitlines())
 
 
 def test_recorded_resources_come_out_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     with ProcessPoolExecutor(WORKERS) as pool:
         rows = tqdm(pool.map(report, *zip(*todo, strict=True)), total=len(todo), desc="assemble") if todo else ()
         groups.update(zip(todo, rows, strict=True))
-    write_table(RESOURCES, "resources", (row for pair in pairs for row in groups[pair]))
-    print(f"[resources] {sum(len(groups[pair]) for pair in pairs)} rows in {RESOURCES}")
+    order = dict.fromkeys([*own_pairs(PUBLISHED), *pairs, *groups])  # rows of other studies stay
+    found = [row for pair in order for row in groups.get(pair, ())]
+    write_table(RESOURCES, "resources", found)
+    print(f"[resources] {len(found)} rows in {RESOURCES}")
     return 0
