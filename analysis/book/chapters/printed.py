@@ -79,8 +79,8 @@ NOT_COMPARED = "not compared"
 MEANS = {  # what the outcome of a comparison says
     CONFIRMED: "counted or computed, and the same to the last digit that is printed",
     DIFFERS: "counted or computed, and another number",
-    REPRODUCED: "a ratio of times, within 10 % of the published one and on its side of 1",
-    SAME_DIRECTION: "a ratio on the same side of 1, of another size",
+    REPRODUCED: "a ratio of times: the whole interval is within 10 % of the published one, on its side of 1",
+    SAME_DIRECTION: "a ratio: the interval is on the side of 1 of the published one, but not all within 10 % of it",
     NO_DIFFERENCE: "a difference is published, and none is measured",
     A_DIFFERENCE: "a tie is published, and a difference is measured",
     OPPOSITE: "faster is published and slower is measured, or the reverse",

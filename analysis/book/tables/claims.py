@@ -37,8 +37,8 @@ from ..table import Missing, Table, lines, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 MEANS = {  # what a verdict says of a claim
-    REPRODUCED: "a published ratio, measured within 10 %, on the same side of 1",
-    SAME_DIRECTION: "a published ratio on the same side of 1, of another size",
+    REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
+    SAME_DIRECTION: "a published ratio: the interval is on its side of 1, but not all within 10 %",
     NO_DIFFERENCE: "a difference is published, and none is measured",
     A_DIFFERENCE: "a tie is published, and a difference is measured",
     OPPOSITE: "faster is published and slower is measured, or the reverse",
