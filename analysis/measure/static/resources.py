@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ProcessPoolExecutor(WORKERS) as pool:
         rows = tqdm(pool.map(report, *zip(*todo, strict=True)), total=len(todo), desc="assemble") if todo else ()
         groups.update(zip(todo, rows, strict=True))
-    order = dict.fromkeys([*own_pairs(PUBLISHED), *pairs, *groups])  # rows of other studies stay
+    order = dict.fromkeys([*own_pairs(PUBLISHED), *groups])  # rows of other studies stay
     found = [row for pair in order for row in groups.get(pair, ())]
     write_table(RESOURCES, "resources", found)
     print(f"[resources] {len(found)} rows in {RESOURCES}")
