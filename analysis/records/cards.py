@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait while another command writes to that folder")
 
 
-def _like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether both are of one model under one power limit; one that is not known is like any."""
     limits = [card.get("power_limit_w") for card in (one, other)]
     return one.get("name") == other.get("name") and (not all(limits) or limits[0] == limits[1])
@@ -41,7 +41,7 @@ def _like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def same_card(recorded: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
     """Whether a gpu.json is of this card, under this power limit; one of before UUIDs were kept is of another."""
-    return "uuid" in recorded and recorded["uuid"] == gpu.get("uuid") and _like(recorded, gpu)
+    return "uuid" in recorded and recorded["uuid"] == gpu.get("uuid") and like(recorded, gpu)
 
 
 def names(gpu: Mapping[str, Any]) -> Iterator[str]:
@@ -82,6 +82,12 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     return True
 
 
+def named_well(named: str) -> None:
+    """Raises: DataError where `--gpu` names no folder directly under data/measured."""
+    if named and (Path(named).name != named or named.startswith(".")):
+        raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
+
+
 def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     """The folder of a card, which is made and made its own if it has none yet; `named` is its name where not empty.
 
@@ -90,19 +96,18 @@ def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     Raises: DataError where the folder that is named holds another model or power limit, or where a card without a UUID
     meets a folder that is taken.
     """
-    if named and (Path(named).name != named or named.startswith(".")):
-        raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
+    named_well(named)
     for name in [named] if named else names(gpu):
         folder = files.MEASURED / name
         if _claimed(folder, gpu):
             return folder
         holds = read_json(folder / "gpu.json")
-        if same_card(holds, gpu) or (named and _like(holds, gpu)):
+        if same_card(holds, gpu) or (named and like(holds, gpu)):
             return folder
-    raise DataError(f"{folder} is of {_words(holds)}, this card is {_words(gpu)}: name its folder, --gpu SLUG")
+    raise DataError(f"{folder} is of {words(holds)}, this card is {words(gpu)}: name its folder, --gpu SLUG")
 
 
-def _words(gpu: Mapping[str, Any]) -> str:
+def words(gpu: Mapping[str, Any]) -> str:
     limit = f" at {gpu['power_limit_w']} W" if gpu.get("power_limit_w") else ""
     return f"{gpu['name']}{limit}, {gpu.get('uuid') or 'UUID unknown'}"
 

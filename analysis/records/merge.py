@@ -8,6 +8,9 @@ the data folder is there already, one of a DIR is appended to the record. Of cou
 one state and no runs, what is not there yet is added. Nothing that is there is rewritten, and everything is read and
 compared before anything is written; merged again it changes nothing. `verdicts.csv` follows from the rest:
 `python -m analysis claims` writes it.
+
+A card goes to the folder that holds it, else to one of its own; with `--gpu SLUG` to that folder, which takes any card
+of its model and power limit, as when measuring.
 """
 
 from __future__ import annotations
@@ -127,8 +130,16 @@ def _same(holds: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
     return all(holds.get(name) == gpu.get(name) for name in cards.IDENTITY)
 
 
-def _place(source: Path, gpu: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> str:
-    """The name of a card's folder: that which holds it, or the first of its names that is free. Raises: DataError."""
+def _place(source: Path, gpu: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], named: str) -> str:
+    """The name of a card's folder: `named`, that which holds it, or the first of its names that is free.
+
+    Raises: DataError.
+    """
+    if named:
+        if named in known and not cards.like(known[named], gpu):
+            there = f"{files.MEASURED / named} is of {cards.words(known[named])}"
+            raise DataError(f"{there}, {source} of {cards.words(gpu)}")
+        return named
     for name, holds in known.items():
         if _same(holds, gpu) and ("uuid" in gpu or name == source.name):
             return name
@@ -138,8 +149,8 @@ def _place(source: Path, gpu: Mapping[str, Any], known: Mapping[str, Mapping[str
     raise DataError(f"{source} is of a card without a UUID, and {files.MEASURED / source.name} of another: rename it")
 
 
-def merge(sources: Sequence[Path], wait: bool = False) -> list[str]:
-    """Merge the cards under each source and say what was done, a line a card.
+def merge(sources: Sequence[Path], wait: bool = False, named: str = "") -> list[str]:
+    """Merge the cards under each source, into the folder `named` if any is, and say what was done, a line a card.
 
     Raises: DataError where anything is damaged or contradicts what is there, Locked where a card is being written to:
     nothing is written then; DataError where the disk takes no more: merged again, it goes on.
@@ -150,13 +161,14 @@ def merge(sources: Sequence[Path], wait: bool = False) -> list[str]:
             raise DataError(f"{source} holds no folder of a card, with its gpu.json")
         if source.resolve() == files.MEASURED:
             raise DataError(f"{source} is the folder that is merged into")
+    cards.named_well(named)
     known = {name: read_json(files.MEASURED / name / "gpu.json") for name in files.known_gpus()}
     with contextlib.ExitStack() as held:
         merged: dict[str, Card] = {}
         lines = []
         for source in folders:
             gpu = read_json(source / "gpu.json")
-            name = _place(source, gpu, known)
+            name = _place(source, gpu, known, named)
             folder = files.MEASURED / name
             if name not in merged:
                 new = name not in known
@@ -180,10 +192,10 @@ def merge(sources: Sequence[Path], wait: bool = False) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis merge", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="holds a folder for each card")
-    parser.add_argument("--wait", action="store_true", help="wait while another command writes to a card's folder")
+    cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     try:
-        print("\n".join(f"[merge] {line}" for line in merge(chosen.folders, chosen.wait)))
+        print("\n".join(f"[merge] {line}" for line in merge(chosen.folders, chosen.wait, chosen.gpu)))
     except DataError as error:
         print(f"merge: {error}", file=sys.stderr)
         return 1

@@ -91,6 +91,20 @@ def test_another_card_of_that_name_gets_a_folder_of_its_own(data: Path, tmp_path
     assert (gpu["slug"], gpu["uuid"], gpu["ceilings"]) == ("made-up-card-bbbb2222", OTHER["uuid"], {"read_gb_s": 1.0})
 
 
+def test_cards_of_one_model_come_together_in_a_folder_that_is_named(data: Path, tmp_path: Path) -> None:
+    sources = [node(tmp_path / "a", ["r1"]), node(tmp_path / "b", ["r2"], OTHER)]
+    merge(sources, named="lab")
+    merged = contents(data)
+    assert runs_of(data / "lab") == ["r1", "r2"] and read_json(data / "lab" / "gpu.json")["uuid"] == CARD["uuid"]
+    assert {row["uuid"] for row in read_records(data / "lab" / "runs.csv", "runs")} == {CARD["uuid"], OTHER["uuid"]}
+    for gpu in ({**OTHER, "name": "Another model"}, {**OTHER, "power_limit_w": 1}):
+        with pytest.raises(DataError, match=r"lab is of .*, .* of "):
+            merge([node(tmp_path / str(gpu["power_limit_w"]), ["r3"], gpu)], named="lab")
+    with pytest.raises(DataError, match="names a folder under"):
+        merge(sources, named="../lab")
+    assert contents(data) == merged
+
+
 def test_a_card_is_found_whatever_its_folder_is_called(data: Path, tmp_path: Path) -> None:
     merge([node(tmp_path / "a", ["r1"], name="lab-1")])
     merge([node(tmp_path / "b", ["r2"])])
