@@ -18,7 +18,7 @@ from .style import STYLE, Plot
 
 FOLDER = ROOT / "book" / "figures"
 PUBLISHED_AT = "../../book/figures"  # from a chapter of the book, and from a notebook
-FORMATS = ("svg", "png", "pdf")
+FORMATS = ("svg", "png", "pdf")  # the SVG first: it says whether the others are drawn again
 
 
 def folder(slug: str) -> Path:
@@ -38,15 +38,26 @@ def metadata(plot: Plot, format: str) -> dict[str, Any]:
 
 
 def save(plot: Plot, where: Path) -> None:
-    """Write `where`/<id>.svg, .png, .pdf and .csv, byte for byte the same for the same data."""
+    """Write `where`/<id>.svg, .png, .pdf and .csv, byte for byte the same for the same data.
+
+    PNG and PDF, which take the longest, are kept where the SVG beside them is the one that would be written.
+    """
     where.mkdir(parents=True, exist_ok=True)
+    paths = {format: where / f"{plot.id}.{format}" for format in FORMATS}
     with mpl.rc_context(STYLE):
-        for format in FORMATS:
-            content = io.BytesIO()
-            plot.figure.savefig(content, format=format, metadata=metadata(plot, format), dpi=200)
-            _write(where / f"{plot.id}.{format}", content.getvalue())
+        svg = _drawn(plot, "svg")
+        if not all(path.exists() for path in paths.values()) or paths["svg"].read_bytes() != svg:
+            for format in FORMATS[1:]:
+                _write(paths[format], _drawn(plot, format))
+            _write(paths["svg"], svg)  # last, so that the others are of it
     table = plot.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     _write(where / f"{plot.id}.csv", table.encode())
+
+
+def _drawn(plot: Plot, format: str) -> bytes:
+    content = io.BytesIO()
+    plot.figure.savefig(content, format=format, metadata=metadata(plot, format), dpi=200)
+    return content.getvalue()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -281,7 +281,7 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
         if measured is None:
             return Result(target, problem, None)
         if target.quantity == "us":
-            return Result(target, problem, measured.mean(measured.medians(V8, problem, "device_warm")))
+            return Result(target, problem, measured.mean(measured.medians(V8, problem, "device_warm").to_numpy()))
         error = relative_error(measured.check(V8, problem))
         return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
     found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))

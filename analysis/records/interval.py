@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -68,7 +69,13 @@ def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.
     do, so the pool counts for no more degrees of freedom than the processes.
     """
     of_mean = variance / n if pool is None else 2 * (gain * pool.between + variance / n)
-    return stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.sqrt(of_mean)
+    quantile = _quantile(n) if isinstance(n, int) else stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)
+    return quantile * np.sqrt(of_mean)
+
+
+@functools.cache
+def _quantile(n: int) -> float:
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
 
 
 def fit(ratio: np.ndarray, mean: np.ndarray, variance: np.ndarray, size: np.ndarray) -> Pool:

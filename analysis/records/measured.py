@@ -9,23 +9,25 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
 
 from .current import called_today, complete_runs, outdated
-from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
+from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems, written
 from .interval import Pool, Ratio, covers, geometric_mean
 from .pool import pools
 from .published import main_problems
 from .schema import STATUSES
 
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
+FILES = ("gpu.json", "runs.csv", "checks.csv", "timings.csv")
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 
 
@@ -74,8 +76,12 @@ class Measured:
 
     @classmethod
     def load(cls, slug: str, study: str = "log") -> Measured:
-        """Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged."""
-        return cls.read(gpu_folder(slug), study)
+        """Read once, as the files stand: not to be changed.
+
+        Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged.
+        """
+        folder = gpu_folder(slug)
+        return _loaded(folder, study, *(written(folder / name) for name in FILES))
 
     @classmethod
     def read(cls, folder: Path, study: str = "log", before: str | None = None, run: str | None = None) -> Measured:
@@ -187,12 +193,14 @@ class Measured:
 
     def ratio(self, a: str, b: str, problem: Problem, timer: str = "device_warm") -> Ratio | None:
         """How many times longer `a` takes than `b`: the speedup of b over a."""
-        ratios = (self.medians(a, problem, timer) / self.medians(b, problem, timer)).dropna()
-        return self.mean(ratios, timer)
+        over, under = self.medians(a, problem, timer), self.medians(b, problem, timer)
+        if not over.index.equals(under.index):
+            over, under = over.align(under, join="inner")
+        return self.mean(over.to_numpy() / under.to_numpy(), timer)
 
-    def mean(self, values: pd.Series, timer: str = "device_warm") -> Ratio | None:
+    def mean(self, values: Sequence[float] | np.ndarray, timer: str = "device_warm") -> Ratio | None:
         """The geometric mean of positive values by process, with its interval; None of none."""
-        return None if values.empty else geometric_mean(values.to_numpy(), self.pools.get(timer))
+        return geometric_mean(values, self.pools.get(timer)) if len(values) else None
 
     def runs_covered(self, timer: str = "device_warm") -> int:
         """How many runs the intervals of a timer take in."""
@@ -256,3 +264,8 @@ class Measured:
             decisive["max_abs_err"],
             decisive["allowed_abs_err"],
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _loaded(folder: Path, study: str, *state: tuple[int, ...]) -> Measured:
+    return Measured.read(folder, study)

@@ -58,7 +58,8 @@ def _by_problem() -> dict[tuple[Any, ...], pd.DataFrame]:
 def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
     """Everything stated about a version on a problem."""
     shape = (getattr(problem, name) for name in SHAPE)
-    return _by_problem().get((version, quantity, *shape, problem.rotary_dim), load().head(0))
+    found = _by_problem().get((version, quantity, *shape, problem.rotary_dim))
+    return load().head(0) if found is None else found
 
 
 def states(row: Mapping[str, Any], problem: Problem) -> bool:
@@ -111,6 +112,7 @@ def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
     return _state(pairs, pairs["value_baseline"] / pairs["value"])
 
 
+@functools.cache
 def card(family: str) -> str:
     """The GPU that a family's numbers were published for; "" where none were."""
     cards = load().query("family == @family")["gpu"].value_counts()

@@ -35,6 +35,23 @@ def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, mon
     assert (tmp_path / "a" / "figure.csv").read_text() == "y\n0.333333\n3\n"
 
 
+@pytest.mark.parametrize("spoiled", ["png", "pdf"])
+def test_what_stands_beside_the_same_svg_is_kept_and_any_other_drawn_again(spoiled: str, tmp_path: Path) -> None:
+    def save(data: list[int]) -> bytes:
+        with style.canvas("A title", height=2) as (figure, (axis,)):
+            axis.plot(data)
+        saving.save(style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame(), MEASURED), tmp_path)
+        return path.read_bytes()
+
+    path = tmp_path / f"figure.{spoiled}"
+    drawn = save([1, 2])
+    path.write_bytes(b"kept")
+    assert save([1, 2]) == b"kept"
+    assert save([2, 1]) not in (b"kept", drawn)
+    path.unlink()
+    assert save([1, 2]) == drawn
+
+
 def test_a_figure_without_a_title_inside_needs_a_name_to_be_cited_by() -> None:
     given = "figure", Figure(), "Caption.", "Alt.", pd.DataFrame(), MEASURED
     with pytest.raises(ValueError, match="figure has neither a title nor a name"):

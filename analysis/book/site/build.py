@@ -42,6 +42,7 @@ from .place import Place, chapters, contents
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
 AT_ONCE = 2
+LONGEST = "compare"  # of the chapters, so that it does not end alone
 
 
 class BuildError(RuntimeError):
@@ -117,7 +118,7 @@ def execute_all(gpu: str) -> None:
         written = pool.submit(pages.write, gpu, place.versions)  # the longest first
         running = {
             pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", place.chapters / f"{name}.ipynb", gpu): name
-            for name in names
+            for name in sorted(names, key=LONGEST.__ne__)
         }
         try:
             for done, future in enumerate(as_completed(running), 1):
