@@ -76,16 +76,19 @@ class Measured:
 
     @classmethod
     def load(cls, slug: str, study: str = "log") -> Measured:
-        """Read once, as the files stand: not to be changed.
-
-        Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged.
-        """
-        folder = gpu_folder(slug)
-        return _loaded(folder, study, *(written(folder / name) for name in FILES))
+        """Raises: DataError when the GPU is unknown, no run of the study is complete or a file is damaged."""
+        return cls.read(gpu_folder(slug), study)
 
     @classmethod
     def read(cls, folder: Path, study: str = "log", before: str | None = None, run: str | None = None) -> Measured:
-        """The latest complete run of a study under `folder`, or the latest before the run called `before`, or `run`."""
+        """The latest complete run of a study under `folder`, or the latest before the run called `before`, or `run`.
+
+        Read once, as the files stand: not to be changed.
+        """
+        return _read(folder, study, before, run, *(written(folder / name) for name in FILES))
+
+    @classmethod
+    def _of(cls, folder: Path, study: str, before: str | None, run: str | None) -> Measured:
         gpu = read_json(folder / "gpu.json")
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
@@ -153,7 +156,7 @@ class Measured:
 
     def problems(self, family: str, partial: bool | None = None) -> list[Problem]:
         """Measured problems of a family by head dim; with RoPE, those that rotate all dims (False) or some (True)."""
-        found = {problem for problem in self.checks["problem"] if problem.family == family}
+        found = {problem for _, problem in self._checked if problem.family == family}
         if partial is not None:
             found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
         return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
@@ -171,7 +174,7 @@ class Measured:
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
         """Measured versions of a family, in log order, fast-math builds behind their originals: own ones, or peers."""
-        seen, order = set(self.checks["version"]), list(VERSIONS)
+        seen, order = {version for version, _ in self._checked}, list(VERSIONS)
         mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
         return sorted(mine, key=lambda name: (order.index(VERSIONS[name].built_from), name))
 
@@ -266,6 +269,6 @@ class Measured:
         )
 
 
-@functools.lru_cache(maxsize=64)
-def _loaded(folder: Path, study: str, *state: tuple[int, ...]) -> Measured:
-    return Measured.read(folder, study)
+@functools.lru_cache(maxsize=128)
+def _read(folder: Path, study: str, before: str | None, run: str | None, *state: tuple[int, ...]) -> Measured:
+    return Measured._of(folder, study, before, run)

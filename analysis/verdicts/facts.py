@@ -82,7 +82,6 @@ class Facts:
         self.nudged = ""
         self.studies: set[str] = set()
         self.run = ""
-        self._loaded: dict[tuple[Any, ...], Measured] = {}
         self._takes: dict[tuple[str, str, str], set[Problem]] = {}
 
     # ------------------------------------------------------------ times and checks
@@ -275,14 +274,7 @@ class Facts:
         if name not in self._complete:
             raise NotMeasured(f"study {name} is not measured")
         self.studies.add(name)
-        return self._read(name, run=self.run or None)
-
-    def _read(self, study: str, **which: str | None) -> Measured:
-        """The latest run of a study, or the one that `Measured.read` is told. Raises: DataError where there is none."""
-        key = study, *which.items()
-        if key not in self._loaded:
-            self._loaded[key] = Measured.read(self.folder, study, **which)
-        return self._loaded[key]
+        return Measured.read(self.folder, name, run=self.run or None)
 
     def _measured(self, versions: Sequence[str], hdim: int, chosen: Mapping[str, Any]) -> tuple[Measured, Problem]:
         """The study, and the problem in it that all of `versions` were measured on."""
@@ -304,7 +296,7 @@ class Facts:
         if not self.earlier or self.run:
             return measured
         try:
-            before = self._read(str(measured.run["study"]), before=str(measured.run["run"]))
+            before = Measured.read(self.folder, str(measured.run["study"]), before=str(measured.run["run"]))
         except DataError:
             return measured
         same = all(before.code(each, problem) == measured.code(each, problem) for each in versions)

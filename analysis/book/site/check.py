@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...records.files import per_file
-
 LARGEST = 1_500_000  # bytes of a page, images in it not counted
+AT_ONCE = 2
 IMAGE = re.compile(r"data:image/[^\"')]*")
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 STYLES = ("stylesheet", "preload", "prefetch", "icon", "preconnect", "dns-prefetch", "modulepreload")
@@ -58,11 +59,6 @@ class Page(HTMLParser):
             self.links.append(found["href"])
 
 
-@per_file
-def read(path: Path) -> Page:
-    return Page(path)
-
-
 def pages(root: Path) -> list[Path]:
     """The pages under `root`; below _static there are only templates of the theme."""
     return [path for path in sorted(root.rglob("*.html")) if "_static" not in path.relative_to(root).parts]
@@ -89,21 +85,18 @@ def is_outside(address: str) -> bool:
     return bool(parts.netloc) or parts.scheme in ("http", "https")
 
 
-def outside(root: Path) -> Iterator[str]:
+def outside(root: Path, read: Mapping[Path, Page]) -> Iterator[str]:
     """What the pages and their style sheets under `root` would load from the network."""
-    for path in pages(root):
-        loads = read(path).loads
-        yield from (f"{path.relative_to(root)} loads {address}" for address in loads if is_outside(address))
+    for path, page in read.items():
+        yield from (f"{path.relative_to(root)} loads {address}" for address in page.loads if is_outside(address))
     for path in sorted(root.rglob("*.css")):
         found = IN_STYLES.findall(path.read_text(encoding="utf-8"))
         yield from (f"{path.relative_to(root)} loads {address}" for address in found)
 
 
-def broken(root: Path) -> Iterator[str]:
+def broken(root: Path, read: Mapping[Path, Page]) -> Iterator[str]:
     """Links and files of the pages under `root` that lead nowhere, anchors included."""
-
-    for path in pages(root):
-        page = read(path)
+    for path, page in read.items():
         for address in dict.fromkeys((*page.links, *page.loads)):
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
@@ -113,7 +106,7 @@ def broken(root: Path) -> Iterator[str]:
             anchor = unquote(parts.fragment)
             if not target.is_file():
                 yield f"{path.relative_to(root)}: {address} is not there"
-            elif anchor and target.suffix == ".html" and anchor not in read(target).anchors:
+            elif anchor and target in read and anchor not in read[target].anchors:
                 yield f"{path.relative_to(root)}: {address} has no such anchor"
 
 
@@ -131,4 +124,7 @@ def heavy(root: Path) -> Iterator[str]:
 
 def faults(root: Path) -> list[str]:
     """Everything that is wrong with the pages under `root`."""
-    return [*outside(root), *broken(root), *heavy(root)]
+    root = root.resolve()
+    with ProcessPoolExecutor(AT_ONCE, get_context("forkserver")) as pool:
+        read = dict(zip(pages(root), pool.map(Page, pages(root), chunksize=4), strict=True))
+    return [*outside(root, read), *broken(root, read), *heavy(root)]
