@@ -2,7 +2,8 @@
 
     finding("hybrid", "On the device V7 runs at {v7} the speed of separate kernels.", holds=v7.slower, v7=v7)
 
-A finding never raises. Where it holds, its sentence is shown; where it does not, or is not measured, its numbers are.
+A finding never raises. Where it holds, its sentence is shown, and where it is only likely, with a word that says so;
+where it does not hold, or is not measured, its numbers are.
 Sentences are written for the committed record of `REFERENCE`, whose strict build fails on any that does not hold.
 `python -m analysis findings` evaluates all of them without drawing a figure.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from IPython.display import Markdown, display
 from kernels import VERSIONS, Problem
 
 from ..records.files import REFERENCE, ROOT, DataError
-from ..records.interval import TIE, Ratio
+from ..records.interval import LIKELY, TIE, Condition, Ratio
 from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, UNSUPPORTED, Known, best
 from ..records.measured import Measured
 from ..records.text import ratios, span
@@ -35,6 +36,9 @@ RECORDED = "finding"  # the key, in the metadata of a notebook's output, that ho
 
 
 RECORD = ("finding", "answer")  # what a notebook calls to show and record one
+
+HOLDS, PROBABLY, DIFFERS = "holds", "likely", "differs"  # how one comes out, if it is measured
+UNSURE = " *(Likely on this card: its values say so, not all of their intervals.)*"
 
 UNKNOWN = Known(NOT_MEASURED)
 LABELS = {  # of a finding without numbers
@@ -49,30 +53,41 @@ LABELS = {  # of a finding without numbers
 class Speedups:
     """Speedups over a baseline by head dim, with their intervals; above 1 is faster.
 
-    Each property is whether the speedup lies there at every head dim, interval included; None where none was measured.
+    Each property is whether the speedup lies there at every head dim: likely, if an interval reaches beyond; None where
+    none was measured.
     """
 
     by_hdim: Mapping[int, Ratio] = field(default_factory=dict)
     why: Known = UNKNOWN  # there are none
 
     @property
-    def faster(self) -> bool | None:
-        return self._all(lambda ratio: ratio.low > TIE)
+    def faster(self) -> Condition:
+        return self.above(TIE)
 
     @property
-    def slower(self) -> bool | None:
-        return self._all(lambda ratio: ratio.high < 1 / TIE)
+    def slower(self) -> Condition:
+        return self.below(1 / TIE)
 
     @property
-    def not_slower(self) -> bool | None:
-        return self._all(lambda ratio: ratio.low > 1 / TIE)
+    def not_slower(self) -> Condition:
+        return self.above(1 / TIE)
 
     @property
-    def not_faster(self) -> bool | None:
-        return self._all(lambda ratio: ratio.high < TIE)
+    def not_faster(self) -> Condition:
+        return self.below(TIE)
 
-    def _all(self, condition: Any) -> bool | None:
-        return all(map(condition, self.by_hdim.values())) if self.by_hdim else None
+    def above(self, bound: float) -> Condition:
+        return self._all(lambda ratio: ratio.low > bound)
+
+    def below(self, bound: float) -> Condition:
+        return self._all(lambda ratio: ratio.high < bound)
+
+    def _all(self, condition: Callable[[Ratio], bool]) -> Condition:
+        if not self.by_hdim:
+            return None
+        if all(condition(ratio) for ratio in self.by_hdim.values()):
+            return True
+        return LIKELY if all(condition(ratio.point) for ratio in self.by_hdim.values()) else False
 
     def at(self, *dims: int) -> Speedups:
         """Those at some of the head dims."""
@@ -98,12 +113,6 @@ class Speedups:
 
 class Shares(Speedups):
     """Shares by head dim, such as of a gap: 1 is all of it."""
-
-    def above(self, share: float) -> bool | None:
-        return self._all(lambda each: each.low > share)
-
-    def below(self, share: float) -> bool | None:
-        return self._all(lambda each: each.high < share)
 
     def at(self, *dims: int) -> Shares:
         return Shares(super().at(*dims).by_hdim, self.why)
@@ -161,39 +170,54 @@ def peers(evidence: Measured | None, version: str, problem: Problem) -> Speedups
     return speedups(evidence, version, peer, at=problem) if peer else Speedups(why=why_none(evidence, version, problem))
 
 
-def every(*conditions: bool | None) -> bool | None:
-    """Whether all conditions hold; None, not measured, where one is not known and none fails."""
-    if False in conditions:
-        return False
-    return None if None in conditions else True
+def every(*conditions: Condition) -> Condition:
+    """Whether all conditions hold: the worst of false, not measured (None), likely, and true."""
+    for worst in (False, None, LIKELY):
+        if worst in conditions:
+            return worst
+    return True
+
+
+def outcome(holds: Condition) -> str:
+    """How a finding comes out, in a word."""
+    if holds is LIKELY:
+        return PROBABLY
+    if holds is None:
+        return NOT_MEASURED
+    return HOLDS if holds else DIFFERS
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a finding recorded on one card. `holds` is None where it is not measured."""
+    """What a finding recorded on one card."""
 
     id: str
-    holds: bool | None
+    outcome: str
     text: str
 
+    @property
+    def holds(self) -> bool:
+        return self.outcome == HOLDS
 
-def finding(id: str, text: str, *, holds: bool | None, why: Known | None = None, **numbers: Any) -> None:
-    """Show the sentence `text` with its numbers where it holds, else what was measured, and record which.
+
+def finding(id: str, text: str, *, holds: Condition, why: Known | None = None, **numbers: Any) -> None:
+    """Show the sentence `text` with its numbers where it holds or is likely, else what was measured, and record which.
 
     `why` is known of what has no number; by default what the first of the speedups without any says.
     """
-    if holds is True:
-        shown = text.format(**numbers)
+    came_out = outcome(holds)
+    if came_out in (HOLDS, PROBABLY):
+        shown = text.format(**numbers) + (UNSURE if came_out == PROBABLY else "")
     else:
         none = [each for each in numbers.values() if isinstance(each, Speedups) and not each.by_hdim]
         given = [why] if why else [each.why for each in none]
         label = "Differs from the reference"
-        if holds is None:
+        if came_out == NOT_MEASURED:
             label = LABELS[given[0].word if given else NOT_MEASURED]
         values = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
         reasons = "".join(f" {each.reason}." for each in dict.fromkeys(given) if each.reason)
         shown = f"**{label}** ({id}): {values}.{reasons}"
-    display(Markdown(shown), metadata={RECORDED: {"id": id, "holds": holds}})
+    display(Markdown(shown), metadata={RECORDED: {"id": id, "outcome": came_out}})
 
 
 def recorded(cells: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -202,13 +226,13 @@ def recorded(cells: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
         for output in cell.get("outputs", ()):
             entry = output.get("metadata", {}).get(RECORDED)
             if entry:
-                yield Finding(entry["id"], entry["holds"], output["data"]["text/markdown"])
+                yield Finding(entry["id"], entry["outcome"], output["data"]["text/markdown"])
 
 
 def broken(findings: Iterable[Finding]) -> list[str]:
     """A line for every finding that does not hold."""
-    words = {False: "does not hold", None: "is not measured"}
-    return [f"{each.id} {words[each.holds]}: {each.text}" for each in findings if each.holds is not True]
+    words = {DIFFERS: "does not hold", PROBABLY: "is only likely", NOT_MEASURED: "is not measured"}
+    return [f"{each.id} {words[each.outcome]}: {each.text}" for each in findings if not each.holds]
 
 
 # ---------------------------------------------------------------- without a build

@@ -11,7 +11,7 @@ from kernels import Problem
 
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
-from ..records.files import DataError
+from ..records.files import DataError, card_name, gpu_folder, known_gpus, read_json
 from ..records.known import NOT_MEASURED
 from ..records.measured import Measured
 from ..records.text import number, ratios
@@ -46,6 +46,12 @@ def microseconds(evidence: Measured | None, problem: Problem, *versions: str) ->
     """Device times of some versions at a problem, each as text."""
     taken = {name: evidence.time(name, problem) if evidence else None for name in versions}
     return {key: number(t.us, "µs", 0 if t.us >= SMALL else 1) if t else NOT_MEASURED for key, t in taken.items()}
+
+
+def others(evidence: Measured) -> str:
+    """The names of the other cards that were measured; empty where there are none."""
+    slugs = [slug for slug in known_gpus() if slug != evidence.slug]
+    return ", ".join(card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) for slug in slugs)
 
 
 def moved(evidence: Measured) -> dict[str, str]:

@@ -19,6 +19,17 @@ CONFIDENCE = 0.95
 TIE = 1.03  # ratios this near to 1 are no difference
 
 
+class Likely:
+    """Of a condition, in place of True: the values say so, but an interval does not. Another run may say otherwise."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+LIKELY = Likely()
+Condition = bool | None | Likely  # None: what it asks about was not measured
+
+
 class Ratio(NamedTuple):
     """A geometric mean over the processes and its 95 % interval; without bounds (NaN) from a single process."""
 
@@ -31,6 +42,11 @@ class Ratio(NamedTuple):
     def known(self) -> bool:
         """Whether it has an interval."""
         return not (math.isnan(self.low) or math.isnan(self.high))
+
+    @property
+    def point(self) -> Ratio:
+        """The value as if it were certain."""
+        return self._replace(low=self.value, high=self.value)
 
 
 class Pool(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Formatter
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from kernels import VERSIONS
 
 from ..records import published
 from ..records.files import DATA, DataError, gpu_folder, per_file
-from ..records.interval import Ratio
+from ..records.interval import LIKELY, Condition, Ratio
 from ..records.known import FAILED, REFUSED, Known, best
 from ..records.measured import Measured
 from ..records.text import span
@@ -75,6 +75,11 @@ class Result:
 
     def __bool__(self) -> bool:
         return bool(self.values)
+
+    @property
+    def points(self) -> Result:
+        """The values as if they were certain."""
+        return replace(self, values={hdim: value.point for hdim, value in self.values.items()})
 
     def __gt__(self, other: float | Result) -> bool:
         most = max(high for _, high in other._intervals()) if isinstance(other, Result) else other
@@ -230,12 +235,16 @@ class Settled:
     why: Known | None = None  # what keeps a version from running on this GPU, if that is why a value is missing
 
     @property
-    def holds(self) -> bool | None:
+    def holds(self) -> Condition:
         """Whether the written answer does; None where something that its condition names was not measured."""
+        values = {name: result.points for name, result in self.results.items()}
         try:
-            return bool(evaluate(self.question.holds, self.results, CONDITIONS.__getitem__))
+            sure, likely = (
+                evaluate(self.question.holds, results, CONDITIONS.__getitem__) for results in (self.results, values)
+            )
         except NotMeasured:
             return None
+        return True if sure else LIKELY if likely else False
 
     @property
     def numbers(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 from analysis.book.chapters.ablations import described
 from analysis.book.chapters.questions import NOT_YET, evidence_table, overview
 from analysis.records.files import DataError, gpu_folder
-from analysis.records.interval import Ratio
+from analysis.records.interval import LIKELY, Ratio
 from analysis.records.text import number, span
 from analysis.verdicts import claims, facts
 from analysis.verdicts.expressions import names_in
@@ -91,6 +91,14 @@ def test_what_is_not_measured_neither_holds_nor_fails(holds: str, expected: bool
     assert text.format(**settled.numbers) == "It is 2.00×. On the Card, 1.66×."
     assert [row[0] for row in evidence_table(settled).rows] == ["this", "that"]
     assert NOT_YET in evidence_table(settled).rows[1][1]
+
+
+def test_an_answer_is_likely_where_its_values_say_so_and_an_interval_does_not() -> None:
+    wide = Result(values={512: Ratio(2.0, 0.5, 8.0)})
+    settled = Settled(question("fast > 1.03"), {"fast": wide, "absent": unknown()}, "From nothing.", "Card")
+    assert settled.holds is LIKELY
+    assert re.fullmatch(r"It is 2\.00×\. <.*>Likely\.<.*>", overview({"q": settled}).rows[0][1])
+    assert replace(settled, question=question("fast > 3")).holds is False
 
 
 def test_the_overview_has_the_first_sentence_and_a_table_says_a_unit_once() -> None:

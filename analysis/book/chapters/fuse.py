@@ -10,7 +10,7 @@ from kernels import Problem
 
 from ...measure.studies import FUSIONS
 from ...models.fit import ALONE, FULL, LOSES, TIES, Judged, answers, errors, outcome, winners
-from ...records.interval import TIE
+from ...records.interval import TIE, Condition
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING
@@ -21,7 +21,7 @@ class Gains(Speedups):
     """Speedups over one version by the problem's place."""
 
     @property
-    def never_much_slower(self) -> bool | None:
+    def never_much_slower(self) -> Condition:
         """Whether it takes at most 5 % longer everywhere."""
         return self._all(lambda ratio: ratio.value > 1 / 1.05)
 

@@ -9,17 +9,18 @@ from html import escape
 from IPython.display import HTML, display
 
 from ...records.interval import covers
+from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import number
 from ...verdicts import claims
 from ...verdicts.questions import Item, Result, Settled, ends
 from ...verdicts.rule import UNDECIDED
-from ..findings import finding
+from ..findings import DIFFERS, HOLDS, finding, outcome
 from ..origin import DECIDED
 from ..table import NOTHING, Table, lines, small, to, verdict_mark
 
 NOT_YET = "not measured"
-NOT_HELD = {False: "Differs on this card.", None: "Not measured on this card."}
+NOT_HELD = {DIFFERS: "Differs on this card.", NOT_MEASURED: "Not measured on this card."}
 IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is measured
 
 
@@ -27,9 +28,11 @@ def overview(settled: Mapping[str, Settled]) -> Table:
     """A row a question, with a link to where it is argued, and the first sentence of the answer there."""
 
     def answer(each: Settled) -> str:
-        if not each.holds:
-            return small(NOT_HELD[each.holds])
-        return re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
+        came_out = outcome(each.holds)
+        if came_out in NOT_HELD:
+            return small(NOT_HELD[came_out])
+        first = re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
+        return first if came_out == HOLDS else f"{first} {small('Likely.')}"
 
     rows = [(to(key, text=escape(each.question.question)), answer(each)) for key, each in settled.items()]
     return Table(("question", "answer"), rows).of(DECIDED)

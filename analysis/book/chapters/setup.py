@@ -101,9 +101,9 @@ def saved(evidence: Measured) -> Table:
     header = ("head dim", f"published, {published.card('rope')}", "authors' clock", "GPU alone", "one wait")
     caption = (
         "Microseconds that V7 saves per call over separate kernels; below zero it takes longer. All but the published "
-        f"column: {evidence.card}. Each saving is computed in every process of a run and then averaged, so it may "
-        "differ a little from the difference of two mean times. One wait: the difference between the two clocks for "
-        "separate kernels, divided by their waits."
+        f"column: {evidence.card}. Each saving is averaged over the processes of a run, so it may differ a little from "
+        "the difference of two printed times. One wait: the difference between the two clocks for separate kernels, "
+        "divided by their waits."
     )
     return Table(header, rows, header[1:], caption).of(measured_in(evidence) + published_on("rope"))
 

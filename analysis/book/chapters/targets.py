@@ -44,7 +44,7 @@ from ...models.targets import (
     times_read,
     worst,
 )
-from ...records.interval import Ratio
+from ...records.interval import Condition, Ratio
 from ...records.known import WORDS
 from ...records.text import NOTHING
 from .. import figures, style
@@ -118,7 +118,7 @@ class BesidePyTorch(NamedTuple):
     elsewhere: Gains
 
     @property
-    def split(self) -> bool | None:
+    def split(self) -> Condition:
         """Whether V8 loses somewhere of the first kind, mostly with one query, and is slower nowhere else."""
         return every(self.starved.some_lost, self.one_query.mostly_lost, self.elsewhere.not_slower)
 

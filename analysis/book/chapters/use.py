@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -31,11 +31,11 @@ from ...models.targets import (
 from ...records.current import Row, complete_runs
 from ...records.files import gpu_folder, parsed, problem_of, read_records
 from ...records.interval import TIE, Ratio
-from ...records.known import FAILED, REFUSED
-from ...records.measured import Measured
+from ...records.known import FAILED, NOT_MEASURED, OK, RAN, REFUSED
+from ...records.measured import Check, Measured
 from ...records.text import NOTHING, factor
 from ..notebook import try_load
-from ..table import Format, Missing, Table, lines, mark, ratio, small, status, timed
+from ..table import Format, Missing, Table, error, lines, mark, ratio, small, status, timed
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
@@ -100,6 +100,34 @@ def against(evidence: Evidence) -> Table:
         f"with the 95 % interval {evidence.covers}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
         "bytes and products need. Error: the largest over that of fp32 math, on the worse of two inputs.",
     )
+
+
+class Errors(NamedTuple):
+    """V8's largest error against float64 at each problem that is timed beside a peer."""
+
+    checks: Sequence[Check] = ()
+
+    @property
+    def small(self) -> bool | None:
+        """Whether each is at most what a result may be off; None where nothing was checked."""
+        return all(check.status == OK for check in self.checks) if self.checks else None
+
+    @property
+    def largest(self) -> str:
+        found = [check.max_abs_err for check in self.checks]
+        return f"{error(min(found))} to {error(max(found))}" if found else NOT_MEASURED
+
+    @property
+    def relative(self) -> str:
+        """The largest over that of fp32 math."""
+        found = [each for check in self.checks if (each := relative_error(check)) is not None]
+        return factor(max(found)) if found else NOT_MEASURED
+
+
+def errors(evidence: Evidence) -> Errors:
+    studies = ((problem, measured_at(evidence, problem)) for problem in COMPARED)
+    found = (measured.check(V8, problem) for problem, measured in studies if measured)
+    return Errors([check for check in found if check and check.status in RAN])
 
 
 def _alternative(peer: Rival, whole: bool) -> str:

@@ -14,6 +14,7 @@ from ...records.files import DataError, card_name, gpu_folder, known_gpus, read_
 from ...records.measured import Measured
 from ..notebook import try_load
 from ..origin import Source, measured_in, published_on
+from ..tables.environment import clock
 
 PUBLISHED = "published"
 STUDIES = ("log", "fp16")  # those that hold every shape with a published speedup
@@ -124,14 +125,9 @@ def about(card: Card) -> dict[str, str]:
             words: "; ".join(dict.fromkeys(_text(each.run.get(name)) for each in card.measured))
             for words, name in ABOUT
         },
-        "SM clock after samples, MHz": "; ".join(dict.fromkeys(_text(_clock(each)) for each in card.measured)),
+        "SM clock after samples, MHz": "; ".join(dict.fromkeys(_text(clock(each)) for each in card.measured)),
         "rows of other code": code,
     }
-
-
-def _clock(evidence: Measured) -> float:
-    """The median over the samples of a run, MHz."""
-    return float(evidence.timings["sm_mhz"].astype(float).median())
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ...records import files
 from ...records.files import DataError
+from ...records.known import NOT_MEASURED
 from ...verdicts import claims, rule
 from ...verdicts.rule import UNDECIDED
 from .. import findings
@@ -18,7 +19,6 @@ from ..findings import Finding
 from .cards import Card
 
 SAME, DIFFERS, OPEN = "same", "differs", "not decided on every card"
-OUTCOMES = {True: "holds", False: "differs", None: "not measured"}  # of a finding
 
 
 def carries(verdicts: Sequence[str]) -> str:
@@ -58,7 +58,7 @@ def counts(verdicts: pd.DataFrame) -> dict[str, int]:
 
 
 def held(cards: Sequence[Card]) -> pd.DataFrame:
-    """A row for each finding and measured card: whether it holds there, and its sentence on the reference record.
+    """A row for each finding and measured card: how it comes out there, and its sentence on the reference record.
 
     Raises: DataError for a damaged file of the reference.
     """
@@ -79,7 +79,7 @@ def held(cards: Sequence[Card]) -> pd.DataFrame:
                     "chapter": path.stem,
                     "card": card.slug,
                     "label": card.label,
-                    "outcome": OUTCOMES[here.holds if here else None],
+                    "outcome": here.outcome if here else NOT_MEASURED,
                     "text": here.text if here else "",
                     "reference": each.text,
                 }

@@ -9,18 +9,22 @@ from typing import Any
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from ...measure.studies import MAIN
+from ...models import fit, targets
 from ...records.files import problem_of
 from ...records.interval import Ratio
 from ...records.known import NOT_MEASURED, OK, Known
 from ...records.text import NOTHING
 from ...verdicts.rule import VERDICTS
+from ..chapters import targets as chapter
+from ..findings import DIFFERS, HOLDS, PROBABLY
 from ..table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from ..tables.claims import in_ledger
+from . import carry
 from .cards import Card, about
-from .carry import DIFFERS
 from .speedups import STATED
 
-HELD = {"holds": "ok", "differs": "wrong", NOT_MEASURED: "unsupported"}
+HELD = {HOLDS: "ok", PROBABLY: PROBABLY, DIFFERS: "wrong", NOT_MEASURED: "unsupported"}
 
 
 def machines(cards: Sequence[Card]) -> Table:
@@ -56,6 +60,18 @@ def _speedup(cell: Mapping[str, Any], compact: bool) -> str:
     return lines(*parts)
 
 
+def v8(cards: Sequence[Card]) -> Table:
+    """V8 at the main shape on each measured card: its time, and its speedups over others there."""
+    measured = {card.label: targets.read(card.slug) for card in cards if not card.is_published}
+    bases = (targets.V7, fit.HYBRID, fit.SEPARATE)
+    over = {f"over {link(base)}": [base] for base in bases} | {"over the fastest way of PyTorch or Triton": []}
+    rows = [(f"{link(targets.V8)}, time", *map(chapter.main_time, measured.values()))]
+    for words, base in over.items():
+        gains = (chapter.speedups(each, *base, problems=(MAIN,)) for each in measured.values())
+        rows.append((words, *(f"{each}" for each in gains)))
+    return Table((escape(targets.label(MAIN)), *map(escape, measured)), rows, tuple(map(escape, measured)))
+
+
 def verdict_counts(frame: pd.DataFrame) -> Table:
     """How many claims have which verdict on each measured card, of the verdicts that occur."""
     labels = dict(zip(frame["card"], frame["label"]))
@@ -72,7 +88,7 @@ def verdict_counts(frame: pd.DataFrame) -> Table:
 
 def claims_that_differ(frame: pd.DataFrame) -> Table:
     """The claims that have another verdict on another card."""
-    chosen = frame[frame["carries"] == DIFFERS]
+    chosen = frame[frame["carries"] == carry.DIFFERS]
     rows = [
         (in_ledger(str(claim)), escape(text), *map(verdict_mark, cells["verdict"]))
         for (claim, text), cells in chosen.groupby(["claim_id", "claim"], sort=False)
@@ -85,14 +101,29 @@ def reference_card(text: str) -> str:
     return f"<span class='reference-card'>{text}</span>"
 
 
+def outcome_counts(frame: pd.DataFrame) -> Table:
+    """How many findings come out how on each measured card."""
+    labels = dict(zip(frame["card"], frame["label"]))
+    given = frame.groupby(["card", "outcome"]).size()
+    rows = [
+        (mark(outcome, style), *(str(given.get((card, outcome), 0)) for card in labels))
+        for outcome, style in HELD.items()
+    ]
+    header = [escape(label) for label in labels.values()]
+    return Table(("finding", *header), rows, header)
+
+
 def findings(frame: pd.DataFrame) -> Table:
-    """Whether each finding holds on each measured card, with its sentence on the reference record."""
+    """How each finding comes out on each measured card, its sentence on the reference record, and where it differs."""
     inline = MarkdownIt().renderInline
     rows = [
         (
             escape(str(name)),
             *(mark(outcome, HELD[outcome]) for outcome in cells["outcome"]),
-            reference_card(inline(str(sentence))),
+            lines(
+                reference_card(inline(str(sentence))),
+                *(small(inline(text)) for text in cells.loc[cells["outcome"] == DIFFERS, "text"]),
+            ),
         )
         for (name, sentence), cells in frame.groupby(["finding", "reference"], sort=False)
     ]

@@ -11,7 +11,7 @@ from kernels import Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES, TIMERS
 from ...records import published
-from ...records.known import REFUSED, best, known, word
+from ...records.known import REFUSED, WRONG, best, known, word
 from ...records.measured import Measured
 from ...records.text import NOTHING, ratios
 from ...verdicts.rule import stands
@@ -238,6 +238,8 @@ def overview(studies: Iterable[Measured], family: str = "") -> Table:
         )
     about = {"version": ("version", str), "change": ("what it changes", str)}
     listed = {"family": ("family", str), "page": ("version", str)}
+    for row in rows:
+        row["change"] = lines(row["change"], *filter(None, (small(escape(row.pop("why", ""))),)))
     return Table.from_frame(
         [{"measured": (), "published": (), **row} for row in rows],
         {
@@ -257,10 +259,13 @@ def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     """Checks by outcome, and the speedups over the baseline."""
     outcomes: dict[str, dict[int, None]] = {}
     speeds, claims = [], []
+    why: dict[str, None] = {}
     for problem in measured.problems(version.family):
         check = measured.check(version.id, problem)
         if check and check.status != "unsupported":
             outcomes.setdefault(word(check.status), {})[problem.hdim] = None
+            if check.status == WRONG:
+                why.setdefault(check.reason)
             if version.baseline:
                 speeds.append(measured.ratio(version.baseline, version.id, problem))
                 claims.append(published.speedup(version.id, version.baseline, problem))
@@ -268,6 +273,7 @@ def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     return {
         "check": lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
         or status(best(measured, version.id, measured.problems(version.family))),
+        "why": " ".join(f"Wrong: {reason}." for reason in why),
         "measured": [speed.value for speed in speeds if speed],
         "published": [claim.value for claim in claims if claim],
     }

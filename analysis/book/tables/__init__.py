@@ -5,7 +5,7 @@ from ..table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microsecon
 from .claims import flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .counters import bounds, caches, emulator_agreement, points, resources
-from .environment import ceilings, changes, coverage, machine, repeatability, statuses
+from .environment import ceilings, changes, coverage, machine, repeatability, runs, statuses
 from .map import advice, map_answers, map_problems, map_regimes
 from .speed import checks, fastest, peers, speedups, summary, throughput, times
 
@@ -39,6 +39,7 @@ __all__ = [
     "ratio",
     "repeatability",
     "resources",
+    "runs",
     "small",
     "speedups",
     "statuses",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from statistics import median
 
@@ -50,17 +51,46 @@ def machine(evidence: Measured) -> Table:
     values = {
         "GPU": f"{evidence.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
-        "clock and power": f"SM up to {run['sm_mhz_max']} MHz, {run['power_limit_w']} W",
-        "throttling seen": str(run["throttle"]),
+        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock(evidence):.0f} MHz after the middle sample",
+        "power limit": f"{run['power_limit_w']} W",
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
         **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
-        "run": f"{run['run']}, {run['started_at']} to {run['finished_at']}",
-        "processes": str(evidence.processes),
-        "wall time": f"{run['seconds']:.0f} s",
-        "commit": f"<code>{escape(str(run['commit']))}</code>",
     }
     return Table(("what", "value"), list(values.items()))
+
+
+def clock(evidence: Measured) -> float:
+    """The median over the samples of a run, MHz."""
+    return float(evidence.timings["sm_mhz"].astype(float).median())
+
+
+def runs(studies: Sequence[Measured]) -> Table:
+    """The run that each study's numbers come from."""
+    return Table.from_frame(
+        [
+            {
+                "study": f"<code>{escape(str(each.run['study']))}</code>",
+                "began": str(each.run["started_at"]),
+                "seconds": each.run["seconds"],
+                "processes": each.processes,
+                "throttle": str(each.run["throttle"]),
+                "commit": f"<code>{escape(str(each.run['commit']))}</code>",
+            }
+            for each in studies
+        ],
+        {
+            "study": ("study", str),
+            "began": ("began (UTC)", str),
+            "seconds": ("seconds", "{:.0f}"),
+            "processes": ("processes", str),
+            "throttle": ("throttling seen", str),
+            "commit": ("commit", str),
+        },
+        slice(2, 4),
+        "",
+        measured_in(*studies),
+    )
 
 
 def changes(evidence: Measured, before: Measured, timer: str, peers: bool = False) -> list[float]:
