@@ -273,7 +273,7 @@ def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     return {
         "check": lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
         or status(best(measured, version.id, measured.problems(version.family))),
-        "why": " ".join(f"Wrong: {reason}." for reason in why),
+        "why": " ".join(f"Wrong: {each}." for each in why if not any(each in other != each for other in why)),
         "measured": [speed.value for speed in speeds if speed],
         "published": [claim.value for claim in claims if claim],
     }
