@@ -51,7 +51,7 @@ def machine(evidence: Measured) -> Table:
     values = {
         "GPU": f"{evidence.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
-        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock(evidence):.0f} MHz after the middle sample",
+        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock(evidence):.0f} MHz after samples (median)",
         "power limit": f"{run['power_limit_w']} W",
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
