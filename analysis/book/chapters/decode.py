@@ -95,6 +95,6 @@ def table(measured: Measured | None, evidence: Evidence) -> Table | Missing:
         slice(1, None),
         f"device_warm on the {measured.card}. rope_v8 and the first column of PyTorch rotate all keys; with a cache of "
         "rotated keys PyTorch rotates the new query and key. Speedup with the 95 % interval "
-        f"{measured.covers()}. Floor: an empty launch, and the larger of the bytes at the rate of the memory and the "
-        "products at that of the tensor cores.",
+        f"{measured.covers()}. Floor: an empty launch plus the longer of two times, moving the bytes from memory and "
+        "computing the products on tensor cores.",
     ).of(measured_in(measured))

@@ -297,9 +297,9 @@ def step_table(evidence: Evidence) -> Table:
     return Table(
         ("step, and why it was expected to be faster", "speedup with it", "outcome"),
         rows,
-        caption=f"Speedup over the kernel without the step, on the {evidence.card}: the best tiling with it over "
-        "the best without, or the kernel over one with the step undone. device_warm, the middle of three repetitions; "
-        "within 3 % there is no difference.",
+        caption=f"Speedup by the step, on the {evidence.card}: of the best tiling with it over the best without it, or "
+        "of the kernel over itself with the step undone. device_warm, the middle of three repetitions; within 3 % "
+        "there is no difference.",
     )
 
 
@@ -377,8 +377,8 @@ def counter_table(evidence: Evidence) -> Table:
         },
         slice(2, -1),
         f"The attention launch on the {evidence.card}, by Nsight Compute. Read: bytes that SMs got from L2, and from "
-        "each other in a cluster, over those of Q, K and V. Per cent of peak: issue, of the schedulers; L2; the path "
-        "to L1 and shared memory. Waits: of the time of a warp.",
+        "each other in a cluster, over those of Q, K and V. Per cent of peak: issue (schedulers), L2, L1 (the path to "
+        "it and to shared memory). Waits: of the time of a warp.",
     )
 
 

@@ -98,7 +98,8 @@ def against(evidence: Evidence) -> Table:
         f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
         f"with the 95 % interval {evidence.covers}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
-        "bytes and products need. Error: the largest over that of fp32 math, on the worse of two inputs.",
+        "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two "
+        "inputs.",
     )
 
 
@@ -272,8 +273,8 @@ def op_times(rows: Iterable[Row]) -> Table:
             "added": ("more than a launch, µs", "{:.1f}"),
         },
         slice(2, None),
-        "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: what the host takes for a call, of "
-        "many that queue up. Transposed tensors: heads behind the sequence. Cache tensors: K and V are the first rows "
+        "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: its time for each of many calls that "
+        "queue up. Transposed tensors: in memory [batch, seq, heads, hdim]. Cache tensors: K and V are the first rows "
         "of a longer buffer.",
     )
 

@@ -48,8 +48,8 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
     return Plot(
         f"{family}-peers",
         figure,
-        f"Device time of one call (device_warm) on the {evidence.card}. PyTorch: its attention backends "
-        "and its products and softmax call by call, the fastest at each head dim"
+        f"Device time of one call (device_warm) on the {evidence.card}. PyTorch: at each head dim the "
+        "fastest of its attention backends and of separate calls of matmul and softmax"
         + "; RoPE and attention compiled as one graph is not among them" * (family == "rope")
         + "."
         + " A cross marks a wrong result." * bool((frame["status"] == WRONG).any()),
