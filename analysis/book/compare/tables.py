@@ -18,6 +18,8 @@ from ...records.text import NOTHING
 from ...verdicts.rule import VERDICTS
 from ..chapters import targets as chapter
 from ..findings import DIFFERS, HOLDS, PROBABLY
+from ..notebook import source_of
+from ..origin import Source
 from ..table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from ..tables.claims import in_ledger
 from . import carry
@@ -69,7 +71,9 @@ def v8(cards: Sequence[Card]) -> Table:
     for words, base in over.items():
         gains = (chapter.speedups(each, *base, problems=(MAIN,)) for each in measured.values())
         rows.append((words, *(f"{each}" for each in gains)))
-    return Table((escape(targets.label(MAIN)), *map(escape, measured)), rows, tuple(map(escape, measured)))
+    labels = tuple(map(escape, measured))
+    source = sum(map(source_of, measured.values()), Source())
+    return Table((escape(targets.label(MAIN)), *labels), rows, labels).of(source)
 
 
 def verdict_counts(frame: pd.DataFrame) -> Table:
