@@ -98,8 +98,7 @@ def against(evidence: Evidence) -> Table:
         f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
         f"with the 95 % interval {evidence.covers}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
-        "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two "
-        "inputs.",
+        "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two inputs.",
     )
 
 

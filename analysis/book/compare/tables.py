@@ -78,16 +78,17 @@ def v8(cards: Sequence[Card]) -> Table:
 
 def verdict_counts(frame: pd.DataFrame) -> Table:
     """How many claims have which verdict on each measured card, of the verdicts that occur."""
-    labels = dict(zip(frame["card"], frame["label"]))
-    given = frame.groupby(["card", "verdict"]).size()
     occur = set(frame["verdict"])
-    rows = [
-        (verdict_mark(verdict), *(str(given.get((card, verdict), 0)) for card in labels))
-        for verdict in VERDICTS
-        if verdict in occur
-    ]
+    return _counts(frame, "verdict", {each: verdict_mark(each) for each in VERDICTS if each in occur})
+
+
+def _counts(frame: pd.DataFrame, column: str, marks: Mapping[str, str]) -> Table:
+    """How often each of the marked values stands in a column, by card."""
+    labels = dict(zip(frame["card"], frame["label"]))
+    given = frame.groupby(["card", column]).size()
+    rows = [(shown, *(str(given.get((card, value), 0)) for card in labels)) for value, shown in marks.items()]
     header = [escape(label) for label in labels.values()]
-    return Table(("verdict", *header), rows, header)
+    return Table((column, *header), rows, header)
 
 
 def claims_that_differ(frame: pd.DataFrame) -> Table:
@@ -107,14 +108,7 @@ def reference_card(text: str) -> str:
 
 def outcome_counts(frame: pd.DataFrame) -> Table:
     """How many findings come out how on each measured card."""
-    labels = dict(zip(frame["card"], frame["label"]))
-    given = frame.groupby(["card", "outcome"]).size()
-    rows = [
-        (mark(outcome, style), *(str(given.get((card, outcome), 0)) for card in labels))
-        for outcome, style in HELD.items()
-    ]
-    header = [escape(label) for label in labels.values()]
-    return Table(("finding", *header), rows, header)
+    return _counts(frame, "outcome", {outcome: mark(outcome, style) for outcome, style in HELD.items()})
 
 
 def findings(frame: pd.DataFrame) -> Table:

@@ -227,19 +227,18 @@ def overview(studies: Iterable[Measured], family: str = "") -> Table:
         source += measured_in(measured) if measured else Source()
         source += published_on(version.family)
         parent = f"{code(version.parent)}: " if version.parent else ""
+        wrong = _what_is_wrong(measured, version) if measured else []
         rows.append(
             {
                 "family": family_title(version.family),
                 "page": link(version.id, f"<code>{version.id}</code>"),
                 "version": name(version.id),
-                "change": parent + escape(version.change) or NOTHING,
+                "change": lines(parent + escape(version.change) or NOTHING, *map(small, wrong)),
                 **(_in_short(measured, version) if measured else {"check": small("not measured")}),
             }
         )
     about = {"version": ("version", str), "change": ("what it changes", str)}
     listed = {"family": ("family", str), "page": ("version", str)}
-    for row in rows:
-        row["change"] = lines(row["change"], *filter(None, (small(escape(row.pop("why", ""))),)))
     return Table.from_frame(
         [{"measured": (), "published": (), **row} for row in rows],
         {
@@ -255,17 +254,21 @@ def overview(studies: Iterable[Measured], family: str = "") -> Table:
     )
 
 
+def _what_is_wrong(measured: Measured, version: Version) -> list[str]:
+    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
+    checks = [measured.check(version.id, problem) for problem in measured.problems(version.family)]
+    reasons = dict.fromkeys(check.reason for check in checks if check and check.status == WRONG)
+    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
+
+
 def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     """Checks by outcome, and the speedups over the baseline."""
     outcomes: dict[str, dict[int, None]] = {}
     speeds, claims = [], []
-    why: dict[str, None] = {}
     for problem in measured.problems(version.family):
         check = measured.check(version.id, problem)
         if check and check.status != "unsupported":
             outcomes.setdefault(word(check.status), {})[problem.hdim] = None
-            if check.status == WRONG:
-                why.setdefault(check.reason)
             if version.baseline:
                 speeds.append(measured.ratio(version.baseline, version.id, problem))
                 claims.append(published.speedup(version.id, version.baseline, problem))
@@ -273,7 +276,6 @@ def _in_short(measured: Measured, version: Version) -> dict[str, Any]:
     return {
         "check": lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
         or status(best(measured, version.id, measured.problems(version.family))),
-        "why": " ".join(f"Wrong: {each}." for each in why if not any(each in other != each for other in why)),
         "measured": [speed.value for speed in speeds if speed],
         "published": [claim.value for claim in claims if claim],
     }
