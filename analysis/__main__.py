@@ -35,7 +35,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "browse": ("book.site.browse", "open the rendered pages in headless Chromium and list what fails"),
     "pdf": ("book.site.pdf", "print the story chapters of a built book as one PDF"),
     "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
-    "mutations": ("measure.static.mutations", "break kernels on purpose and see whether the checks notice"),
 }
 GO_ON = ("gpu", "measure", "archive", "tune", "op", "counters")  # after an interruption, with what is not done
 

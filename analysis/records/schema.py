@@ -343,23 +343,6 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
     ),
-    "mutations": (
-        Column("mutant", "integer", "number of the mutant, in the order of the draw"),
-        _VERSION,
-        Column("kernel", "text", "the function that was broken: a kernel, or a device function that it calls"),
-        Column(
-            "operator",
-            "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutants)",
-        ),
-        Column("line", "integer", "line of the function, whose def is line 1"),
-        Column("original", "text", "first line of the statement; of a barrier also of the next one"),
-        Column("mutated", "text", "what it was replaced with"),
-        Column("outcome", "text", "caught or survived"),
-        Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
-        Column("reason", "text", "why it survived, or the kind of error", optional=True),
-        _SOURCE_HASH,
-    ),
     "launches": (
         _VERSION,
         *PROBLEM,
