@@ -14,7 +14,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
     "archive": ("records.archive", "move runs that two newer ones of their study supersede to history/"),
-    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
+    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
     "op": ("measure.op.command", "check, time and stress the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),

@@ -263,7 +263,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column(
             "cut",
             "text",
-            "the change to the kernel, as analysis.measure.tune names it; empty for none",
+            "lines of the kernel changed in a past audit (see analysis/models/steps.py); empty for none",
             optional=True,
         ),
         Column("chosen", "flag", "whether rope_v8 takes this core and shape for the problem"),
