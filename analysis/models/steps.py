@@ -15,7 +15,6 @@ from ..measure.studies import MAIN
 from ..records.interval import TIE
 from .targets import UNMEASURED, label
 
-
 IN_ORDER = tuple(dict.fromkeys((MAIN, *candidates.PROBLEMS)))
 CUTS = {  # parts of V8's kernel that a past audit left out; no command measures them again
     "no_scores": "no products of Q and K",

@@ -6,15 +6,15 @@ import textwrap
 
 import pandas as pd
 
-from ...models import fit
+from ...models import fusion
 from ...models.steps import CUTS
 from ...records.interval import TIE
 from ..style import PALETTE, Plot, Source, canvas, log_ticks
 
 PARTS = "The kernel, and the same with a part left out"
 OVER = {  # baselines of full fusion that share its core
-    fit.HYBRID: ("over hybrid", PALETTE[1], "s"),
-    fit.SEPARATE: ("over separate", PALETTE[2], "^"),
+    fusion.HYBRID: ("over hybrid", PALETTE[1], "s"),
+    fusion.SEPARATE: ("over separate", PALETTE[2], "^"),
 }
 
 
