@@ -179,6 +179,7 @@ def changed(*names: str) -> types.ModuleType:
                     f"change {name!r} does not fit {wgmma.__name__}: {pattern!r} is there {found} times instead of once"
                 )
     module = types.ModuleType(f"{wgmma.__name__}_{'_'.join(names)}")
+    module.__package__ = wgmma.__package__
     module.__file__ = f"<{module.__name__}>"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     sys.modules[module.__name__] = module

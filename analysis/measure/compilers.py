@@ -18,10 +18,10 @@ def main() -> int:
 
         from kernels import VERSIONS
         from kernels.checking.check import problems
-        from kernels.runtime import compile
+        from kernels.runtime import cache, compile
 
         with tempfile.TemporaryDirectory() as folder:
-            compile.CACHE = Path(folder)
+            cache.FOLDER = Path(folder)
             (launch, *_) = VERSIONS[FIRST](problems(VERSIONS[FIRST])[0]).launches
             compile.assembled(compile.compile_ptx(launch.kernel), compile.EMULATED_TARGET)
     except Exception as error:  # what is missing, or too new for its neighbour, is said by whoever finds it
