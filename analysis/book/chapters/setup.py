@@ -36,7 +36,7 @@ class SerialBound(NamedTuple):
 
 
 def serial_bound(evidence: Measured) -> SerialBound:
-    """Bytes from DRAM, then the fp32 products, one after the other, at the main shape; and what separate kernels take."""
+    """Bytes from DRAM, then the fp32 products, at the main shape; and what separate kernels take."""
     ceilings, taken = evidence.gpu["ceilings"], evidence.time(SEPARATE, MAIN)
     moving = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"]
     computing = MAIN.flops / ceilings["fp32_tflops"] / 1e6
