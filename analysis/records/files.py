@@ -188,9 +188,7 @@ def _name_added(path: Path, table: str) -> None:
             return
     with _held(path), path.open("rb") as file:
         if file.readline() == before:
-            temporary = path.with_suffix(".tmp")
-            temporary.write_bytes(header + file.read())
-            os.replace(temporary, path)
+            replace_file(path, header + file.read())
 
 
 @contextlib.contextmanager
@@ -233,15 +231,32 @@ def _append(path: Path, table: str, data: bytes) -> None:
         raise DataError(f"{path}: could not be written ({error.strerror}); the rows before are kept") from error
 
 
-def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a small table in one step; rows of before a column was added stay byte for byte.
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file in one step that is on disk when this returns.
 
     Raises: DataError; the old file is still there then.
     """
-    temporary = path.with_suffix(".tmp")
-    temporary.unlink(missing_ok=True)
-    _append(temporary, table, _lines(rows, table, as_before=True))
-    os.replace(temporary, path)
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        names = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"{path}: could not be written ({error.strerror}); what was there is kept") from error
+
+
+def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a small table; rows of before a column was added stay byte for byte. Raises: as `replace_file`."""
+    replace_file(path, _header(SCHEMAS[table]) + _lines(rows, table, as_before=True))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -255,15 +270,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a file in one step. Raises: DataError; the old one is still there then."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise DataError(f"{path}: could not be written ({error.strerror})") from error
+    """Raises: as `replace_file`."""
+    replace_file(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def known_gpus() -> list[str]:

@@ -355,13 +355,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     "launches": (
         _VERSION,
         *PROBLEM,
-        Column(
-            "launches",
-            "text",
-            "digest of the plan's buffers and of name, grid, block, cluster, shared bytes and arguments of its "
-            "launches; unsupported: the problem is refused; call: a peer, which launches nothing itself",
-        ),
-        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)", optional=True),
+        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)"),
         _SOURCE_HASH,
     ),
     "hashes": (
