@@ -267,7 +267,7 @@ def _advice(cos: Any, interleaved: bool, hdim: int, asked: int | None) -> str:
     for holds, table, dims in (("twice", twice, width), ("once", once, 2 * width)):
         fits = 0 < dims <= hdim and dims % 2 == 0 if asked is None else dims == asked
         if fits and (first or holds == "twice" or dims < hdim):
-            also = f" and rotary_dim={dims}" if asked is None and dims < hdim else ""
+            also = f", and rotary_dim={dims}" if asked is None and dims < hdim else ""
             advice += f"; where it holds each angle {holds}, pass {table}, sin alike{also}"
     return advice
 
