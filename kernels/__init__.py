@@ -4,7 +4,10 @@
 imported with the first of them.
 """
 
-# ruff: noqa: F401, I001 -- importing a version registers it, and the order is the log's
+# ruff: noqa: E402, F401, I001 -- importing a version registers it, and the order is the log's
+from .runtime.environment import require_numba_cuda
+
+require_numba_cuda()
 from .version import VERSIONS, Plan, Problem, Unsupported, Version, version
 
 from .attention import atomics, baseline, atomics_float4, two_pass_float4, online, online_fixed

@@ -14,7 +14,7 @@ from cuda.bindings.utils import get_minimal_required_cuda_ver_from_ptx_ver as fi
 from analysis.measure import compilers, driver
 from kernels import VERSIONS, Problem
 from kernels.limits import EMULATED_TARGET
-from kernels.runtime import compile
+from kernels.runtime import cache, compile
 from kernels.runtime.compile import TARGETS, CompileError, assembled, compile_ptx, require_target
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,7 +104,7 @@ def test_compilers_that_do_not_fit_each_other_are_said(
     def newer(ptx: str, target: str) -> tuple[bytes, str]:
         raise CompileError("Unsupported .version 9.2; current version is '9.0'")
 
-    monkeypatch.setattr(compile, "CACHE", compile.CACHE)
+    monkeypatch.setattr(cache, "FOLDER", cache.FOLDER)
     assert compilers.main() == 0
     monkeypatch.setattr(compile, "assemble", newer)
     assert compilers.main() == 1

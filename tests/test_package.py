@@ -18,7 +18,7 @@ import torch
 from packaging.requirements import Requirement
 
 from kernels import VERSIONS, rope_attention
-from kernels.runtime import compile
+from kernels.runtime import cache, compile
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
 
@@ -147,7 +147,7 @@ def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The assembler of an older CUDA rejects the PTX of a newer one."""
-    monkeypatch.setattr(compile, "CACHE", tmp_path)
+    monkeypatch.setattr(cache, "FOLDER", tmp_path)
     monkeypatch.setattr(compile, "_numba_ptx", lambda kernel, target: f"of CUDA {compile.nvjitlink.version()}")
     (launch,) = VERSIONS["rope_v8"](MAIN).launches
     texts = []

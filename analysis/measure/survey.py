@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from kernels.runtime.compile import CACHE
+from kernels.runtime.cache import FOLDER
 
 from ..records import files
 from .profiler import NoProfiler, profiler
-from .sanitize.tools import NoSanitizer, find_sanitizer
+from .sanitize import NoSanitizer, find_sanitizer
 
 BOUND = ("torch", "nvidia-nvjitlink", "nvidia-nvvm")  # packages that ask for a driver of their CUDA version
 MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -136,7 +136,7 @@ def _text(path: Path) -> str | None:
 
 def _free(path: Path) -> int:
     """Free bytes where a folder is, or would be."""
-    while not path.exists():
+    while not os.path.exists(path):  # False as well where it may not be asked
         path = path.parent
     return shutil.disk_usage(path).free
 
@@ -155,5 +155,5 @@ def gather() -> Machine:
         needs_cuda=_needs_cuda(),
         torch_sees_it=torch.cuda.is_available(),
         counters_allowed=counters_allowed(_text(PARAMETERS), _text(Path("/proc/self/status")) or ""),
-        free_disk={str(path): _free(path) for path in (files.MEASURED, CACHE)},
+        free_disk={str(path): _free(path) for path in (files.MEASURED, FOLDER) if path},
     )

@@ -29,7 +29,6 @@ REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
 BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
-MUTATIONS = DATA / "mutations.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 BY_RUN = ("checks", "timings", "op", "op_problems")  # tables whose rows are of runs

@@ -46,8 +46,8 @@ _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasi
 _OP_STATUS = Column(
     "status",
     "text",
-    "ok, wrong (a rule of analysis.measure.op.judge is broken), fell_back (PyTorch computed it, right), refused, hang, "
-    "error, unavailable (not on this machine)",
+    "ok, wrong (a rule of analysis.measure.op.calls.judge is broken), fell_back (PyTorch computed it, right), refused, "
+    "hang, error, unavailable (not on this machine)",
 )
 _OP_FAMILY = Column("version", "text", "the version of V8 whose kernels the op of that family launches")
 _MODE = Column(
@@ -58,7 +58,8 @@ _MODE = Column(
 _LAYOUT = Column(
     "layout",
     "text",
-    "how q, k, v lie: contiguous; transposed [batch, seq, heads, hdim]; cache: k, v rows of longer ones; unaligned",
+    "how q, k, v lie: contiguous; transposed [batch, seq, heads, hdim]; cache: k, v rows of longer ones; unaligned; "
+    "strided: every other element; expanded: one head for all; negated: by the lazy bit",
 )
 _INTERLEAVED = Column("interleaved", "flag", "whether RoPE's pairs are dims (2j, 2j + 1), not (j, j + rotary_dim / 2)")
 _REASON = Column("reason", "text", "why the status is not ok", optional=True)
@@ -202,17 +203,18 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _RUN,
         Column("tool", "text", "tool of compute-sanitizer: memcheck, racecheck, initcheck, synccheck"),
         _VERSION,
-        *PROBLEM,
+        *(replace(column, optional=True) for column in PROBLEM),
         Column(
             "finding",
             "text",
-            "none, race, uninitialised, out_of_bounds, misaligned, divergent_barrier, divergent_warp; unparsed: a "
-            "report that is not understood; not_checked: the silence says nothing; unsupported: not on this GPU",
+            "none, race, uninitialised, out_of_bounds, divergent_barrier; not_checked: the silence says nothing; "
+            "unsupported: not on this GPU",
         ),
-        Column("kernel", "text", "kernel it was found in", optional=True),
+        Column("kernel", "text", "kernel it was found in; rows since are of a whole version", optional=True),
         Column("place", "text", "buffer, or array of shared memory; shared: one that is not known", optional=True),
         Column("expected", "flag", "whether the version declares this hazard; 1 where there is none to declare"),
         _SOURCE_HASH,
+        Column("hazards", "integer", "how many the tool counts on all small problems", optional=True, added=True),
     ),
     "counts": (
         _VERSION,
@@ -263,7 +265,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column(
             "cut",
             "text",
-            "the change to the kernel, as analysis.measure.tune names it; empty for none",
+            "lines of the kernel changed in a past audit (see analysis/models/steps.py); empty for none",
             optional=True,
         ),
         Column("chosen", "flag", "whether rope_v8 takes this core and shape for the problem"),
@@ -310,6 +312,13 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("seconds", "number", "wall time of inputs, call and comparison, s"),
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
+        Column(
+            "called",
+            "text",
+            "eager, or graph: captured, and replayed after calls that evict what is cached; before it was kept: eager",
+            optional=True,
+            added=True,
+        ),
     ),
     "op": (
         _RUN,
@@ -342,23 +351,6 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _REASON,
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
-    ),
-    "mutations": (
-        Column("mutant", "integer", "number of the mutant, in the order of the draw"),
-        _VERSION,
-        Column("kernel", "text", "the function that was broken: a kernel, or a device function that it calls"),
-        Column(
-            "operator",
-            "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutants)",
-        ),
-        Column("line", "integer", "line of the function, whose def is line 1"),
-        Column("original", "text", "first line of the statement; of a barrier also of the next one"),
-        Column("mutated", "text", "what it was replaced with"),
-        Column("outcome", "text", "caught or survived"),
-        Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
-        Column("reason", "text", "why it survived, or the kind of error", optional=True),
-        _SOURCE_HASH,
     ),
     "launches": (
         _VERSION,

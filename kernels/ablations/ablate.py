@@ -81,7 +81,9 @@ def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[E
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     source = _renamed(source, parent, name, title, change)
-    module = types.ModuleType(f"{home.rpartition('.')[0]}.{name}")
+    package = home.rpartition(".")[0]
+    module = types.ModuleType(f"{package}.{name}")
+    module.__package__ = package
     module.__file__ = f"<{module.__name__}>"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     sys.modules[module.__name__] = module

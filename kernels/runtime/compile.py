@@ -9,25 +9,29 @@ import contextlib
 import functools
 import hashlib
 import math
-import os
 import re
 import types as _types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numba_cuda
 from cuda.bindings import nvjitlink, nvrtc
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
+from numba.cuda.core import config as _config
+from numba.cuda.core.compiler_lock import global_compiler_lock
 
 from ..device import mark
 from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, LIMITS, TARGETS, capability
 from ..version import CudaFunction, Kernel, Launch, Unsupported
+from . import cache
 from .identity import kernel_identity
 
-CACHE = Path(os.environ.get("FUSED_PE_CACHE", Path.home() / ".cache" / "fused-positional-embeddings"))
+# What PTX depends on beside the kernel and the target, and what a process may have set in its environment.
+OPTIONS = {"opt": True, "debug": False}
+CONFIG = {"FORCE_CUDA_CC": None, "CUDA_ENABLE_NRT": False}
+KEY_VERSION = 2  # of what the cache holds under a key
 # Instructions that not every target has, by the least compute capability that has them (PTX ISA, target ISA notes);
 # those of one architecture alone are not here: a kernel with them is bound to it.
 INSTRUCTIONS = {
@@ -123,31 +127,29 @@ def _dotted(cc: tuple[int, int]) -> str:
 
 
 @contextlib.contextmanager
-def _pretend_device(cc: tuple[int, int]) -> Iterator[None]:
-    """Numba asks the current device which target a device function is for; answer without a driver."""
-    original = _dispatcher.get_current_device
-    _dispatcher.get_current_device = lambda: _types.SimpleNamespace(compute_capability=cc, id=0)
-    try:
-        yield
-    finally:
-        _dispatcher.get_current_device = original
+def _fixed(cc: tuple[int, int]) -> Iterator[None]:
+    """Compile for one compute capability with the same options in every process, one thread at a time.
 
+    Numba asks the current device which target a device function is for, and device functions have the options of the
+    process that defined them.
+    """
+    of_class = _dispatcher.CUDADispatcher
 
-def _cache_path(key: str, suffix: str) -> Path:
-    return CACHE / key[:2] / f"{key}{suffix}"
+    def compile_fixed(self: Any, *arguments: Any) -> Any:
+        self.targetoptions.update(OPTIONS)
+        return compile_device(self, *arguments)
 
-
-def _cached(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
-    path = _cache_path(key, suffix)
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    content = make()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f"{suffix}.{os.getpid()}")
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    return content
+    with global_compiler_lock:
+        device, compile_device = _dispatcher.get_current_device, of_class.compile_device
+        config = {name: getattr(_config, name, value) for name, value in CONFIG.items()}
+        _dispatcher.get_current_device = lambda: _types.SimpleNamespace(compute_capability=cc, id=0)
+        of_class.compile_device = compile_fixed
+        vars(_config).update(CONFIG)
+        try:
+            yield
+        finally:
+            _dispatcher.get_current_device, of_class.compile_device = device, compile_device
+            vars(_config).update(config)
 
 
 def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
@@ -164,24 +166,28 @@ def _ptx_key(kernel: Kernel, target: str) -> str:
         compilers = f"NVRTC {_nvrtc(nvrtc.nvrtcVersion())}"
     else:
         compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
-    return hashlib.sha256(f"{kernel_identity(kernel)} {target} {compilers}".encode()).hexdigest()
+    return _key(f"{kernel_identity(kernel)} {target} {compilers}")
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(f"{KEY_VERSION} {text}".encode()).hexdigest()
 
 
 def is_cached(kernel: Kernel, target: str) -> bool:
     """Whether the PTX and the machine code of `kernel` for `target` are on disk, so that it takes no time to get."""
-    ptx = _cache_path(_ptx_key(kernel, architecture_target(kernel.architecture, target, kernel.name)), ".ptx")
-    return ptx.exists() and _cache_path(_assembled_key(ptx.read_text(), target), ".cubin").exists()
+    ptx = cache.load(_ptx_key(kernel, architecture_target(kernel.architecture, target, kernel.name)), ".ptx")
+    return ptx is not None and cache.load(_assembled_key(ptx.decode(), target), ".cubin") is not None
 
 
 @functools.cache
 def _compile_once(kernel: Kernel, target: str, key: str) -> str:
     write_ptx = _nvrtc_ptx if isinstance(kernel.function, CudaFunction) else _numba_ptx
-    return _cached(key, ".ptx", lambda: write_ptx(kernel, target).encode()).decode()
+    return cache.load_or_make(key, ".ptx", lambda: write_ptx(kernel, target).encode()).decode()
 
 
 def _numba_ptx(kernel: Kernel, target: str) -> str:
     cc = capability(target)
-    with _pretend_device(cc):
+    with _fixed(cc):
         code, _ = cuda.compile(
             kernel.function,
             kernel.signature,
@@ -191,6 +197,7 @@ def _numba_ptx(kernel: Kernel, target: str) -> str:
             output="ptx",
             fastmath=kernel.fast_math,
             launch_bounds=kernel.launch_bounds,
+            **OPTIONS,
         )
     return code
 
@@ -259,11 +266,11 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
 
 def assembled(ptx: str, target: str) -> bytes:
     """Machine code of `ptx` for `target`, from the cache when the same text was assembled before."""
-    return _cached(_assembled_key(ptx, target), ".cubin", lambda: assemble(ptx, target)[0])
+    return cache.load_or_make(_assembled_key(ptx, target), ".cubin", lambda: assemble(ptx, target)[0])
 
 
 def _assembled_key(ptx: str, target: str) -> str:
-    return hashlib.sha256(f"{target} {nvjitlink.version()}\n{ptx}".encode()).hexdigest()
+    return _key(f"{target} {nvjitlink.version()}\n{ptx}")
 
 
 @functools.cache

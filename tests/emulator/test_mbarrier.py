@@ -23,7 +23,7 @@ from kernels.device.cluster import (
     cluster_wait,
 )
 from kernels.device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from kernels.runtime import compile
+from kernels.runtime import cache
 from kernels.runtime.compile import CompileError, assemble, compile_ptx
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
 from kernels.runtime.emulator.memory.barriers import Barriers
@@ -40,10 +40,10 @@ STRIDE = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The kernels here lie outside of what the cache knows them by."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile, "CACHE", tmp_path_factory.mktemp("cache"))
+        patch.setattr(cache, "FOLDER", tmp_path_factory.mktemp("cache"))
         yield
 
 

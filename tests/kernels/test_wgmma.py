@@ -17,7 +17,7 @@ from kernels.checking.reference import reference_of
 from kernels.device.tensor import split
 from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
 from kernels.rope.v8 import ROPE
-from kernels.runtime import compile
+from kernels.runtime import cache, compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.v8 import wgmma
@@ -294,7 +294,7 @@ def test_a_base_offset_is_refused() -> None:
 @pytest.fixture
 def compiled_anew(monkeypatch, tmp_path) -> None:
     """The cache's key covers code of the package, not that of kernels in this file."""
-    monkeypatch.setattr(compile, "CACHE", tmp_path)
+    monkeypatch.setattr(cache, "FOLDER", tmp_path)
 
 
 OF_THIS_FILE = pytest.mark.usefixtures("compiled_anew")

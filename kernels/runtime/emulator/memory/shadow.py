@@ -10,7 +10,7 @@ from .order import I64, THREAD, Order
 NEVER = np.zeros(1, I64)  # when a barrier of the whole grid was
 
 
-@njit("boolean(int64[:], int64[:], int64[:], int64[:], int64, int64, int64, boolean)", cache=True)
+@njit("boolean(int64[:], int64[:], int64[:], int64[:], int64, int64, int64, boolean)")
 def _all_settled(table, granules, threads, sync, shift, per_block, warps, own):
     for i in range(len(granules)):
         entry = table[granules[i]]
@@ -22,7 +22,7 @@ def _all_settled(table, granules, threads, sync, shift, per_block, warps, own):
     return True
 
 
-@njit("boolean(int64[:], int64[:], int64[:], int64)", cache=True)
+@njit("boolean(int64[:], int64[:], int64[:], int64)")
 def _record(table, granules, threads, now):
     """Enter the threads; whether one came in another's place."""
     for i in range(len(granules)):
