@@ -160,9 +160,10 @@ def _format(value: Any) -> str:
 
 
 def _lines(rows: Iterable[Mapping[str, Any]], table: str, as_before: bool = False) -> bytes:
-    """Lines of a table; `as_before` ends rows that are empty from the first added column on where these once ended."""
+    """Lines of a table; `as_before` ends rows that are empty in what was added at one time where these once ended."""
     columns = [column.name for column in SCHEMAS[table]]
-    added = sum(column.added for column in SCHEMAS[table])
+    times = [column.added for column in SCHEMAS[table]]
+    shorter = [times.index(each) for each in sorted(set(times) - {0}, reverse=True)] if as_before else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
@@ -170,8 +171,10 @@ def _lines(rows: Iterable[Mapping[str, Any]], table: str, as_before: bool = Fals
         if unknown:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
         cells = [_format(row.get(name)) for name in columns]
-        if as_before and added and not any(cells[-added:]):
-            del cells[-added:]
+        for length in shorter:
+            if any(cells[length:]):
+                break
+            del cells[length:]
         writer.writerow(cells)
     return out.getvalue().encode()
 
@@ -182,12 +185,13 @@ def _header(columns: Iterable[Column]) -> bytes:
 
 def _name_added(path: Path, table: str) -> None:
     """Name the columns that were added since in the header of a file, in one step; its rows stay as they are."""
-    before, header = _header(c for c in SCHEMAS[table] if not c.added), _header(SCHEMAS[table])
+    columns, header = SCHEMAS[table], _header(SCHEMAS[table])
+    before = [_header(c for c in columns if c.added < time) for time in {c.added for c in columns} - {0}]
     with path.open("rb") as file:
-        if before == header or file.readline() != before:
+        if file.readline() not in before:
             return
     with _held(path), path.open("rb") as file:
-        if file.readline() == before:
+        if file.readline() in before:
             replace_file(path, header + file.read())
 
 
