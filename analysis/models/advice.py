@@ -56,6 +56,12 @@ class Near:
     over: dict[str, Ratio]
 
     @property
+    def fastest(self) -> str:
+        """The version that took least there."""
+        taken = {FULL: 1.0} | {version: ratio.value for version, ratio in self.over.items()}
+        return min(taken, key=lambda version: taken[version])
+
+    @property
     def text(self) -> str:
         others = (
             f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
@@ -66,11 +72,11 @@ class Near:
 
 @dataclass(frozen=True)
 class Advice:
-    """What the rule says of a problem, and what was measured nearest to it, the nearest first."""
+    """What was measured nearest to a problem, the nearest first, and the version that the chapter's rules choose."""
 
     problem: Problem
     card: str
-    choice: str
+    rule: str
     nearest: tuple[Near, ...]
 
     @property
@@ -80,7 +86,13 @@ class Advice:
 
     @property
     def text(self) -> str:
-        lines = [f"By the rule for the {self.card}: {MEANS[self.choice]} (`{self.choice}`)."]
+        first = self.nearest[0].fastest
+        lines = [f"By the nearest measured shape on the {self.card}: {MEANS[first]} ({first}). "]
+        lines[0] += (
+            "The rules say the same."
+            if first == self.rule
+            else f"The rules say otherwise: {MEANS[self.rule]} ({self.rule})."
+        )
         if starved(self.problem):
             lines[0] += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
         if self.far:

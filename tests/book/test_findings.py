@@ -186,9 +186,9 @@ def test_a_second_round_is_needed_where_fewer_blocks_fit_than_there_are(monkeypa
 
 def test_a_time_near_the_floor_is_not_far_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Measured.load(REFERENCE)
-    assert setup.floor(measured).holds and setup.floor(Measured.nothing(REFERENCE, "log")).holds is None
+    assert setup.serial_bound(measured).holds and setup.serial_bound(Measured.nothing(REFERENCE, "log")).holds is None
     monkeypatch.setattr(Measured, "time", lambda *asked: Time(5.0, 5.0, 5.0))  # little more than the floor
-    assert setup.floor(measured).holds is False
+    assert setup.serial_bound(measured).holds is False
 
 
 def test_v8s_errors_are_of_every_checked_problem_and_a_wrong_one_is_noticed() -> None:

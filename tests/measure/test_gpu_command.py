@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from analysis import __main__ as command_line
-from analysis.measure import gpu, preflight, survey
+from analysis.measure import gpu, preflight
 from analysis.measure.preflight import OK, STOPS, WARNING, Line, expected_seconds, judge
 from analysis.measure.refused import REFUSED
 from analysis.measure.studies import STUDIES, Study
 from analysis.measure.survey import Machine, counters_allowed
-from analysis.records import files
 from kernels import Problem
 
 GB = 10**9
@@ -115,12 +114,6 @@ def test_who_may_read_counters(parameters: str | None, capabilities: str, allowe
     assert counters_allowed(parameters, f"Name:\tx\nCapEff:\t{capabilities}\n") is allowed
 
 
-def test_the_machine_at_hand_is_asked_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(files, "MEASURED", tmp_path / "not" / "there")
-    machine = survey.gather()
-    assert machine.needs_cuda["nvidia-nvvm"][0] >= 12 and min(machine.free_disk.values()) > 0
-
-
 # ---------------------------------------------------------------- the parts
 
 PART = """#!/bin/sh
@@ -162,12 +155,6 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     )
     calls = play("none", 0, "--without", "claims,build")
     assert [call.split()[2] for call in calls] == ["measure", "tune", "sanitize", "op", "counters"]
-
-
-def test_a_part_to_leave_out_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        gpu.main(["--without", "book"])
-    assert "no part is called 'book'; there are: measure, tune, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -187,13 +187,6 @@ def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> Non
     assert path.read_bytes() == before
 
 
-def test_messages_of_the_command(capsys) -> None:
-    assert measure.main(["--study", "nothing"]) == 1
-    assert capsys.readouterr().err == f"measure: no study is called 'nothing'; known: {', '.join(STUDIES)}\n"
-    assert measure.main(["--versions", "rope_v99"]) == 1
-    assert "no version is called 'rope_v99'" in capsys.readouterr().err
-
-
 def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert measure.main([]) == 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
 
-from analysis.measure import runs, workers
+from analysis.measure import runs
 from analysis.measure.op import calls, study
 from analysis.measure.op.calls import Call, Tensors, attended, drawn, judge, laid_out, tensors
 from analysis.measure.studies import Study
@@ -262,57 +261,6 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
     assert again.id == run.id and done[5:] == [5, 6]
     study.check_problems(again, "sm_90", count=1, seed=2)  # another draw
     assert len(read_records(tmp_path / "op_problems.csv", "op_problems")) == 8
-
-
-def test_a_silent_process_hangs_and_one_that_speaks_does_not() -> None:
-    worker = object.__new__(workers.Worker)
-    worker.pipe, theirs = multiprocessing.Pipe()
-    worker.patience = 0.1
-    theirs.send(("row", 1))
-    answers = worker.do()
-    assert next(answers) == ("row", 1)
-    with pytest.raises(workers.Hang, match="sent nothing for 0 s"):
-        next(answers)
-
-
-def test_what_hangs_or_dies_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[list[str]] = []
-
-    class Worker:
-        def __init__(self, work, patience: float) -> None:
-            assert patience == 5.0
-
-        def do(self, todo: list[str]):
-            begun.append(todo)
-            for place, item in enumerate(todo):
-                yield "begun", place
-                if item == "spins":
-                    raise workers.Hang("sent nothing")
-                if item == "dies":
-                    raise workers.MeasureError("died\nwith a traceback")
-                yield "row", item
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(workers, "Worker", Worker)
-    found = list(workers.watched(lambda todo, send: None, ["a", "spins", "b", "dies", "c"], 5.0))
-    assert found == [
-        ("row", "a"), ("lost", ("spins", "hang", "sent nothing")), ("row", "b"), ("lost", ("dies", "error", "died")),
-        ("row", "c"),
-    ]  # fmt: skip
-    assert begun == [["a", "spins", "b", "dies", "c"], ["b", "dies", "c"], ["c"]]
-
-
-def test_a_process_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_gpu(self, todo):
-        raise workers.MeasureError("no CUDA GPU is visible")
-        yield
-
-    stub = type("Worker", (), {"__init__": lambda *a: None, "do": no_gpu, "close": lambda self: None})
-    monkeypatch.setattr(workers, "Worker", stub)
-    with pytest.raises(workers.MeasureError, match="no CUDA GPU"):
-        list(workers.watched(lambda todo, send: None, ["a"], 5.0))
 
 
 def test_every_contestant_is_timed_in_every_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

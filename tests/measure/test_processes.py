@@ -44,6 +44,17 @@ def test_a_process_that_has_ended_meanwhile_says_how() -> None:
     assert not worker.idle, "it would be waited for instead of ended"
 
 
+def test_a_silent_process_hangs_and_one_that_speaks_does_not() -> None:
+    worker = object.__new__(workers.Worker)
+    worker.pipe, theirs = multiprocessing.Pipe()
+    worker.patience = 0.1
+    theirs.send(("row", 1))
+    answers = worker.do()
+    assert next(answers) == ("row", 1)
+    with pytest.raises(workers.Hang, match="sent nothing for 0 s"):
+        next(answers)
+
+
 def test_a_lasting_process_is_replaced_only_where_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
@@ -56,6 +67,8 @@ def test_a_lasting_process_is_replaced_only_where_it_is_lost(monkeypatch: pytest
                 yield "begun", place
                 if item == "dies":
                     raise workers.MeasureError("died")
+                if item == "spins":
+                    raise workers.Hang("sent nothing")
                 yield "row", (item, arguments)
 
         def close(self) -> None:
@@ -70,6 +83,7 @@ def test_a_lasting_process_is_replaced_only_where_it_is_lost(monkeypatch: pytest
         ("row", ("b", (2,))), ("lost", ("dies", "error", "died")), ("row", ("c", (2,))),
     ]  # fmt: skip
     assert len(made) == 2 and list(worker.do(["d"], 3)) == [("row", ("d", (3,)))] and len(made) == 2
+    assert list(worker.do(["spins"], 4)) == [("lost", ("spins", "hang", "sent nothing"))]
 
 
 class Pool(ThreadPoolExecutor):

@@ -24,7 +24,6 @@ from analysis.records import files
 from analysis.records.files import read_table
 from analysis.records.siblings import standing
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import INPUTS
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD
 
@@ -218,15 +217,6 @@ def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card:
     assert [len(names) for names in by_process.values()] == [2 * PAIRS, 2 * PAIRS]
     halves = [names[at : at + PAIRS] for names in by_process.values() for at in (0, PAIRS)]
     assert len({tuple(half) for half in halves}) == 4, "an order recurs"
-
-
-def test_the_orders_of_another_run_are_others(card: Card) -> None:
-    orders = []
-    for _ in range(2):
-        before = len(card.taken)
-        measure.measure_studies([FILLED], processes=1, new_run=True)
-        orders.append(card.taken[before:])
-    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
 
 
 def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_the_same_for_all(
@@ -447,20 +437,6 @@ def test_ceilings_that_fail_end_nothing(card: Card, tmp_path: Path, monkeypatch:
     measure.measure_studies([FILLED], processes=1)
     assert "ceilings were not measured: out of memory\n" in capsys.readouterr().out
     assert list(tables(tmp_path)["runs"]["complete"]) == [True]
-
-
-def test_a_check_of_part_of_the_inputs_keeps_what_it_has(card: Card, tmp_path: Path, monkeypatch: Any) -> None:
-    whole = on_gpu.check
-
-    def check(pair: Any, kind: str) -> dict[str, Any]:
-        if kind == INPUTS[1] and pair[0] == "attention_v8":
-            raise Ends(workers.Hang("sent nothing"))
-        return whole(pair, kind)
-
-    monkeypatch.setattr(on_gpu, "check", check)
-    measure.measure_studies([FILLED], processes=1)
-    rows = tables(tmp_path)["checks"].query("version == 'attention_v8'")
-    assert dict(rows.groupby("inputs")["status"].unique().map(list)) == {INPUTS[0]: ["ok"], INPUTS[1]: ["error"]}
 
 
 def slow(card: Card, name: str, *slow_calls: int) -> None:

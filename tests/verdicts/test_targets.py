@@ -156,14 +156,6 @@ def test_a_wrong_v8_reaches_nothing(folder: Path) -> None:
     assert {each.verdict for each in held_to.results(evidence)} == {UNMEASURED}
 
 
-def test_the_targets_cover_the_shapes_that_they_name() -> None:
-    peer = next(t for t in held_to.TARGETS if t.quantity == "peer" and len(t.problems) > 1)
-    assert {p.hdim for p in peer.problems} == {512, 1024, 2048, 4096, 8192, 16384}
-    assert all(p.batch == 1 and p.seq_q <= 64 for p in peer.problems)
-    assert [p.rotary_dim for p in held_to.FILLED_2048] == [128, 2048]
-    assert [p.causal for p in held_to.PREFILL_2048] == [False, True]
-
-
 # ---------------------------------------------------------------- steps and shapes
 
 

@@ -59,7 +59,7 @@ def advice(studies: Sequence[Measured], typical: Mapping[str, Problem] = TYPICAL
         near = given.nearest[0]
         also = small("time PyTorch first") if starved(problem) else ""
         away = small(f"within {near.factor:.2g}× in every size") if near.factor > 1 else ""
-        row |= {"rule": lines(WORDS[given.choice], also), "near": lines(escape(shape_of(near.problem)), away)}
+        row |= {"rule": lines(WORDS[given.rule], also), "near": lines(escape(shape_of(near.problem)), away)}
         rows.append(row | {"us": f"{near.us.us:,.1f}", **{version: ratio(each) for version, each in near.over.items()}})
     shown = {version: (f"{WORDS[version]} over it", _or_nothing) for version in (HYBRID, SEPARATE)}
     return Table.from_frame(
