@@ -7,6 +7,7 @@ STUDY   ?= all#                 what `make measure` measures: all, or studies se
 CHECK   ?=#                     CHECK=1: `make gpu` says what stands before measuring here, `make archive` what would go
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
+WHOLE   ?=#                     WHOLE=1: `make test-deep` runs in full the sweeps that it samples: hours
 GPUS    ?=#                     what `make compare` compares: published and folders of data/measured/; all, if empty
 TIMER   ?=#                     TIMER=as-timed: `make compare` takes the authors' way of timing
 PORT    ?= 8000
@@ -28,7 +29,7 @@ test: .venv/.stamp
 	$(run) -m pytest -n 2
 
 test-deep: .venv/.cluster
-	$(run) -m pytest -n 2 --dist worksteal -m deep
+	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)
 
 cluster: .venv/.cluster
 

@@ -22,10 +22,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "resources": ("measure.static.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.static.counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static.hashes", "map recorded hashes to those of a new way of hashing"),
-    "launches": (
-        "measure.static.launches",
-        "record digests of what versions launch, which a move must not change",
-    ),
+    "launches": ("measure.static.launches", "record digests of kernels, which a move must not change"),
     "compare": ("book.compare.command", "put the write-up and the cards that were measured side by side"),
     "coverage": ("records.pool", "leave each run out and say how many ratios lie outside the intervals of the others"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),

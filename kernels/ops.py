@@ -20,13 +20,14 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, require_out
+from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, require_out
 from .runtime.torch_op import attention as _op
 from .runtime.torch_op import compute, fall_back
 from .runtime.torch_path import attend
 from .version import Unsupported
 
 _C, _FUNCTORCH = torch._C, torch._C._functorch
+_PLAIN = (torch.Tensor, type(None))
 
 __all__ = ["Unsupported", "alibi_attention", "attention", "rope_attention"]
 
@@ -115,6 +116,8 @@ def _attend(
     fallback: bool,
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
+    if fallback is not True and fallback is not False:
+        fallback = flag("fallback", fallback)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if out is not None:
         require_out(out, q, differentiated)
@@ -123,7 +126,7 @@ def _attend(
         template = "a call {needed} has no launch; the kernels take {allowed}"
         fall_back(Unsupported("library", "inside a transform of torch.func", "plain tensors", template), fallback)
         result = attend(q, k, v, tensors, settled.at(q_offset))
-    elif differentiated or compiles or _watched(q, k, v):
+    elif compiles or _watched(q, k, v, tensors, out) or differentiated:
         result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
     elif out is None or _apart(out, q, k, v, tensors):
         return compute(q, k, v, tensors, settled, q_offset, fallback, out)
@@ -132,13 +135,19 @@ def _attend(
     return result if out is None else out.copy_(result)
 
 
-def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether anything records, fakes or overrides what is done to the tensors."""
+def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, out: torch.Tensor | None) -> bool:
+    """Whether anything fakes or overrides what is done to the tensors. Raises: RuntimeError under torch.jit.trace."""
+    if _C._get_tracing_state():
+        raise RuntimeError(
+            "torch.jit.trace keeps the sizes and places of its example, which are wrong for others; "
+            "torch.export and torch.compile do not"
+        )
     return bool(
         not (type(q) is type(k) is type(v) is torch.Tensor)
         or _C._len_torch_function_stack()
         or _C._len_torch_dispatch_stack()
-        or _C._get_tracing_state()
+        or (out is not None and type(out) is not torch.Tensor)
+        or (tensors is not NO_TENSORS and any(type(each) not in _PLAIN for each in tensors))
     )
 
 

@@ -11,13 +11,16 @@ STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. One that was `added` later is the last, may be empty, and rows of before end without it."""
+    """A column of a table. Those `added` later are the last, may be empty, and rows of before end without them.
+
+    `added` counts the times that columns were added to the table.
+    """
 
     name: str
     kind: str
     meaning: str
     optional: bool = False
-    added: bool = False
+    added: int = 0
 
 
 _PROBLEM_MEANINGS = {
@@ -92,14 +95,21 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "text",
             "UUID of the card; empty where it says none, and in rows of before it was kept",
             optional=True,
-            added=True,
+            added=1,
         ),
         Column(
             "other_processes",
             "integer",
             "most processes of others seen on the card; empty where they cannot be read, and in rows of before",
             optional=True,
-            added=True,
+            added=1,
+        ),
+        Column(
+            "repeated",
+            "integer",
+            "timings that were repeated, a process being off its siblings; empty in rows of before",
+            optional=True,
+            added=2,
         ),
     ),
     "checks": (
@@ -122,7 +132,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "text",
             "the V8 core that ran: wgmma, mma or portable; empty of other versions, and in rows of before it was kept",
             optional=True,
-            added=True,
+            added=1,
         ),
     ),
     "timings": (
@@ -147,7 +157,14 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "integer",
             "samples thrown away since the card throttled, other than by its power cap; empty in rows of before",
             optional=True,
-            added=True,
+            added=1,
+        ),
+        Column(
+            "repeated",
+            "flag",
+            "1 in the second row of a process that was off its siblings; the first stands above it; else empty",
+            optional=True,
+            added=2,
         ),
     ),
     "published": (
@@ -355,13 +372,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     "launches": (
         _VERSION,
         *PROBLEM,
-        Column(
-            "launches",
-            "text",
-            "digest of the plan's buffers and of name, grid, block, cluster, shared bytes and arguments of its "
-            "launches; unsupported: the problem is refused; call: a peer, which launches nothing itself",
-        ),
-        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)", optional=True),
+        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)"),
         _SOURCE_HASH,
     ),
     "hashes": (

@@ -7,14 +7,18 @@ key j at place j; what stands at place p has position `positions[p]`, or p.
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.compiler import is_compiling
 
 DTYPES = (torch.float32, torch.float64)
 POSITION_DTYPES = (torch.int32, torch.int64)
 MOST_SIGNATURES = 4096  # that are remembered
+MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
 
 
 class Tensors(NamedTuple):
@@ -82,6 +86,16 @@ def ask(
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
+    if rotary_dim is not None and type(rotary_dim) is not int:
+        rotary_dim = _integer("rotary_dim", rotary_dim)
+    if type(base) is not float:
+        base = _number("base", base)
+    if scale is not None and type(scale) is not float:
+        scale = _number("scale", scale)
+    if interleaved is not True and interleaved is not False:
+        interleaved = flag("interleaved", interleaved)
+    if causal is not True and causal is not False:
+        causal = flag("causal", causal)
     signature: Any = None
     settled: Settled | None = None
     if not is_compiling():
@@ -90,7 +104,7 @@ def ask(
             k_batch, k_heads, seq_k, k_hdim = k.shape
             v_batch, v_heads, v_seq, v_hdim = v.shape
             sizes = (batch, heads, seq_q, hdim, k_batch, k_heads, k_hdim, v_batch, v_heads, v_hdim, seq_k == v_seq)
-            tensor_kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+            tensor_kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.layout, k.layout, v.layout)
             signature = (family, sizes, rotary_dim, base, interleaved, causal, scale, tensor_kinds)
             if tensors is not NO_TENSORS:
                 signature += _kinds(*tensors)
@@ -106,7 +120,7 @@ def ask(
             _settled[signature] = settled
     if q_offset is None and tensors is NO_TENSORS and seq_q <= seq_k:
         return settled, seq_k - seq_q
-    return settled, _place(settled.by_place, seq_q, seq_k, q_offset, tensors)
+    return settled, _place(settled, seq_q, seq_k, q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
@@ -118,27 +132,31 @@ def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
         torch.is_grad_enabled(),
     )
     return settled + tuple(
-        tensor is not None and (tensor.dtype, tensor.device, tensor.requires_grad)
+        tensor is not None and (tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad)
         for tensor in (cos, sin, positions, slopes)
     )
 
 
-def _place(by_place: bool, seq_q: int, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
-    """The place of the first query. Raises: ValueError or TypeError."""
+def _place(settled: Settled, seq_q: int, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
+    """The place of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
     given = q_offset is not None
     if not given:
         q_offset = seq_k - seq_q
-        if q_offset < 0 and not by_place:
+        if q_offset < 0 and not settled.by_place:
             return 0
-    elif isinstance(q_offset, bool) or not isinstance(q_offset, (int, torch.SymInt)):
-        raise TypeError(f"q_offset is {q_offset!r}; it must be an integer")
+    elif type(q_offset) is not int:
+        q_offset = _integer("q_offset", q_offset)
     if q_offset < 0:
         shown = "" if given else f", which is seq_k - seq_q = {seq_k} - {seq_q}"
         raise ValueError(f"q_offset is {q_offset}{shown}; it must be 0 or more")
+    if type(q_offset) is int and type(seq_q) is int and q_offset + seq_q > MOST_PLACES:  # else asked as it is computed
+        raise ValueError(f"q_offset is {q_offset:,}; with {seq_q} queries it must be {MOST_PLACES - seq_q:,} at most")
     if tensors.positions is not None:
         _require_rows("positions", "has {rows} positions", tensors.positions.shape[-1], seq_q, seq_k, q_offset)
     elif tensors.cos is not None:
         _require_rows("cos", "has {rows} rows", tensors.cos.shape[0], seq_q, seq_k, q_offset)
+    if settled.family == "alibi" and type(q_offset) is int and q_offset > seq_k:
+        return seq_k  # behind all keys a further step adds the same to all scores of a row, and costs their last bits
     return q_offset
 
 
@@ -156,10 +174,10 @@ def _settle(
     v: Any,
     tensors: Tensors,
     rotary_dim: Any,
-    base: Any,
+    base: float,
     interleaved: bool,
     causal: bool,
-    scale: Any,
+    scale: float | None,
 ) -> Settled:
     _require_tensors(q, k, v)
     batch, heads, _, hdim = q.shape
@@ -176,13 +194,16 @@ def _settle(
     if tensors.slopes is not None and tuple(tensors.slopes.shape) not in ((heads,), (batch, heads)):
         allowed = f"[heads] or [batch, heads], with batch {batch} and heads {heads}"
         raise ValueError(f"slopes has shape {tuple(tensors.slopes.shape)}; it must be {allowed}")
-    rotary_dim = _rotary_dim(rotary_dim, hdim, tensors.cos, tensors.sin)
-    base = _number("base", base)
-    if base <= 0:
-        raise ValueError(f"base is {base}; it must be above 0")
-    scale = 1.0 / math.sqrt(hdim) if scale is None else _number("scale", scale)
-    by_place = family != "attention" or bool(causal)
-    return Settled(family, rotary_dim, base, bool(interleaved), bool(causal), scale, by_place, {})
+    rotary_dim = _rotary_dim(rotary_dim, hdim, interleaved, tensors.cos, tensors.sin)
+    for name, number in (("base", base), ("scale", scale)):
+        if number is not None and not -math.inf < number < math.inf:  # as torch.compile takes it
+            raise ValueError(f"{name} is {number}; it must be finite")
+    if base < 1:
+        raise ValueError(f"base is {base}; it must be 1 or more")
+    scale = 1.0 / math.sqrt(hdim) if scale is None else scale
+    if abs(scale) > torch.finfo(q.dtype).max:
+        raise ValueError(f"scale is {scale}; it must be finite in {q.dtype}")
+    return Settled(family, rotary_dim, base, interleaved, causal, scale, family != "attention" or causal, {})
 
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:
@@ -205,8 +226,9 @@ def _require_tensors(q: Any, k: Any, v: Any) -> None:
 def _require_tensor(name: str, tensor: Any, dtypes: tuple[Any, ...], device: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
-    if tensor.layout != torch.strided:
-        raise TypeError(f"{name} has layout {tensor.layout}; it must be torch.strided")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else tensor.layout
+        raise TypeError(f"{name} has layout {kind}; it must be torch.strided")
     if tensor.dtype not in dtypes:
         allowed = " or ".join(str(dtype) for dtype in dtypes)
         raise TypeError(f"{name} is {tensor.dtype}; it must be {allowed}")
@@ -214,40 +236,68 @@ def _require_tensor(name: str, tensor: Any, dtypes: tuple[Any, ...], device: Any
         raise ValueError(f"{name} is on {tensor.device}; it must be on the device of q, {device}")
 
 
-def _rotary_dim(rotary_dim: Any, hdim: int, cos: Any, sin: Any) -> int:
-    """Dims that turn: those asked for, twice the width of the tables, or all. Raises: TypeError, ValueError."""
+def _rotary_dim(rotary_dim: Any, hdim: int, interleaved: bool, cos: Any, sin: Any) -> int:
+    """Dims that turn: those asked for, or all. Raises: ValueError."""
     if (cos is None) != (sin is None):
         given, missing = ("sin", "cos") if cos is None else ("cos", "sin")
         raise ValueError(f"{given} is given and {missing} is not; give both or none")
+    asked = rotary_dim
     if rotary_dim is None:
-        if cos is None:
-            if hdim % 2:
-                raise ValueError(f"hdim is {hdim}; it must be even, or rotary_dim given")
-            return hdim
-        rotary_dim = 2 * cos.shape[-1]
-    if isinstance(rotary_dim, bool) or not isinstance(rotary_dim, (int, torch.SymInt)):
-        raise TypeError(f"rotary_dim is {rotary_dim!r}; it must be an integer")
-    width = rotary_dim // 2
-    if cos is not None:
-        repeated = cos.shape[-1] in (rotary_dim, hdim) and cos.shape[-1] > hdim // 2
-        halves = cos.shape[-1] // 2
-        advice = f"; tables that hold both halves alike are sliced first: cos[:, :{halves}]" if repeated else ""
-        if cos.dim() != 2 or cos.shape[1] != width or rotary_dim > hdim:
-            allowed = f"[n, rotary_dim / 2], a row for each position, with rotary_dim up to {hdim}"
-            raise ValueError(f"cos has shape {tuple(cos.shape)}; it must be {allowed}{advice}")
-        if tuple(sin.shape) != tuple(cos.shape):
-            raise ValueError(f"sin has shape {tuple(sin.shape)}; it must have that of cos, {tuple(cos.shape)}")
+        if hdim % 2:
+            raise ValueError(f"hdim is {hdim}; it must be even, or rotary_dim given")
+        rotary_dim = hdim
     if rotary_dim % 2 or not 0 <= rotary_dim <= hdim:
         raise ValueError(f"rotary_dim is {rotary_dim}; it must be even and between 0 and hdim, which is {hdim}")
+    if cos is not None:
+        if cos.dim() != 2 or cos.shape[1] != rotary_dim // 2:
+            allowed = f"[n, rotary_dim / 2], a row for each position, with rotary_dim {rotary_dim}"
+            allowed += _advice(cos, interleaved, hdim, asked)
+            raise ValueError(f"cos has shape {tuple(cos.shape)}; it must be {allowed}")
+        if tuple(sin.shape) != tuple(cos.shape):
+            raise ValueError(f"sin has shape {tuple(sin.shape)}; it must have that of cos, {tuple(cos.shape)}")
     return rotary_dim
 
 
+def _advice(cos: Any, interleaved: bool, hdim: int, asked: int | None) -> str:
+    """How to make tables of what transformers and others have: a batch in front, or every angle twice."""
+    width, first = cos.shape[-1] if cos.dim() > 1 else 0, "0, " * (cos.dim() - 2)
+    half = "::2" if interleaved else f":{width // 2}"
+    advice = ""
+    twice, once = f"cos[{first}:, {half}]", f"cos[{first}:]" if first else "cos"
+    for holds, table, dims in (("twice", twice, width), ("once", once, 2 * width)):
+        fits = 0 < dims <= hdim and dims % 2 == 0 if asked is None else dims == asked
+        if fits and (first or holds == "twice" or dims < hdim):
+            also = f", and rotary_dim={dims}" if asked is None and dims < hdim else ""
+            advice += f"; where it holds each angle {holds}, pass {table}, sin alike{also}"
+    return advice
+
+
+def flag(name: str, value: Any) -> bool:
+    """A boolean, Python's or NumPy's. Raises: TypeError."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; it must be True or False")
+
+
+def _integer(name: str, value: Any) -> Any:
+    """An integer of any library, but no tensor, which a launch would have to wait for. Raises: TypeError."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if not isinstance(value, (bool, torch.Tensor)):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise TypeError(f"{name} is {value!r}; it must be an integer")
+
+
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt, numbers.Real)):
         raise TypeError(f"{name} is {value!r}; it must be a number")
-    if not -math.inf < value < math.inf:  # as torch.compile takes it
-        raise ValueError(f"{name} is {value}; it must be finite")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def require_out(out: Any, q: Any, differentiated: bool) -> None:

@@ -22,16 +22,17 @@ from ..constants import FLOATS
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..v8 import PLAIN, attend, require_problem
-from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
+from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, power_of_two, require_stride
 from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
+from . import cache, gpu, resident
 from . import compile as compiler
-from . import gpu
-from .arguments import NO_TENSORS, Settled, Tensors
+from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
 ROW_BYTES = 16  # that a row starts on
+MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 
 WORD = 8  # bytes of an address
 KEYS = 64  # of a tile
@@ -200,9 +201,10 @@ def launch_on_card(
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written = out
     addresses, strides = _places(q, k, v, out)
-    if not _in_place(addresses, strides):
+    negated = q.is_neg() or k.is_neg() or v.is_neg() or out.is_neg()
+    if negated or not _in_place(addresses, strides):
         q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
-        if not _in_place(*_places(out, out, out, out)):
+        if out.is_neg() or not _in_place(*_places(out, out, out, out)):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
     made_of = (ready.pick, seq_k, q_offset, strides) if ready.others else None
@@ -239,19 +241,22 @@ def _others(
     cos, sin, positions, slopes = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
     if cos is not None:
-        cos, sin = _tables(cos, sin)
+        cos, sin = _tables(_resolved("cos", cos), _resolved("sin", sin))
     elif settled.rotary_dim:
         rates = _rates(settled.rotary_dim, settled.base, q.device)
     if positions is not None:
         positions = _positions(positions)
     if settled.family == "alibi":
         batch, heads = q.shape[:2]
-        slopes = _default_slopes(heads, batch, q.device) if slopes is None else slopes.expand(batch, heads).contiguous()
+        if slopes is None:
+            slopes = _default_slopes(heads, batch, q.device)
+        else:
+            slopes = _resolved("slopes", slopes).expand(batch, heads).contiguous()
     if count:
         states = torch.zeros(count, dtype=torch.int32, device=q.device)
         k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
     held = (cos, sin, rates, positions, slopes, states, k_embedded)
-    rows, pitch = (0, 0) if cos is None else (cos.shape[0], cos.stride(0))
+    rows, pitch = (0, 0) if cos is None else (min(cos.shape[0], MOST_ROWS), cos.stride(0))
     apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
     return (*[0 if each is None else each.data_ptr() for each in held], rows, pitch, apart), held
 
@@ -290,6 +295,9 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
         raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
     batch, heads, seq_q, hdim = q.shape
     seq_k = planned_keys(k.shape[2])
+    if seq_k > MOST_PLACES:
+        template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
+        raise Unsupported("seq_k", k.shape[2], MOST_PLACES, template)
     sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim)
     problem = Problem(settled.family, *sizes, causal=settled.causal, q_offset=max(seq_k - seq_q, 0))
     tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
@@ -302,6 +310,8 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     behind = itertools.count(len(VALUES))
     pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
     others = _others(q, k, tensors, settled, 0) if tensors is NO_TENSORS and not planned.states else None
+    if others and not all(each is None or resident.stays(each) for each in others[1]):
+        others = None
     return _Ready(prepared, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
 
 
@@ -313,8 +323,9 @@ def _prepared(planned: Planned, target: str, q: torch.Tensor) -> Prepared:
     launch = planned.launch
     key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, card_of(q))
     if key not in _made:
+        resident.refuse_capture("a kernel")
         if not compiler.is_cached(launch.kernel, target):
-            kept = f"once (kept in {compiler.CACHE})"
+            kept = f"once (kept in {cache.FOLDER})" if cache.keeps() else "in each process: no FUSED_PE_CACHE to write"
             print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
         function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
         gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
@@ -347,6 +358,7 @@ def _fit(strides: tuple[int, ...]) -> bool:
 
 def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
     """A tensor that a kernel takes where it lies: it, another view of it, or a copy, which is said."""
+    x = _resolved(name, x)
     strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
     x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
     if not _in_place(*_places(x, x, x, x)):
@@ -354,6 +366,13 @@ def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
         x = x.clone(memory_format=torch.contiguous_format)
         require_stride(max(x.stride()))
     return x
+
+
+def _resolved(name: str, x: torch.Tensor) -> torch.Tensor:
+    """x with its own values in memory: a view such as z.conj().imag only says that they are negated."""
+    if x.is_neg():
+        _say_copy(name, "it is a lazily negated view")
+    return x.resolve_neg()
 
 
 def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
@@ -369,7 +388,8 @@ def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.T
         _say_copy("cos", "it has an odd number of pairs")
         pad = torch.nn.functional.pad
         return pad(cos, (0, 1), value=1.0), pad(sin, (0, 1))
-    if cos.stride() != sin.stride() or cos.stride(1) != 1 or (cos.data_ptr() | sin.data_ptr() | 4 * cos.stride(0)) & 7:
+    starts = cos.data_ptr() | sin.data_ptr() | 4 * cos.stride(0)
+    if cos.stride() != sin.stride() or cos.stride(1) != 1 or starts & 7 or cos.stride(0) > MOST_STRIDE:
         _say_copy("cos", "its rows are not contiguous, not like those of sin, or do not start on 8 bytes")
         return cos.clone(memory_format=torch.contiguous_format), sin.clone(memory_format=torch.contiguous_format)
     return cos, sin
@@ -378,22 +398,25 @@ def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.T
 def _positions(positions: torch.Tensor) -> torch.Tensor:
     """int32, contiguous; what int32 does not hold stays out of range."""
     if positions.dtype != torch.int32:
-        positions = positions.clamp(-1, MOST_POSITIONS).to(torch.int32)
+        positions = positions.clamp(-1, MOST_ROWS).to(torch.int32)
     return positions.contiguous()
 
 
 def _say_copy(name: str, why: str) -> None:
     if name not in _copied:
         _copied.add(name)
-        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=7)  # the line that calls the op
+        level, frame = 1, sys._getframe()
+        while frame.f_back and frame.f_globals["__name__"].startswith(f"{PACKAGE}."):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=level)  # the line that calls the op
 
 
-@functools.lru_cache(maxsize=256)
 def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(rates_of_turning(rotary_dim, base)).to(device)
+    return resident.table(("rates", rotary_dim, base), device, lambda: rates_of_turning(rotary_dim, base))
 
 
-@functools.lru_cache(maxsize=256)
 def _default_slopes(heads: int, batch: int, device: torch.device) -> torch.Tensor:
-    """float32[batch, heads]"""
-    return torch.from_numpy(np.tile(alibi_slopes(heads).astype(np.float32), (batch, 1))).to(device)
+    """float32[batch, heads], and more of the same behind: a power of two of sequences."""
+    rows = power_of_two(batch)
+    slopes = alibi_slopes(heads).astype(np.float32)
+    return resident.table(("slopes", heads, rows), device, lambda: np.tile(slopes, (rows, 1)))

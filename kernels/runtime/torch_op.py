@@ -35,11 +35,14 @@ def compute(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
+    out = torch.empty_like(q) if out is None else out
     try:
-        return launch_on_card(q, k, v, torch.empty_like(q) if out is None else out, tensors, settled, q_offset)
+        return launch_on_card(q, k, v, out, tensors, settled, q_offset)
     except Unsupported as refusal:
+        if q.is_meta:
+            return out
         fall_back(refusal, fallback)
-    return (torch.empty_like(q) if out is None else out).copy_(attend(q, k, v, tensors, settled.at(q_offset)))
+    return out.copy_(attend(q, k, v, tensors, settled.at(q_offset)))
 
 
 def fall_back(refusal: Unsupported, allowed: bool) -> None:

@@ -6,11 +6,12 @@ take. `Asked` and `Tensors` are those of `arguments`.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from typing import Any
 
 import torch
 
-from ..checking.reference import alibi_slopes
 from ..v8.embedding import MOST_POSITIONS
 from .arguments import Asked, Tensors
 
@@ -53,6 +54,20 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: b
     return torch.cat((torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1), rest), -1)
 
 
+def slopes_of(heads: int, like: torch.Tensor) -> torch.Tensor:
+    """`[heads]`: `checking.reference.alibi_slopes`, made on the device of `like`: a capture can copy nothing there."""
+    power = 1 << (heads.bit_length() - 1)
+    first = torch.arange(1, power + 1, dtype=torch.float64, device=like.device) * (-8 / power)
+    others = (2 * torch.arange(heads - power, dtype=torch.float64, device=like.device) + 1) * (-4 / power)
+    return torch.cat((first, others)).exp2().to(like.dtype)
+
+
+def _without_autocast(x: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
+    if not torch.amp.is_autocast_available(x.device.type):  # as on the meta device
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
+
+
 class _Recomputed:
     """The weights of a call, and what they are made of; queries that share a head of K follow one another."""
 
@@ -70,7 +85,7 @@ class _Recomputed:
         if asked.family == "alibi":
             slopes = tensors.slopes
             if slopes is None:
-                slopes = torch.tensor(alibi_slopes(int(heads)).tolist(), dtype=q.dtype, device=q.device)
+                slopes = slopes_of(int(heads), q)
             scores = scores - slopes[..., None, None] * (query - key).abs().to(q.dtype)
         if asked.causal:
             scores = scores.masked_fill(key > query, -math.inf)
@@ -80,7 +95,7 @@ class _Recomputed:
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> torch.Tensor:
     """softmax(scale * turned q turned k^T + bias) v, like q: float32 or float64 on any device."""
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q):
         return (_Recomputed(q, k, tensors, asked).weights @ v).view(q.shape)
 
 
@@ -88,7 +103,7 @@ def gradients(
     grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of q, k and v, from that of the output; the weights are computed anew. It can be differentiated again."""
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q):
         made = _Recomputed(q, k, tensors, asked)
         weights, grad = made.weights, grad.reshape(made.shape)
         grad_v = weights.transpose(-1, -2) @ grad

@@ -59,7 +59,7 @@ def test_angles_do_not_drift_far_out() -> None:
 def test_tables_are_the_computed_angles(interleaved: bool) -> None:
     q, k, v = small(torch.float64, hdim=12)
     angle = torch.arange(5, dtype=torch.float64)[:, None] * 500.0 ** (-torch.arange(0, 6, 2).double() / 6)
-    tabled = rope_attention(q, k, v, cos=angle.cos(), sin=angle.sin(), interleaved=interleaved)
+    tabled = rope_attention(q, k, v, rotary_dim=6, cos=angle.cos(), sin=angle.sin(), interleaved=interleaved)
     computed = rope_attention(q, k, v, rotary_dim=6, base=500.0, interleaved=interleaved)
     torch.testing.assert_close(tabled, computed, rtol=0, atol=1e-14)
 
@@ -121,6 +121,68 @@ def test_calls_alike_but_for_what_may_grow_are_each_checked() -> None:
         attention(q, k, v[:, :, :4])
 
 
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("rotary_dim", [16, 32, 64])
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_tables_as_models_store_them_are_refused_with_advice_that_works(interleaved, rotary_dim, batch) -> None:
+    """transformers: [batch, n, rotary_dim], both halves alike; as pairs (2j, 2j + 1), each angle twice in turn."""
+    q, k, v = small(torch.float64, hdim=64)
+    angle = torch.arange(5.0).double()[:, None] * 500.0 ** (-torch.arange(0, rotary_dim, 2).double() / rotary_dim)
+    both = angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
+    both = both.expand(*batch, *both.shape)
+    exact = rope_attention(q, k, v, rotary_dim=rotary_dim, base=500.0, interleaved=interleaved)
+    for asked in (None, rotary_dim):
+        if (asked, both.shape) == (None, (5, 32)):  # what full-width tables of 64 dims have
+            continue
+        with pytest.raises(ValueError, match=r"twice, pass") as refused:
+            rope_attention(q, k, v, rotary_dim=asked, cos=both.cos(), sin=both.sin(), interleaved=interleaved)
+        index, dims = re.search(
+            r"twice, pass cos(\[.+?\]), sin alike(?:, and rotary_dim=(\d+))?", str(refused.value)
+        ).groups()
+        cos, sin = (eval(f"table{index}", {"table": table}) for table in (both.cos(), both.sin()))
+        out = rope_attention(q, k, v, rotary_dim=asked or int(dims or 64), cos=cos, sin=sin, interleaved=interleaved)
+        torch.testing.assert_close(out, exact, rtol=0, atol=1e-14)
+
+
+def test_what_is_accepted_does_not_depend_on_earlier_calls() -> None:
+    q, k, v = small()
+    exact = rope_attention(q, k, v, rotary_dim=8, causal=True, base=10_000.0, scale=1.0, q_offset=2)
+    for same in (
+        {
+            "rotary_dim": np.int64(8),
+            "causal": np.True_,
+            "base": 10_000,
+            "scale": np.float32(1),
+            "q_offset": np.int32(2),
+        },
+        {"rotary_dim": np.uint8(8), "causal": True, "base": np.float64(1e4), "scale": 1, "interleaved": np.bool_(1)},
+    ):
+        assert torch.equal(rope_attention(q, k, v, **same), exact)
+    for name, wrong in (("rotary_dim", 8.0), ("causal", 1), ("scale", True), ("interleaved", 1.0), ("fallback", 1)):
+        with pytest.raises(TypeError, match=f"{name} is {wrong}; it must be"):
+            rope_attention(q, k, v, **{"rotary_dim": 8, "causal": True, "scale": 1.0, name: wrong})
+    with pytest.raises(TypeError, match=re.escape("q has layout torch.sparse_coo; it must be torch.strided")):
+        rope_attention(q.to_sparse(), k, v)
+
+
+def test_alibi_far_behind_all_keys_is_the_definition() -> None:
+    """The softmax of a row does not change when all keys are as much further away; float32 scores lose their bits."""
+    q, k, v = small()
+    near = expected(q, k, v, family="alibi", q_offset=5)
+    for q_offset in (6, 2**20, 2**30 - 3):
+        for causal in (False, True):
+            out = alibi_attention(q, k, v, q_offset=q_offset, causal=causal)
+            assert np.abs(out.numpy() - near).max() <= allowed_of((q, k, v), {})
+
+
+def test_rope_far_out_is_the_definition() -> None:
+    q, k, v = small()
+    for base, q_offset in ((1.0, 2**22), (10_000.0, 2**22), (2, 2**20)):
+        out = rope_attention(q, k, v, base=base, q_offset=q_offset)
+        exact = expected(q, k, v, base=float(base), q_offset=q_offset)
+        assert np.abs(out.numpy() - exact).max() <= allowed_of((q, k, v), {})
+
+
 half = torch.zeros(2, 4, 3, 8, dtype=torch.float16)
 table = torch.zeros(9, 4)
 REFUSED = [
@@ -135,9 +197,19 @@ REFUSED = [
     ({"rotary_dim": 3}, ValueError, "rotary_dim is 3; it must be even and between 0 and hdim, which is 8"),
     ({"rotary_dim": 10}, ValueError, "rotary_dim is 10; it must be even and between 0 and hdim, which is 8"),
     ({"rotary_dim": 4.0}, TypeError, "rotary_dim is 4.0; it must be an integer"),
-    ({"base": -1.0}, ValueError, "base is -1.0; it must be above 0"),
+    ({"base": 1e-3}, ValueError, "base is 0.001; it must be 1 or more"),
+    ({"base": float("inf")}, ValueError, "base is inf; it must be finite"),
+    ({"base": 10**400}, ValueError, "base is inf; it must be finite"),
+    ({"base": torch.tensor(10.0)}, TypeError, "base is tensor(10.); it must be a number"),
     ({"base": "10000"}, TypeError, "base is '10000'; it must be a number"),
     ({"scale": float("nan")}, ValueError, "scale is nan; it must be finite"),
+    ({"scale": 1e39}, ValueError, "scale is 1e+39; it must be finite in torch.float32"),
+    ({"causal": "False"}, TypeError, "causal is 'False'; it must be True or False"),
+    ({"causal": torch.ones(1).bool()}, TypeError, "causal is tensor([True]); it must be True or False"),
+    ({"interleaved": "no"}, TypeError, "interleaved is 'no'; it must be True or False"),
+    ({"fallback": None}, TypeError, "fallback is None; it must be True or False"),
+    ({"q_offset": True}, TypeError, "q_offset is True; it must be an integer"),
+    ({"q_offset": 2**31}, ValueError, "q_offset is 2,147,483,648; with 3 queries it must be 1,073,741,821 at most"),
     ({"q_offset": -1}, ValueError, "q_offset is -1; it must be 0 or more"),
     ({"q_offset": torch.tensor(1)}, TypeError, "q_offset is tensor(1); it must be an integer"),
     ({"cos": table}, ValueError, "cos is given and sin is not; give both or none"),
@@ -145,7 +217,7 @@ REFUSED = [
     ({"cos": table, "sin": table[:, :2]}, ValueError, "sin has shape (9, 2); it must have that of cos, (9, 4)"),
     ({"cos": table[:4], "sin": table[:4]}, ValueError, "cos has 4 rows; it must have 5 at least: keys stand at"),
     ({"cos": table, "sin": table, "rotary_dim": 6}, ValueError, "cos has shape (9, 4); it must be [n, rotary_dim / 2]"),
-    ({"cos": torch.zeros(9, 8), "sin": torch.zeros(9, 8)}, ValueError, "hold both halves alike are sliced first: cos"),
+    ({"cos": torch.zeros(9, 8), "sin": torch.zeros(9, 8)}, ValueError, "twice, pass cos[:, ::2], sin"),
     ({"cos": table.clone().requires_grad_(), "sin": table}, ValueError, "cos requires grad; no gradient flows to it"),
     ({"positions": torch.arange(4)}, ValueError, "positions has 4 positions; it must have 5 at least: keys stand at"),
     ({"positions": torch.zeros(3, 5).int()}, ValueError, "positions has shape (3, 5); it must be [n] or [batch, n]"),

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import threading
 import warnings
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +20,9 @@ from ops_reference import allowed_of, expected_of, random_call
 from torch.autograd import forward_ad
 
 import kernels
-from kernels import Problem, Unsupported, attention, rope_attention
+from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
-from kernels.runtime import arguments, gpu, tensors, torch_op
+from kernels.runtime import arguments, cache, gpu, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.tensors import C_FORMATS, Planned, planned_keys
@@ -42,6 +43,7 @@ class Card:
         self.device = self.tensor_device = self.stream = 0
         self.problems: list[Problem] = []
         self.launched: list[dict[str, Any]] = []
+        self.replays: list[Any] = []  # a function for each launch that makes it again, as a graph would
         self.loaded: list[Planned] = []
         self.plans: dict[Any, Planned] = {}
 
@@ -80,7 +82,8 @@ class Card:
         given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
         given["stream"] = ctypes.cast(config + 32, ctypes.POINTER(ctypes.c_uint64))[0]
         self.launched.append(given | {"device": self.device})
-        compute(given, planned, self.problems[-1])
+        self.replays.append(partial(compute, given, planned, self.problems[-1]))
+        self.replays[-1]()
         return 0
 
     @contextlib.contextmanager
@@ -138,6 +141,9 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.setattr(tensors, "plan_launch", made.plan)
     monkeypatch.setattr(tensors, "_made", {})
     monkeypatch.setattr(arguments, "_settled", {})
+    monkeypatch.setattr(resident, "_tables", {})
+    monkeypatch.setattr(resident, "_addresses", set())
+    monkeypatch.setattr(resident, "_bytes", 0)
     monkeypatch.setattr(tensors, "_copied", set())
     monkeypatch.setattr(torch_op, "_warned", set())
     monkeypatch.setattr(compiler, "compile_ptx", lambda kernel, target: kernel.signature)
@@ -365,7 +371,7 @@ def test_says_what_it_compiles(card: Card, monkeypatch: pytest.MonkeyPatch, caps
     q = normal(1, 2, 3, 8)
     attention(q, q, q)
     attention(q, q, q)
-    assert capsys.readouterr().err == f"kernels: compiling compute for sm_90, once (kept in {compiler.CACHE})\n"
+    assert capsys.readouterr().err == f"kernels: compiling compute for sm_90, once (kept in {cache.FOLDER})\n"
 
 
 def test_gradients_and_the_kernel_go_together(card: Card) -> None:
@@ -376,3 +382,93 @@ def test_gradients_and_the_kernel_go_together(card: Card) -> None:
     exact = q.detach().double().requires_grad_()
     rope_attention(exact, k.double(), k.double()).square().sum().backward()
     torch.testing.assert_close(kernel.double(), exact.grad, rtol=0, atol=1e-5)
+
+
+ROPE: dict[str, Any] = {"rotary_dim": 4}
+
+
+@pytest.mark.parametrize(("op", "arguments"), [(rope_attention, ROPE), (alibi_attention, {})], ids=["rope", "alibi"])
+def test_a_captured_launch_reads_what_it_read_whatever_ran_between(
+    card: Card, monkeypatch: pytest.MonkeyPatch, op, arguments
+) -> None:
+    """A graph replays the addresses that it captured; torch's allocator hands freed memory to the next who asks."""
+    monkeypatch.setattr(kernels.runtime.arguments, "MOST_SIGNATURES", 16)
+    q, k = normal(3, 4, 3, 8), normal(3, 2, 5, 8)
+    out = op(q, k, k, **arguments)
+    exact, replay = out.clone(), card.replays[-1]
+    for i in range(600):
+        rope_attention(q, k, k, base=2.0 + i, **ROPE)
+        alibi_attention(*[normal(i % 8 + 1, i % 7 + 1, 3, 8)] * 3)
+        torch.full((4, 2), torch.nan)
+    out.zero_()
+    replay()
+    assert torch.equal(out, exact)
+
+
+def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = normal(1, 2, 3, 8)
+    exact = [rope_attention(q, q, q, base=base) for base in (10.0, 20.0, 30.0)]
+    monkeypatch.setattr(resident, "MOST_BYTES", 4 * 4 * 8)  # four bases of four pairs; there are three
+    bases = (10.0, 40.0, 50.0, 20.0, 50.0, 30.0)
+    outs = {base: rope_attention(q, q, q, base=base) for base in bases}
+    assert len(resident._tables) == 4
+    assert all(torch.equal(outs[base], each) for base, each in zip((10.0, 20.0, 30.0), exact, strict=True))
+    assert np.abs(outs[50.0].numpy() - expected_of("rope_attention", (q, q, q), {"base": 50.0})).max() < 1e-5
+
+
+def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = normal(2, 2, 3, 8)
+    rope_attention(q, q, q)
+    alibi_attention(q, q, q)
+    monkeypatch.setattr(resident, "capturing", lambda: True)
+    for captured in (rope_attention, alibi_attention):
+        captured(q, q, q)
+    arguments._settled.clear()  # planned anew, but made before
+    rope_attention(q, q, q)
+    for needed, call in (
+        ("a table", lambda: rope_attention(q, q, q, base=500.0)),
+        ("a table", lambda: alibi_attention(*[normal(3, 2, 3, 8)] * 3)),
+        ("a kernel", lambda: attention(q, q, q)),
+    ):
+        with pytest.raises(RuntimeError, match=f"is being captured, and this call needs {needed} that no call before"):
+            call()
+
+
+def negated(x: torch.Tensor) -> torch.Tensor:
+    """The values of x, as a view of what has the opposite sign: it lies as an imaginary part does, or like x."""
+    view = torch.complex(torch.zeros_like(x), -x).conj().imag
+    assert view.is_neg() and torch.equal(view, x)
+    return view
+
+
+@pytest.mark.parametrize("lies", [negated, lambda x: torch._neg_view(-x)], ids=["imag", "contiguous"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "cos", "sin", "slopes", "out"])
+def test_a_lazily_negated_view_is_read_with_its_sign(card: Card, name: str, lies) -> None:
+    q, k, angle = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(5, 4)
+    given = {"q": q, "k": k, "v": k + 1, "cos": angle.cos(), "sin": angle.sin(), "out": torch.empty_like(q)}
+    op = rope_attention
+    if name == "slopes":
+        op, given = alibi_attention, {"q": q, "k": k, "v": k, "slopes": torch.rand(4)}
+    exact = op(**given).clone()
+    changed = given | {name: lies(given[name])}
+    if name == "out":
+        op(**changed)
+    else:
+        with pytest.warns(UserWarning, match=f"kernels copies {name[:3]}.* negated") as caught:
+            op(**changed)
+        assert caught[0].filename == __file__
+    assert torch.equal(op(**changed), exact) and len(card.launched) == 3
+
+
+def test_what_a_launch_cannot_count_does_not_reach_it(card: Card) -> None:
+    """Strides, rows and positions that 32 bits do not hold; places that a launch would add up past them."""
+    q, angle = normal(1, 1, 2, 8), normal(1, 4)
+    for rows, positions in ((2**30, [0, 2**30 - 1]), (2**33, [5, 2**31 - 2])):
+        cos, sin = (angle.cos().expand(rows, 4), angle.sin().expand(rows, 4))
+        out = rope_attention(q, q, q, cos=cos, sin=sin, positions=torch.tensor(positions), fallback=False)
+        assert torch.equal(out, rope_attention(q, q, q, cos=cos, sin=sin)) and out.isfinite().all()
+    assert rope_attention(q, q, q, cos=cos, sin=sin, q_offset=2**30 - 2, fallback=False).isfinite().all()
+    with pytest.raises(ValueError, match="q_offset is 1,073,741,823; with 2 queries it must be 1,073,741,822 at most"):
+        rope_attention(q, q, q, cos=cos, sin=sin, q_offset=2**30 - 1)
+    with pytest.raises(Unsupported, match=r"k and v have 1,073,741,825 keys; the kernels take 1,073,741,824"):
+        attention(q, *[normal(1, 1, 1, 8).expand(1, 1, 2**30 + 1, 8)] * 2, fallback=False)

@@ -165,3 +165,34 @@ def test_transforms_are_pytorchs() -> None:
         assert torch.equal(forward_ad.unpack_dual(dual).tangent, change)
     with pytest.raises(Unsupported, match="inside a transform of torch"):
         torch.vmap(lambda q: attention(q, k, v, fallback=False))(q[None])
+
+
+def test_tensors_on_the_meta_device_go_forward_and_back() -> None:
+    for call in (CALLS["half-split"], CALLS["alibi"], CALLS["attention"]):
+        tensors = [x.detach().to("meta").requires_grad_() for x in small()]
+        out = call(*tensors)
+        assert out.is_meta and out.shape == tensors[0].shape
+        out.sum().backward()
+        assert all(x.grad.is_meta and x.grad.shape == x.shape for x in tensors)
+        with torch.no_grad():
+            assert call(*tensors).is_meta
+
+
+@pytest.mark.parametrize("needs", ["", "qkv"])
+def test_a_trace_that_would_keep_the_sizes_of_its_example_is_refused(needs: str) -> None:
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and places of its example"):
+        torch.jit.trace(CALLS["attention"], tuple(small(needs)), check_trace=False)
+
+
+def test_a_flag_that_torch_compile_traces_may_depend_on_the_shape() -> None:
+    compiled = torch.compile(lambda q, k, v: attention(q, k, v, causal=k.shape[2] > 5), dynamic=True, backend="eager")
+    for seq_k in (4, 6, 7):
+        tensors = small("", seq_k=seq_k)
+        assert torch.equal(compiled(*tensors), attention(*tensors, causal=seq_k > 5))
+
+
+def test_gradients_of_a_negated_view_have_its_sign() -> None:
+    z = torch.randn(2, 2, 5, 8, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
+    q, _, v = small("q")
+    out = [attention(q, k, v) for k in (z.conj().imag, -z.imag)]
+    assert torch.equal(*(torch.autograd.grad(each.square().sum(), q)[0] for each in out))
