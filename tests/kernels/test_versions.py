@@ -109,12 +109,6 @@ def test_unshared_reductions_leave_the_documented_share_of_nan(name: str, seq: i
     assert np.isnan(out).mean() == share
 
 
-def test_multi_query_has_nine_barriers_for_each_query_of_a_tile() -> None:
-    plan = version("attention_multi_query")(Problem("attention", seq_q=4, hdim=640))
-    (launch,) = run(plan, reference_of(plan.problem, "uniform").inputs).launches
-    assert launch.counts["barriers"] == 1 + 4 * 9 + 1  # behind the load and at the end of the tile, too
-
-
 def test_baseline_normalises_each_warp_of_keys_by_its_own_maximum_and_sum() -> None:
     plan = version("attention_baseline")(Problem("attention", seq_q=8, seq_k=8, hdim=32))
     assert plan.expected == "ok"
@@ -217,14 +211,6 @@ def test_a_version_id_is_taken_once() -> None:
     assert "rope_v99" not in REGISTRY
     with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_atomics"):
         version("rope_v98")
-
-
-def test_what_checks_ask_of_a_version_an_ablation_has_from_its_parent_unless_it_says_otherwise() -> None:
-    assert version("rope_v3_no_rotation").scalar_loads and not version("rope_v2_float4").scalar_loads
-    assert version("attention_tensor_core_v2_one_query").whole_rows
-    assert version("rope_v7_global_query").wrong_output is version("rope_v7").wrong_output
-    assert version("fp16_phase4_all_threads").wrong_output is None
-    assert {v.variant_of for v in VERSIONS.values()} <= {None, *VERSIONS}
 
 
 def test_shared_layout_places_names_and_bytes() -> None:

@@ -61,20 +61,6 @@ def ledger(tmp_path: Path, *entries: dict) -> Path:
     return path
 
 
-def test_tests_that_differ_in_a_name_are_stated_once(tmp_path: Path) -> None:
-    each = {
-        "note": "at {hdim}",
-        "measure": 'us("rope_v9", hdim) / said(row)',
-        "most": 'said("N003")',
-        "each": {"hdim": [128, 512], "row": ["N003", "N008"]},
-        "role": "headline",
-    }
-    (claim,) = load(ledger(tmp_path, {**ONE, "kind": "universal", "decides": [each]}))
-    assert [test.place for test in claim.tests] == ["hdim 128", "hdim 512"]
-    assert [test.note for test in claim.tests] == ["at 128", "at 512"]
-    assert [claims.versions_of(test) for test in claim.tests] == [{"rope_v9"}] * 2
-
-
 def measured(text: str, **rule: object) -> dict:
     return {"kind": "universal", "decides": [{"note": "n", "measure": text, "role": "headline", **rule}]}
 
@@ -464,13 +450,6 @@ def test_counters_are_those_of_the_published_shape_unless_the_matched_one_is_ask
     assert known.counter("rope_v7", "smsp__inst_executed.sum", 512, study="matched") == 7
     with pytest.raises(Undecided, match="nothing at hdim 512, study filled"):
         known.counter("rope_v7", "smsp__inst_executed.sum", 512, study="filled")
-
-
-def test_shared_memory_is_that_of_the_plan_or_of_its_refusal(folder: Path) -> None:
-    known = Facts(folder)
-    assert known.shared_bytes("rope_v7", 512) == 4 * (96 + 512 + 64)
-    assert known.shared_bytes("rope_v7", 512, "query") == 4 * 512
-    assert known.shared_bytes("attention_async_double_buffer", 512) == 534_944
 
 
 # ---------------------------------------------------------------- the recorded verdicts
