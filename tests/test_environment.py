@@ -1,21 +1,20 @@
-"""Which of the two locks an environment is made from, and that what its compilers write runs on its drivers."""
+"""The two locks: each is of one CUDA release, fits the ranges of the package, and is the one that a driver takes."""
 
 import ctypes
 import re
-import shutil
-import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cuda.bindings import nvjitlink
 from cuda.bindings.utils import get_minimal_required_cuda_ver_from_ptx_ver as first_cuda_with
+from packaging.requirements import Requirement
 
-from analysis.measure import compilers, driver
+from analysis.measure import driver
 from kernels import VERSIONS, Problem
-from kernels.limits import EMULATED_TARGET
-from kernels.runtime import cache, compile
-from kernels.runtime.compile import TARGETS, CompileError, assembled, compile_ptx, require_target
+from kernels.runtime.compile import TARGETS, assembled, compile_ptx, require_target
+from tests.sampling import swept
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.txt", "requirements-cuda12.txt")
@@ -24,9 +23,12 @@ ELF = b"\x7fELF"
 V8 = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 
 
+def pinned(lock: str) -> list[str]:
+    return [line for line in (ROOT / lock).read_text().splitlines() if line and not line.startswith("#")]
+
+
 def pins(lock: str) -> dict[str, str]:
-    lines = (ROOT / lock).read_text().splitlines()
-    return dict(line.split("==", 1) for line in lines if line and not line.startswith("#"))
+    return dict(line.split("==", 1) for line in pinned(lock))
 
 
 def test_the_locks_differ_in_torch_and_cuda_alone() -> None:
@@ -44,13 +46,19 @@ def test_the_compilers_of_a_lock_are_of_one_release(lock: str) -> None:
     assert pins(lock)["cuda-bindings"].split(".")[0] == release.split(".")[0]
 
 
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_is_pinned_lies_within_the_ranges_that_the_package_asks_for(lock: str) -> None:
+    tried = {requirement.name: requirement.specifier for requirement in map(Requirement, pinned(lock))}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in map(Requirement, project["dependencies"]):
+        (pin,) = tried[requirement.name]
+        assert requirement.specifier.contains(pin.version), requirement
+
+
 # ---------------------------------------------------------------- what a driver takes
 
 
-@pytest.mark.parametrize(
-    "target",
-    [pytest.param(target, marks=() if target == EMULATED_TARGET else pytest.mark.deep) for target in TARGETS],
-)
+@pytest.mark.parametrize("target", swept(zip(TARGETS), 0, 2))
 def test_the_driver_is_handed_machine_code_from_ptx_that_this_release_assembles(target: str) -> None:
     """A driver assembles no PTX of a newer CUDA than its own, and runs machine code of any of its major release."""
     release = nvjitlink.version()
@@ -96,69 +104,3 @@ def test_the_driver_says_which_lock_it_takes(
     monkeypatch.setattr(ctypes, "CDLL", library)
     assert driver.driver_cuda() == takes
     assert driver.lock_cuda(takes) == lock
-
-
-def test_compilers_that_do_not_fit_each_other_are_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def newer(ptx: str, target: str) -> tuple[bytes, str]:
-        raise CompileError("Unsupported .version 9.2; current version is '9.0'")
-
-    monkeypatch.setattr(cache, "FOLDER", cache.FOLDER)
-    assert compilers.main() == 0
-    monkeypatch.setattr(compile, "assemble", newer)
-    assert compilers.main() == 1
-    assert "Unsupported .version 9.2" in capsys.readouterr().out
-
-
-# ---------------------------------------------------------------- what make does
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """What the Makefile needs to say what it would do; python3 there prints the lock of a driver of CUDA 12."""
-    for name in ("Makefile", *LOCKS):
-        shutil.copy(ROOT / name, tmp_path)
-    python = tmp_path / "python3"
-    python.write_text("#!/bin/sh\necho 12\n")
-    python.chmod(0o755)
-    return tmp_path
-
-
-def planned(checkout: Path, *variables: str) -> str:
-    command = ["make", "--dry-run", "PYTHON3=./python3", *variables, ".venv/.stamp"]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stdout
-
-
-def made(checkout: Path, stamp: str) -> None:
-    (checkout / ".venv" / "bin").mkdir(parents=True)
-    (checkout / ".venv" / "bin" / "python").touch()
-    (checkout / ".venv" / ".stamp").write_text(stamp)
-
-
-def installed(plan: str) -> list[str]:
-    return re.findall(r"install --requirement (\S+)", plan)
-
-
-def test_a_new_environment_is_made_from_the_lock_of_the_driver(checkout: Path) -> None:
-    assert installed(planned(checkout)) == ["requirements-cuda12.txt"]
-    assert installed(planned(checkout, "CUDA=13")) == ["requirements.txt"]
-    (checkout / "python3").write_text("#!/bin/sh\necho 13\n")
-    assert installed(planned(checkout)) == ["requirements.txt"]
-    assert installed(planned(checkout, "CUDA=12")) == ["requirements-cuda12.txt"]
-
-
-@pytest.mark.parametrize("stamp", ["13\n", ""], ids=["made for 13", "made before stamps said"])
-def test_an_environment_stays_as_it_was_made_until_another_is_asked_for(checkout: Path, stamp: str) -> None:
-    """The login node of a cluster has no driver, its GPU nodes have."""
-    made(checkout, stamp)
-    assert installed(planned(checkout)) == []
-    assert installed(planned(checkout, "CUDA=13")) == []
-    plan = planned(checkout, "CUDA=12")
-    assert installed(plan) == ["requirements-cuda12.txt"]
-    assert plan.index("venv  --clear .venv") < plan.index("pip --disable")
-
-
-def test_another_cuda_is_refused_with_what_is_allowed(checkout: Path) -> None:
-    done = subprocess.run(["make", "CUDA=11", "-n"], cwd=checkout, capture_output=True, text=True, check=False)
-    assert done.returncode and "CUDA=11: allowed are 12, 13 and auto" in done.stderr

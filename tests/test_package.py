@@ -1,13 +1,10 @@
-"""The package that users install: the folder kernels/ as `fused_pe`, with what it needs and nothing else."""
+"""The package that users install: the folder kernels/ as `fused_pe`, used without a GPU and without this repository."""
 
-import ast
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import warnings
 import zipfile
 from pathlib import Path
@@ -15,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from packaging.requirements import Requirement
 
 from kernels import VERSIONS, rope_attention
 from kernels.runtime import cache, compile
@@ -24,22 +20,17 @@ from kernels.version import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
-IMPORT_SECONDS = 10  # of CPU; torch and numba take nearly all of what it is
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"  # as pip does
 USE = """
-import json, sys, time, warnings
+import json, sys, warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-began = time.process_time()
 import fused_pe
-seconds, cache = time.process_time() - began, Path(sys.argv[1])
-loaded, compiled = set(sys.modules), cache.exists()
+loaded, compiled = set(sys.modules), Path(sys.argv[1]).exists()
 
 import torch
-from fused_pe.runtime.compile import compile_ptx
 from fused_pe.runtime.identity import kernel_identity, source_hash
 
 initialized = torch.cuda.is_initialized()
@@ -50,10 +41,10 @@ with warnings.catch_warnings(record=True) as warned:
 plan = fused_pe.version("rope_v8")(fused_pe.Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128))
 (launch,) = plan.launches
 print(json.dumps({
-    "file": fused_pe.__file__, "seconds": seconds, "loaded": sorted(loaded), "compiled": compiled,
-    "initialized": initialized, "versions": list(fused_pe.VERSIONS), "kernels": find_spec("kernels") is not None,
+    "file": fused_pe.__file__, "loaded": sorted(loaded), "idle": not (compiled or initialized),
+    "versions": list(fused_pe.VERSIONS), "kernels": find_spec("kernels") is not None,
     "source": source_hash(fused_pe.version("rope_v8")), "identity": kernel_identity(launch.kernel),
-    "ptx": compile_ptx(launch.kernel), "out": out.tolist(), "warned": [str(each.message) for each in warned],
+    "out": out.tolist(), "warned": [str(each.message) for each in warned],
 }))
 """
 
@@ -100,10 +91,8 @@ def test_the_installed_package_is_the_repository_s_under_another_name(installed:
     (launch,) = VERSIONS["rope_v8"](MAIN).launches
     assert used["source"] == source_hash(VERSIONS["rope_v8"])
     assert used["identity"] == kernel_identity(launch.kernel)
-
-
-def test_the_installed_package_compiles_a_kernel_without_a_gpu(used: dict[str, Any]) -> None:
-    assert re.search(r"^\.target sm_90a$", used["ptx"], re.MULTILINE) and ".entry" in used["ptx"]
+    assert used["idle"], "importing it compiles something, or starts the GPU"
+    assert {"pandas", "matplotlib", "IPython", "triton", "kernels", "analysis"}.isdisjoint(used["loaded"])
 
 
 def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
@@ -113,34 +102,6 @@ def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_ow
     assert torch.equal(torch.tensor(used["out"]), out)
     (warned,) = used["warned"]
     assert warned.startswith("fused_pe computes this attention in PyTorch: ")
-
-
-def test_importing_it_is_quick_and_neither_compiles_nor_starts_the_gpu(used: dict[str, Any]) -> None:
-    assert used["seconds"] < IMPORT_SECONDS
-    assert not used["compiled"] and not used["initialized"]
-    assert {"pandas", "matplotlib", "IPython", "triton", "kernels", "analysis"}.isdisjoint(used["loaded"])
-
-
-def test_the_kernels_import_each_other_relatively_and_else_what_is_declared() -> None:
-    """`numba` brings llvmlite; a peer that cannot import triton or FlashInfer says so."""
-    declared = {Requirement(line).name for line in PROJECT["dependencies"]}
-    assert {"torch", "numba", "numba-cuda", "numpy", "cuda-bindings"} <= declared
-    allowed = {"torch", "numba", "numba_cuda", "numpy", "cuda", "llvmlite", "triton"} | sys.stdlib_module_names
-    for path in KERNELS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [str(node.module)]
-            assert {name.split(".")[0] for name in names} <= allowed, path
-
-
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-cuda12.txt"])
-def test_the_versions_that_are_tried_lie_within_the_ranges_that_are_asked_for(lock: str) -> None:
-    lines = (ROOT / lock).read_text().splitlines()
-    tried = [Requirement(line) for line in lines if "==" in line]
-    pins = {pin.name: str(pin.specifier).removeprefix("==") for pin in tried}
-    for requirement in map(Requirement, PROJECT["dependencies"]):
-        assert requirement.specifier.contains(pins[requirement.name]), requirement
 
 
 def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
@@ -155,11 +116,3 @@ def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
         monkeypatch.setattr(compile.nvjitlink, "version", lambda release=release: release)
         texts.append(compile.compile_ptx(launch.kernel))
     assert texts == ["of CUDA (1, 0)", "of CUDA (1, 5)", "of CUDA (1, 0)"]
-
-
-def test_the_book_is_an_extra(installed: Path) -> None:
-    (metadata,) = installed.glob("*.dist-info/METADATA")
-    asked = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", metadata.read_text(), re.MULTILINE)]
-    always = {each.name for each in asked if each.marker is None}
-    assert always == {Requirement(line).name for line in PROJECT["dependencies"]}
-    assert {"jupyter-book", "papermill"} <= {each.name for each in asked if str(each.marker) == 'extra == "book"'}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -51,7 +50,7 @@ def bare(plan: Plan) -> list[object]:
     ]
 
 
-@each_control
+@pytest.mark.parametrize("control", swept(zip(CONTROLS), 4, 6), ids=named)
 def test_a_control_has_the_plan_of_its_port(control: Version) -> None:
     port = port_of(control)
     published = [p for p in study("control").problems if supports(port, p)]
@@ -151,21 +150,3 @@ def test_cpp_is_compiled_as_nvcc_would_and_for_the_target() -> None:
     assert "fma.rn.f32" in compile_ptx(v7) and "div.rn.f32" in compile_ptx(v7)
     assert "div.approx.ftz.f32" in compile_ptx(phase4) and "div.rn.f32" not in compile_ptx(phase4)
     assert ".target sm_75" in compile_ptx(v7, "sm_75") and entry_name(compile_ptx(v7, "sm_75")) == "attention"
-
-
-@pytest.mark.parametrize(
-    ("name", "loads"),
-    [
-        ("control_rope_v7", 1),
-        ("control_rope_v7_no_break", 4),
-        ("control_sinusoidal_hybrid_v1_unroll_1", 1),
-        ("control_sinusoidal_hybrid_v1_unroll_2", 2),
-        ("control_sinusoidal_hybrid_v1", 4),
-    ],
-)
-def test_a_pass_of_the_dot_product_loads_as_many_vectors_of_k_as_it_is_unrolled_by(name: str, loads: int) -> None:
-    version = VERSIONS[name]
-    kernel = version(next(p for p in study("control").problems if supports(version, p))).launches[-1].kernel
-    blocks = re.split(r"^\$L\w+:|^\s*@?\S*\s*bra", compile_ptx(kernel), flags=re.MULTILINE)
-    dots = [block for block in blocks if "ld.shared.v4.f32" in block and "ld.global.v4.f32" in block]
-    assert max(block.count("ld.global.v4.f32") for block in dots) == loads

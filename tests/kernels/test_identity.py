@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,178 +10,24 @@ import pytest
 from kernels import VERSIONS, Problem
 from kernels.runtime import identity
 from kernels.runtime.definitions import Code, UnresolvedName
-from kernels.runtime.identity import CODE, kernel_identity, source_hash, source_of
-
-TODAY = {name: source_hash(version) for name, version in VERSIONS.items()}
-BEYOND = {"rope_v8", "rope_hybrid_v8", "rope_separate_v8", "attention_v8", "sinusoidal_v6", "alibi_v1", "learned_v1"}
-
-
-def edited(module: str, old: str, new: str) -> Code:
-    """The package with `old` replaced in a module, which does not change what it imports."""
-
-    def source(name: str) -> tuple[str, bool] | None:
-        text, is_package = source_of(name) or ("", False)
-        if name == module:
-            assert old in text
-            text = text.replace(old, new)
-        return text, is_package
-
-    code = Code("kernels", source)
-    code._modules = {name: bindings for name, bindings in CODE._modules.items() if name != module}
-    code._parts = {definition: parts for definition, parts in CODE._parts.items() if definition.module != module}
-    return code
-
-
-def changed(*edit: str) -> set[str]:
-    """The versions whose hash an edit changes."""
-    code = edited(*edit)
-    return {name for name, version in VERSIONS.items() if source_hash(version, code) != TODAY[name]}
-
-
-def test_words_do_not_change_a_hash() -> None:
-    assert not changed("kernels.rope.v7_hybrid", "RoPE V7, hybrid", "Another title")
-    assert not changed("kernels.rope.v7_hybrid", 'title="Hybrid', 'title="The hybrid')
-    assert not changed("kernels.rope.v7_hybrid", "    row_max = NEG", "    # a comment\n    row_max = NEG")
-    assert not changed("kernels.peers.pytorch", "PyTorch SDPA, math", "SDPA")
-    assert not changed("kernels.v8.embedding", "What happens to rows", "What is done to rows")
-
-
-def test_what_only_refuses_a_problem_does_not_change_a_hash() -> None:
-    assert not changed("kernels.constants", "if not condition:", "if not condition and template:")
-    assert not changed("kernels.constants", "layout.nbytes <= limit", "layout.nbytes < limit")
-    assert not changed("kernels.v8.embedding", "problem.hdim % 4 == 0", "problem.hdim % 8 == 0")
-    assert not changed(
-        "kernels.rope.v7_hybrid", "    require_log_problem(", "    require_shared(1)\n    require_log_problem("
-    )
-    assert not changed("kernels.peers.pytorch", "{needed} cannot be imported", "There is no {needed}")
-
-
-def test_code_changes_the_hashes_of_the_versions_that_use_it() -> None:
-    assert changed("kernels.rope.v7_hybrid", "2 * pair", "4 * pair") == {
-        "rope_v7",
-        "control_rope_v7",
-        "control_rope_v7_no_break",
-    }
-    of_ints = changed("kernels.device.cint", "builder.sdiv(a, b)", "builder.udiv(a, b)")
-    assert of_ints == changed("kernels.device.cint", "inbounds=True", "inbounds=False")
-    assert {"attention_baseline", "rope_v7", "control_rope_v7", "rope_v3_64_queries"} <= of_ints
-    assert "rope_v8" not in of_ints
-    through_separate = changed("kernels.rope.separate", "POSITIONS = 64", "POSITIONS = 32")
-    log = {name for name in through_separate if not (VERSIONS[name].ablation or VERSIONS[name].control_of)}
-    assert log == {"rope_separate", "rope_v7"}
-    assert "rope_v7_fused_k" in through_separate and "rope_separate_one_sync" not in through_separate
-    shuffles = changed("kernels.device.reduce", "(16, 8, 4, 2, 1)", "(16, 8, 4, 2)")
-    assert {"attention_baseline", "rope_v7", "sinusoidal_v5"} <= shuffles
-    assert not any(VERSIONS[name].is_peer for name in shuffles)
-    assert "rope_v1a" not in changed("kernels.device.trig", "[0]", "[1]")
-
-    assert changed("kernels.v8.wgmma_shape", "TILE_COST = 24", "TILE_COST = 25") == BEYOND
-    assert changed("kernels.v8.mma_shape", "ALONE = 7", "ALONE = 8") == BEYOND | {"rope_v8_mma"}
-    assert changed("kernels.v8.portable_shape", "ENOUGH = 128", "ENOUGH = 64") == BEYOND | {"rope_v8_portable"}
-
-    def peers(*prefixes: str) -> set[str]:
-        return {name for name in VERSIONS if name.startswith(prefixes)}
-
-    compiled = peers("torch_rope_", "flex_rope")
-    assert changed("kernels.peers.pytorch", "f(turn) for turn", "f(-turn) for turn") == compiled | peers("triton_rope")
-    compiled |= peers("torch_sinusoidal_", "torch_learned_")
-    whole = {name for name in compiled if "one_graph" in name} | {"torch_rope_cache_sdpa"}
-    assert changed("kernels.peers.pytorch", "dynamic=False", "dynamic=True") == compiled - whole
-    assert changed("kernels.peers.one_graph", "dynamic=False", "dynamic=True") == whole
-    assert {"torch_sdpa", "torch_rope_sdpa"} <= changed(
-        "kernels.peers.pytorch", '"is_causal": problem', '"is_causal": not problem'
-    )
-
-
-def test_handed_on_unpacked_and_annotated_names_change_hashes() -> None:
-    every_core = BEYOND | {"rope_v8_mma", "rope_v8_portable"}
-    assert changed("kernels.v8.embedding", "keys: bool = True", "keys: bool = False") == every_core
-    assert changed("kernels.v8", "and takes(problem)", "and not takes(problem)") == BEYOND
-    integers = changed("kernels.device.asm", "ir.IntType(32), ir.VoidType()", "ir.IntType(64), ir.VoidType()")
-    assert BEYOND | {"attention_async_double_buffer"} <= integers and "rope_v7" not in integers
-    assert changed("kernels.learned.table", "), HALVES, ", "), FLOATS, ") == {"learned_v1", "sinusoidal_v6"}
-    assert changed("kernels.peers.triton_kernels", "triton = tl = None", "triton = None") == {
-        "triton_rope",
-        "triton_rope_ieee",
-        "triton_rope_sliced",
-    }
+from kernels.runtime.identity import kernel_identity, source_hash, source_of
+from kernels.version import Kernel
 
 
 def test_every_version_has_a_hash_of_its_own() -> None:
-    assert len(set(TODAY.values())) == len(TODAY)
+    assert len({source_hash(version) for version in VERSIONS.values()}) == len(VERSIONS)
 
 
 def test_a_kernel_is_the_same_while_its_code_and_constants_are() -> None:
-    def kernel_of(name: str, problem: Problem):
-        return VERSIONS[name](problem).launches[-1].kernel
+    def kernel_of(name: str, seq: int, fast_math: bool = False) -> Kernel:
+        problem = Problem("rope", heads=2, seq_q=seq, hdim=256, rotary_dim=64)
+        return replace(VERSIONS[name](problem).launches[-1].kernel, fast_math=fast_math)
 
-    small, large = (Problem("rope", heads=2, seq_q=seq, hdim=256, rotary_dim=64) for seq in (16, 128))
-    hybrid, cluster, wide = kernel_of("rope_v7", small), kernel_of("rope_v8", small), kernel_of("rope_v8", large)
-    assert kernel_identity(cluster) != kernel_identity(wide)
-    words = edited("kernels.device.reduce", "Reductions over", "More about reductions over")
-    shuffles = edited("kernels.device.reduce", "(16, 8, 4, 2, 1)", "(16, 8, 4, 2)")
-    for kernel in (hybrid, cluster):
-        assert kernel_identity(kernel, words) == kernel_identity(kernel)
-        assert "kernels" not in kernel_identity(kernel) and "0x" not in kernel_identity(kernel)
-    assert kernel_identity(hybrid, shuffles) != kernel_identity(hybrid)
-
-
-# ---------------------------------------------------------------- a house of its own
-
-MOVED = {
-    "kernels.constants": "house.constants",
-    "kernels.checking.reference": "house.checking.reference",
-    "kernels.peers.pytorch": "house.peers.torch",
-    "kernels.peers.triton": "house.peers.triton",
-    "kernels.peers.triton_kernels": "house.peers.triton_kernels",
-    "kernels.peers.embeddings": "house.peers.embeddings",
-    "kernels.device.vector": "house.device.memory.vector",
-    "kernels.v8.embedding": "house.v8.shared.embedding",
-    "kernels.v8.launch": "house.v8.shared.launch",
-    "kernels.rope.separate": "house.rope.v0_separate",
-}
-
-
-def moved_to(module: str) -> str:
-    return MOVED.get(module, "house" + module.removeprefix("kernels"))
-
-
-class Moved(ast.NodeTransformer):
-    """A module with the imports that it needs behind the move: absolute ones, of the new places."""
-
-    def __init__(self, module: str, is_package: bool) -> None:
-        self.module, self.is_package = module, is_package
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        if not node.level:
-            return node
-        package = self.module.split(".")[: (self.is_package - node.level) or None]
-        origin = ".".join([*package, *filter(None, [node.module])])
-        imports: list[ast.stmt] = []
-        for alias in node.names:
-            inner = f"{origin}.{alias.name}"
-            if inner in CODE._modules and CODE._modules[inner] and alias.name not in CODE._modules[origin].statements:
-                module, _, name = moved_to(inner).rpartition(".")
-            else:
-                module, name = moved_to(origin), alias.name
-            imports.append(ast.ImportFrom(module, [ast.alias(name, alias.asname or alias.name)], 0))
-        return ast.copy_location(ast.If(ast.Constant(True), imports, []), node) if len(imports) > 1 else imports[0]
-
-
-def test_a_move_changes_no_hash() -> None:
-    """Another name of the package, modules in other places and under other names, other imports, other spacing."""
-    house: dict[str, tuple[str, bool]] = {"house.checking": ("", True), "house.peers": ("", True)}
-    house |= {"house.device.memory": ("from .vector import *", True), "house.v8.shared": ("", True)}
-    for module, bindings in list(CODE._modules.items()):
-        if bindings is not None:
-            text, is_package = source_of(module) or ("", False)
-            tree = ast.fix_missing_locations(Moved(module, is_package).visit(ast.parse(text)))
-            house[moved_to(module)] = (ast.unparse(tree), is_package)
-    assert set(map(moved_to, MOVED)) <= set(house)
-    code = Code("house", house.get)
-    for version in VERSIONS.values():
-        module, root = version.plan.__module__, version.plan.__code__.co_qualname.split(".")[0]
-        assert code.digest(moved_to(module), root) == CODE.digest(module, root), version.id
+    names = [kernel_identity(kernel_of(*of)) for of in (("rope_v7", 16), ("rope_v8", 16), ("rope_v8", 128))]
+    names.append(kernel_identity(kernel_of("rope_v7", 16, fast_math=True)))
+    assert len(set(names)) == 4
+    assert names[:2] == [kernel_identity(kernel_of(name, 16)) for name in ("rope_v7", "rope_v8")]
+    assert not any("kernels" in name or "0x" in name for name in names), "it would differ elsewhere"
 
 
 # ---------------------------------------------------------------- what a name stands for
@@ -196,6 +42,57 @@ def small(plan: str, **others: str) -> Code:
 
 def digest(plan: str, **others: str) -> str:
     return small(plan, **others).digest("package.plan", "plan")
+
+
+CONTRACT = "class Unsupported(ValueError): ...\ndef register(**words): ...\nclass Plan: ..."
+KERNEL = """
+from .constants import TILE
+from .reduce import total
+@register(title="A tile of keys")
+def plan(problem):
+    '''Words.'''
+    return total(problem.size // TILE)  # of keys
+"""
+CONSTANTS = "'''Of tiles.'''\nTILE = 24\nOTHER = 7"
+REDUCE = "STEPS = 16, 8, 4, 2, 1\ndef total(x):\n    '''A sum.'''\n    return sum(x >> step for step in STEPS)"
+REGISTER = "from .version import register\n"
+
+
+def kernel(old: str = "", new: str = "") -> str:
+    """The hash of a kernel that uses a constant and a function of other modules, one of which may have other text."""
+    sources = {"plan": REGISTER + KERNEL, "constants": CONSTANTS, "reduce": REDUCE, "version": CONTRACT}
+    assert not old or sum(old in text for text in sources.values()) == 1
+    return digest(**{name: text.replace(old, new) if old else text for name, text in sources.items()})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A tile of keys", "Another title"), ("Words.", "Other words."), ("# of keys", "# of values"),
+        ("Of tiles.", "About tiles."), ("A sum.", "A total."), ("OTHER = 7", "OTHER = 8"), ("// TILE", "//  TILE"),
+    ],
+)  # fmt: skip
+def test_words_and_what_is_not_used_do_not_change_a_hash(old: str, new: str) -> None:
+    assert kernel(old, new) == kernel()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TILE = 24", "TILE = 25"), ("TILE = 24", "TILE = 24.0"), ("2, 1\n", "2\n"), ("x >> step", "x << step"),
+        ("problem.size //", "problem.size %"), ("import total", "import total as sum_\ntotal = max"),
+    ],
+)  # fmt: skip
+def test_code_and_constants_change_the_hash_of_what_uses_them(old: str, new: str) -> None:
+    assert kernel(old, new) != kernel()
+
+
+def test_a_move_changes_no_hash() -> None:
+    """Modules in other places and under other names, and other ways to import them."""
+    plan = KERNEL.replace(".constants", ".sizes.tiles").replace("from .reduce import total", "from . import sums")
+    plan = REGISTER + plan.replace("total(problem", "sums.total(problem")
+    others = {"sizes": "", "sizes.tiles": CONSTANTS, "sums": REDUCE, "version": CONTRACT}
+    assert digest(plan, **others) == kernel()
 
 
 BINDINGS = [
@@ -285,7 +182,6 @@ def test_functions_that_call_each_other_have_one_hash() -> None:
     assert digest(even + odd.replace("n == 1", "n == 3")) != together
 
 
-CONTRACT = "class Unsupported(ValueError): ...\ndef register(**words): ...\nclass Plan: ..."
 VERSION = """
 from .version import Plan, Unsupported, register
 from .needs import require, require_some

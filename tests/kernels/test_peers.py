@@ -307,18 +307,6 @@ def test_the_triton_kernels_compute_attention(monkeypatch, asked: Problem, block
     assert case.compare(run_kernel(monkeypatch, asked, blocks, q, k, v)).status == "ok"
 
 
-def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
-    chosen = [triton._tiles(hdim, sliced) for hdim in (64, 128, 512, 1024) for sliced in (False, True)]
-    assert all(triton.MOST_KEYS % blocks["BLOCK_N"] == 0 for tiles in chosen for blocks, _, _ in tiles)
-    assert all(1 <= len(tiles) <= 8 for tiles in chosen)
-
-
-def test_slices_of_the_head_dim_cover_it() -> None:
-    for hdim in range(64, 16384 + 64, 64):
-        tiles = triton._tiles(hdim, sliced=True)
-        assert tiles and all(hdim % blocks[name] == 0 for blocks, _, _ in tiles for name in ("BLOCK_D", "BLOCK_V"))
-
-
 def test_a_row_of_keys_that_fills_no_tile_is_masked() -> None:
     for seq_k, masked in ((64, False), (48, True), (33, True)):
         asked = problem(causal=False, seq_q=1, seq_k=seq_k)

@@ -70,7 +70,11 @@ def check(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: b
 MODES = list(product(CORES, (False, True), (False, True), (False, True)))  # half-split, tables, positions
 
 
-@pytest.mark.parametrize("core, half_split, tabled, placed", swept(MODES, 3, 6, by=lambda case: case[0]))
+QUICK = [("wgmma", True, False, True), ("mma", True, True, False), ("portable", True, True, True)]
+OTHER_MODES = swept([mode for mode in MODES if mode not in QUICK], 0, 6, by=lambda case: case[0])
+
+
+@pytest.mark.parametrize("core, half_split, tabled, placed", [*QUICK, *OTHER_MODES])
 def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> None:
     check(CORES[core], RAGGED, half_split, tabled, placed)
 

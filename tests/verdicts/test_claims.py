@@ -12,6 +12,7 @@ from analysis.measure.studies import matched
 from analysis.records.current import today
 from analysis.records.files import (
     MEASURED,
+    REFERENCE,
     DataError,
     append_rows,
     known_gpus,
@@ -27,7 +28,6 @@ from analysis.verdicts.claims import Test, judge, judge_claim, load, verdicts
 from analysis.verdicts.facts import Facts
 from analysis.verdicts.rule import (
     HOLDS,
-    IN_PART,
     JUDGED,
     OPEN,
     REFUTED,
@@ -36,10 +36,9 @@ from analysis.verdicts.rule import (
     Undecided,
     decide,
 )
-from kernels import VERSIONS, Problem
+from kernels import Problem
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
-LEDGER = {"A": 23, "B": 24, "C": 30, "D": 3, "E": 18}
 PARTIAL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 FULL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=512)
 ONE = {
@@ -56,44 +55,10 @@ ONE = {
 # ---------------------------------------------------------------- claims.yml
 
 
-def test_every_claim_is_there_once_and_every_verdict_is_left_to_the_data() -> None:
-    ids = [claim.id for claim in load()]
-    assert ids == [f"{letter}-{number:02d}" for letter, last in LEDGER.items() for number in range(1, last + 1)]
-    for claim in load():
-        assert claim.sources and claim.claim.endswith(".") and len(claim.quote) < 90
-        assert {test.part for test in claim.tests if test.role == "effect"} <= {test.part for test in headlines(claim)}
-        assert all(test.kind == "cause" for test in headlines(claim) if test.unit == "of the gap")
-
-
-def headlines(claim: claims.Claim) -> list[Test]:
-    return [test for test in claim.tests if test.role == "headline"]
-
-
-def test_wanted_versions_are_named_by_a_test_and_do_not_exist_yet() -> None:
-    wanted = set(yaml.safe_load(claims.CLAIMS.read_text(encoding="utf-8"))["wanted"])
-    named = {version for claim in load() for test in claim.tests for version in claims.versions_of(test)}
-    assert wanted <= named
-    assert not wanted & set(VERSIONS), "these are registered now: take them off the list"
-
-
 def ledger(tmp_path: Path, *entries: dict) -> Path:
     path = tmp_path / "claims.yml"
     path.write_text(yaml.safe_dump({"wanted": {"rope_v9": "something"}, "claims": list(entries)}))
     return path
-
-
-def test_tests_that_differ_in_a_name_are_stated_once(tmp_path: Path) -> None:
-    each = {
-        "note": "at {hdim}",
-        "measure": 'us("rope_v9", hdim) / said(row)',
-        "most": 'said("N003")',
-        "each": {"hdim": [128, 512], "row": ["N003", "N008"]},
-        "role": "headline",
-    }
-    (claim,) = load(ledger(tmp_path, {**ONE, "kind": "universal", "decides": [each]}))
-    assert [test.place for test in claim.tests] == ["hdim 128", "hdim 512"]
-    assert [test.note for test in claim.tests] == ["at 128", "at 512"]
-    assert [claims.versions_of(test) for test in claim.tests] == [{"rope_v9"}] * 2
 
 
 def measured(text: str, **rule: object) -> dict:
@@ -106,32 +71,14 @@ HEAD = measured("1", least=1)["decides"][0]
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"id": "F-01"}, "an id is a letter from A to E and two digits"),
-        ({"verdict": "holds"}, "'verdict' is unknown; allowed: id, kind, claim, sources, decides, quote, contradicts"),
-        ({"sources": [{"document": "A Diary", "place": "p. 1"}]}, "document is 'A Diary'; allowed: Fusing"),
         ({"contradicts": ["B-01"]}, "it contradicts 'B-01', which does not contradict it"),
-        ({"decides": []}, "exactly one headline is due, or one for each part, there are 0"),
-        ({"kind": "universal", "decides": [HEAD, HEAD]}, "exactly one headline is due, or one for each part"),
         ({"kind": "universal", "decides": [HEAD, {**HEAD, "part": "p"}]}, "exactly one headline is due"),
-        ({"kind": "universal", "decides": [HEAD, {**HEAD, "role": "effect", "part": "p"}]}, "an effect belongs to"),
         ({"kind": "opinion"}, "kind is 'opinion'; allowed: number, universal, count, cause, undecided"),
-        ({"kind": "cause"}, "a headline of kind cause cannot have the rule published"),
-        (measured("1", direction="up"), "direction is 'up'; allowed: faster, slower"),
-        ({"decides": [{"note": "n"}]}, "entry 1 of decides: 'measure' is missing"),
         (measured("1", least=1, most=2), "exactly one of published, direction, least, most, between, equals is due"),
-        (measured("1", between=[1]), "between has 1 bounds"),
-        (measured("1", least=1, digits=2), "digits belong to equals, not to least"),
-        (measured("1", least=1, role="hunch"), "role is 'hunch'; allowed: headline, effect, support"),
-        (measured("1", least=1, each={"a": [1, 2], "b": [1]}), "the values of each are lists of one length"),
         (measured("hdim", least=1), "'hdim' is not among the names: none"),
         (measured("open('x')", least=1), "functions are: us, speed, "),
-        (measured("us.__class__", least=1), "is neither a call, a name, a constant nor arithmetic"),
-        (measured("(lambda: 1)()", least=1), "functions are: us, speed, "),
-        (measured("[1, 2]", least=1), "is neither a call, a name, a constant nor arithmetic"),
-        (measured("us('rope_v7', 512", least=1), "is no expression"),
         (measured("us('rope_v77', 512)", least=1), "'rope_v77' is neither registered nor listed under wanted"),
         (measured("said('N9999')", least=1), "published.csv has no row N9999"),
-        (measured("1", least="said('N9999')"), "published.csv has no row N9999"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_claim_and_what_is_allowed(tmp_path: Path, change: dict, says: str) -> None:
@@ -415,15 +362,11 @@ def test_stale_evidence_is_shown_so(folder: Path) -> None:
     ("measure", "why"),
     [
         ('us("rope_v9", 512)', "rope_v9 is not measured"),
-        ('speed("rope_v9", "rope_v7", 512, study="ablation")', "study ablation is not measured"),
-        ('us("rope_v7", 1024)', "rope_v7: nothing at hdim 1024"),
         ('us("rope_v7", 512, timer="launched")', "rope_v7 has no time by launched on rope B1 H4 S64 D512 R128"),
         ('count("rope_v7", "barriers", 512)', "counts of rope_v7 are not recorded"),
         ('counter("rope_v7", "dram__bytes_read.sum", 512)', "counters of rope_v7 are not recorded"),
-        ('resource("rope_v7", "registers", 512)', "resources of rope_v7 are not recorded"),
         ('launches("rope_v9", 512)', "there is no rope_v9"),
         ('launches("rope_v3", 4096)', "rope_v3 refuses hdim 4096: hdim 4096 needs 66,688 B"),
-        ('ceiling("speed_of_light")', "ceiling speed_of_light is not measured"),
         ('1 / status("rope_v7", 512, "wrong")', "it divides by a count of zero"),
     ],
 )
@@ -509,21 +452,13 @@ def test_counters_are_those_of_the_published_shape_unless_the_matched_one_is_ask
         known.counter("rope_v7", "smsp__inst_executed.sum", 512, study="filled")
 
 
-def test_shared_memory_is_that_of_the_plan_or_of_its_refusal(folder: Path) -> None:
-    known = Facts(folder)
-    assert known.shared_bytes("rope_v7", 512) == 4 * (96 + 512 + 64)
-    assert known.shared_bytes("rope_v7", 512, "query") == 4 * 512
-    assert known.shared_bytes("attention_async_double_buffer", 512) == 534_944
-
-
 # ---------------------------------------------------------------- the recorded verdicts
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("version", ["attention_baseline", "attention_online_fixed"])
-def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(version: str, tmp_path: Path) -> None:
+def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_path: Path) -> None:
     """A version made ten times as fast."""
-    copy = tmp_path / "planted"
+    version, copy = "attention_online_fixed", tmp_path / "planted"
     shutil.copytree(MEASURED / "nvidia-h200", copy, ignore=shutil.ignore_patterns("history"))  # of other times
     before = verdicts(copy)
     timings = read_table(copy / "timings.csv", "timings")
@@ -542,11 +477,11 @@ def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(vers
         if version in claims.versions_of(test) and test.role != "support"
     }
     assert flipped and flipped <= deciding and moved <= naming
-    if naming > deciding:  # what supports a claim moves, and decides nothing
-        assert moved - deciding
 
 
-@pytest.mark.parametrize("gpu", known_gpus())
+@pytest.mark.parametrize(
+    "gpu", [pytest.param(gpu, marks=[pytest.mark.deep] * (gpu != REFERENCE)) for gpu in known_gpus()]
+)
 def test_the_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
     write_table(tmp_path / "verdicts.csv", "verdicts", verdicts(MEASURED / gpu))
     recorded = (MEASURED / gpu / "verdicts.csv").read_text(encoding="utf-8")
@@ -563,9 +498,6 @@ def test_every_claim_has_one_verdict_and_every_doubt_a_reason(gpu: str) -> None:
     assert recorded.loc[doubts, "reason"].notna().all()
     unexplained = recorded["reason"] == claims.NO_EFFECT  # where its effect is missing, a cause needs no value
     assert recorded.loc[~doubts & ~unexplained, "measured"].notna().all()
-    in_part = recorded[recorded["verdict"] == IN_PART]
-    assert in_part["claim_id"].nunique() <= 15
-    assert (in_part[in_part["role"] == "headline"].groupby("claim_id")["outcome"].nunique() > 1).all(), "and says which"
 
 
 def test_the_command_writes_them_and_names_an_unknown_gpu(

@@ -2,25 +2,23 @@
 
 import json
 import math
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 import pytest
 
-from analysis.book import saving, tables
-from analysis.book.chapters.language import WHY_UNLIKE, alike, beside_control, language, why_unlike
+from analysis.book import tables
+from analysis.book.chapters.language import language
 from analysis.book.figures.speedups import speedup_rows
 from analysis.book.table import Missing
-from analysis.records import files, measured, published
+from analysis.records import measured, published
 from analysis.records.current import today
-from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
+from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS, Check, Measured
 from analysis.verdicts.rule import stands
 from kernels import Problem
 from kernels.checking.reference import INPUTS
-from tests.cards.truth import names_of_the_reference
 
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 TWO = ("rope_separate", "rope_v7")
@@ -208,23 +206,6 @@ def test_what_could_not_run_says_why() -> None:
         assert escape(row.reason) in tables.checks(found, row.family)._repr_html_()
 
 
-def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert saving.folder(REFERENCE) == saving.FOLDER
-    assert saving.FOLDER not in saving.folder("another-gpu").parents
-    assert (MEASURED / REFERENCE).is_dir()
-    monkeypatch.setattr(files, "MEASURED", tmp_path)  # a folder of the same name elsewhere
-    assert saving.FOLDER not in saving.folder(REFERENCE).parents and saving.folder(REFERENCE) != saving.FOLDER
-
-
-def test_software_other_than_the_locked_is_said_beside_what_was_measured() -> None:
-    lock = dict(line.split("==") for line in (files.ROOT / "requirements.txt").read_text().split() if "==" in line)
-    found = Measured.load(REFERENCE)
-    run = found.run | {"numba": lock["numba"], "numba_cuda": "0.1.2", "torch": f"{lock['torch']}+cu130"}
-    rows = dict(tables.machine(replace(found, run=run)).rows)
-    assert rows["numba"] == lock["numba"] and rows["torch"] == f"{lock['torch']}+cu130"
-    assert "0.1.2" in rows["numba-cuda"] and f"requirements.txt installs {lock['numba-cuda']}" in rows["numba-cuda"]
-
-
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "gpu_folder", lambda slug: folder)
     add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
@@ -238,22 +219,6 @@ def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeyp
     add_run(folder, "5", dict(zip(TWO, ([35.0], [10.0]), strict=True)))
     add_run(folder, "6", dict(zip(TWO, ([90.0], [10.0]), strict=True)), source_hash="0" * 16)
     assert isinstance(tables.repeatability(Measured.read(folder)), Missing)  # another code, and no measure of repeating
-
-
-def test_claims_whose_verdict_the_run_before_gives_otherwise_are_listed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_run(folder, "1", {TWO[0]: [20.0], TWO[1]: [10.0]})
-    given = {"A-01": ("holds", "refuted"), "A-02": ("wrong", "wrong"), "A-03": (None, "holds")}
-
-    def recorded(slug: str) -> dict[str, list[dict[str, str | None]]]:
-        return {name: [{"before": before, "verdict": now}] for name, (before, now) in given.items()}
-
-    monkeypatch.setattr("analysis.verdicts.claims.recorded", recorded)
-    (row,) = tables.flipped(Measured.read(folder)).rows
-    assert "#A-01" in row[0] and ">holds<" in row[2] and ">refuted<" in row[3]
-    del given["A-01"]
-    assert isinstance(tables.flipped(Measured.read(folder)), Missing)
 
 
 def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:
@@ -274,22 +239,3 @@ def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(fo
     assert "0.25×" in hybrid["512"] and "launched 0.67×" in hybrid["512"]
     assert "not measured" in hybrid["2048"] and "×" not in hybrid["2048"]
     assert "not measured" in half["64"] and "measured" not in half["512"]
-
-
-def test_why_a_port_differs_from_its_control_names_the_reference_only_where_it_is_marked() -> None:
-    assert names_of_the_reference(WHY_UNLIKE) == []
-
-
-def test_the_page_of_a_port_shows_its_control_and_says_why_they_differ_by_more_than_10_percent(folder: Path) -> None:
-    add_run(folder, "1", {"rope_v7": [10.9], "control_rope_v7": [10.0]}, study="control")
-    alike_one = Measured.read(folder, "control")
-    table = beside_control(alike_one, "rope_v7")
-    assert table is not None and "0.92×" in dict(zip(table.header, *table.rows, strict=True))["512"]
-    assert why_unlike(alike_one, "rope_v7") == ""
-    assert beside_control(alike_one, "rope_v3") is None and beside_control(None, "rope_v7") is None
-    assert alike(alike_one) == (1, 1) and alike(alike_one).most and alike(None).most is None
-    for number, us in enumerate((11.2, 8.8), 2):
-        add_run(folder, str(number), {"rope_v7": [us], "control_rope_v7": [10.0]}, study="control")
-        unlike = Measured.read(folder, "control")
-        assert "not explained" in why_unlike(unlike, "rope_v7")
-        assert alike(unlike) == (1, 0) and not alike(unlike).most

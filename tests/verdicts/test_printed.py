@@ -2,24 +2,20 @@
 
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
-from analysis.book import tables
-from analysis.book.chapters import printed as page_of
 from analysis.records import files, published
 from analysis.records.files import DataError
 from analysis.records.interval import Ratio
-from analysis.verdicts import claims, printed
+from analysis.verdicts import printed
 from analysis.verdicts.facts import Facts
 from analysis.verdicts.printed import CONFIRMED, DIFFERS, Beside, agrees
 from kernels import Problem
 
 GPU = "nvidia-h200"
-LATER = re.compile(r"(study )?\w+ is not measured|counts of \w+ are not recorded")
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +38,6 @@ def test_every_number_has_a_value_or_a_reason(everything: list[Beside]) -> None:
     for one in everything:
         assert bool(one.values) != bool(one.reason), one.row["id"]
         assert all(value.value == value.value for value in one.values), one.row["id"]
-
-
-def test_a_reason_is_given_in_the_data_or_names_what_is_not_measured_yet(everything: list[Beside]) -> None:
-    given = {row for row, entry in printed.load().items() if entry.reason}
-    for one in everything:
-        assert not one.reason or one.row["id"] in given or LATER.fullmatch(one.reason), (one.row["id"], one.reason)
 
 
 @pytest.mark.parametrize(
@@ -106,29 +96,11 @@ def test_a_value_agrees_to_the_last_printed_digit(stated: float, value: float, s
     assert agrees(stated, value) is same
 
 
-def test_only_on_its_own_card_is_a_time_set_in_relation(
-    by_id: dict[str, Beside], facts: Facts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = by_id["N301"]
-    row = other.row
-    monkeypatch.setitem(facts.identity, "name", f"NVIDIA {row['gpu']} Generation")
-    own = printed.stand(row, None, facts)
-    assert "another card" in page_of.comparison(other) and "of the published" not in page_of.comparison(other)
-    expected = f"{own.values[0].value / 1000 / row['value']:.2g} of the published"
-    assert expected in page_of.comparison(own) and not own.outcome
-
-
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
         ({"rows": ["N999"], "measure": 1}, "published.csv has no row N999"),
-        ({"rows": ["N045", "N045"], "measure": 1}, "N045: it is there twice"),
-        ({"rows": ["N045", "N048"], "measure": 1}, "they state different things: bytes, op_count"),
         ({"rows": ["N045"], "measure": "us('rope_v77', 512)"}, "'rope_v77' is neither registered nor wanted"),
-        ({"rows": ["N045"], "measure": "open('x')"}, "functions are: us, speed"),
-        ({"rows": ["N045"], "measure": "hdim", "each": {"hdim": [1, 2]}}, "the lists of each are not of one length"),
-        ({"rows": ["N045"], "measure": 1, "rule": "equals"}, "allowed: most, least"),
-        ({"rows": ["N045"], "measure": 1, "because": "x"}, "'because' is unknown"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, entry: dict, says: str) -> None:
@@ -150,31 +122,3 @@ def test_a_study_that_is_not_measured_is_a_reason(by_id: dict[str, Beside], tmp_
     runs.write_text("".join(line for line in runs.read_text().splitlines(True) if ",log," not in line))
     one = printed.stand(by_id["N301"].row, None, Facts(folder))
     assert not one.values and one.reason == "study log is not measured"
-
-
-def test_the_page_shows_every_number_once_with_what_is_published(everything: list[Beside]) -> None:
-    shown = [page_of.table(everything, document) for document in published.DOCUMENTS] + [page_of.table(everything)]
-    anchors = re.findall(r"<span id='(\w+)'>", "".join(table._repr_html_() for table in shown))
-    assert sorted(anchors) == sorted(published.load()["id"])
-    known = {claim.id for claim in claims.load()}
-    for row in (row for table in shown for row in table.rows):
-        name = re.search(r"id='(\w+)'", row[0])[1]
-        value = published.load().set_index("id").loc[name, "value"]
-        assert float(re.match(r"[−\d.,e-]+", row[1])[0].replace(",", "").replace("−", "-")) == value
-        assert set(re.findall(r"claims\.html#([^']+)'", row[3])) <= known
-        assert "class='status" in row[3], f"{name} says neither how it compares nor why not"
-
-
-def test_the_figures_counted_by_hand_are_on_the_page(everything: list[Beside]) -> None:
-    table = page_of.by_hand(everything)
-    page = table._repr_html_()
-    for stated in ("16,800,000", "4,160", "524,000", "7.3 MB", "0.47 FLOP/B", "512 KB", "49,664 B", "3,104"):
-        assert f">{stated}</a>" in page
-    assert all(row[2] != tables.NOTHING for row in table.rows)
-
-
-def test_the_summary_counts_every_number_once_and_says_what_its_outcome_means(everything: list[Beside]) -> None:
-    rows = page_of.summary(everything).rows
-    given = Counter(map(page_of.outcome, everything))
-    assert {re.sub("<[^>]+>", "", row[0]): int(re.sub("<[^>]+>", "", row[1])) for row in rows} == given
-    assert all(row[2] for row in rows)
