@@ -14,18 +14,15 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
     "archive": ("records.archive", "move runs that two newer ones of their study supersede to history/"),
-    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand, and what each part of its kernel costs"),
-    "op": ("measure.op.command", "check, time and stress the op of kernels/ops.py on the GPU at hand"),
+    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
+    "op": ("measure.op.study", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
-    "sanitize": ("measure.sanitize.command", "run every version under compute-sanitizer's tools"),
+    "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.static.resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.static.counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static.hashes", "map recorded hashes to those of a new way of hashing"),
-    "launches": (
-        "measure.static.launches",
-        "record digests of what versions launch, which a move must not change",
-    ),
+    "launches": ("measure.static.launches", "record digests of kernels, which a move must not change"),
     "compare": ("book.compare.command", "put the write-up and the cards that were measured side by side"),
     "coverage": ("records.pool", "leave each run out and say how many ratios lie outside the intervals of the others"),
     "findings": ("book.findings", "say which findings of the book hold on a GPU"),
@@ -35,7 +32,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "browse": ("book.site.browse", "open the rendered pages in headless Chromium and list what fails"),
     "pdf": ("book.site.pdf", "print the story chapters of a built book as one PDF"),
     "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
-    "mutations": ("measure.static.mutations", "break kernels on purpose and see whether the checks notice"),
 }
 GO_ON = ("gpu", "measure", "archive", "tune", "op", "counters")  # after an interruption, with what is not done
 

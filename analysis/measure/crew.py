@@ -98,53 +98,52 @@ class Crew:
         self.rest(self.checker)
 
     def time(self, run: Run, keep: Collection[str]) -> None:
-        """Append the rows of every process that are not there yet."""
-        for process in range(1, self.processes + 1):
-            while self._loses(run, process, keep):
-                pass  # what was timed together with it is timed again
+        """Append the rows of every process that are not there yet, then once more those off their siblings."""
+        for again in (False, True):
+            for process in range(1, self.processes + 1):
+                while self._loses(run, process, keep, again):
+                    pass  # what was timed together with it is timed again
 
-    def _loses(self, run: Run, process: int, keep: Collection[str]) -> bool:
+    def _loses(self, run: Run, process: int, keep: Collection[str], again: bool) -> bool:
         """Append the rows of a process up to one that it is lost at, if any."""
-        timer = self.timers[process - 1]
-        trials, failed = self._trials(run, process, keep)
+        timer, mark = self.timers[process - 1], {"repeated": True} if again else {}
+        left = [each for each in (run.off if again else run.untimed)(process) if each[0][0] in keep]
+        trials, failed = self._trials(left, f"{run.id} {run.study.name} {process}", run.study.name)
         for trial in failed:
-            self._fail(run, process, trial)
+            self._fail(run, process, trial, mark)
         if not trials:
             return False
-        what = f"{run.study.name}: time, process {process} of {self.processes}"
+        what = f"{run.study.name}: time{' again' if again else ''}, process {process} of {self.processes}"
         with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
             for kind, content in timer.do(trials, process, self.pids()):
                 if kind == "timings":
-                    run.append("timings", content)
+                    run.append("timings", {**content, **mark})
                     bar.update()
                 elif kind == "lost":
                     trial, _, self.lost[trial.pair] = content
-                    self._fail(run, process, trial)
+                    self._fail(run, process, trial, mark)
                     return True
                 elif kind == "seen":
                     note_seen(run.row, content)
         self.rest(timer)
         return False
 
-    def _trials(self, run: Run, process: int, keep: Collection[str]) -> tuple[list[Trial], list[Trial]]:
+    def _trials(self, left: Sequence[tuple[Pair, str, Row]], seed: str, study: str) -> tuple[list[Trial], list[Trial]]:
         """What a process is still to time, in its order, and what was lost before."""
         timers: dict[Pair, list[str]] = {}
         checks: dict[Pair, Row] = {}
-        for pair, by, checked in run.untimed(process):
-            if pair[0] in keep:
-                timers.setdefault(pair, []).append(by)
-                checks[pair] = checked
-        trials = [Trial(run.study.name, pair, tuple(by), checks[pair]) for pair, by in timers.items()]
+        for pair, by, checked in left:
+            timers.setdefault(pair, []).append(by)
+            checks[pair] = checked
+        trials = [Trial(study, pair, tuple(by), checks[pair]) for pair, by in timers.items()]
         todo = [trial for trial in trials if trial.pair not in self.lost]
-        return in_order(todo, f"{run.id} {run.study.name} {process}"), [
-            trial for trial in trials if trial.pair in self.lost
-        ]
+        return in_order(todo, seed), [trial for trial in trials if trial.pair in self.lost]
 
-    def _fail(self, run: Run, process: int, trial: Trial) -> None:
+    def _fail(self, run: Run, process: int, trial: Trial, mark: Row) -> None:
         """Rows of what a process was lost at, for those of its timers that have none."""
-        left = {by for pair, by, _ in run.untimed(process) if pair == trial.pair}
+        left = {by for pair, by, _ in (run.off if mark else run.untimed)(process) if pair == trial.pair}
         for by in (by for by in trial.timers if by in left):
-            failed = {"process": process, "timer": by, "status": "error", "reason": self.lost[trial.pair]}
+            failed = {"process": process, "timer": by, "status": "error", "reason": self.lost[trial.pair], **mark}
             run.append("timings", row_of(run.study.name, trial.pair, **failed))
 
 

@@ -10,7 +10,8 @@ and commit; a complete one stays as it is: `--new-run`, another card or software
 changed begin another.
 
 What fails is a row with the status error and its reason, and ends nothing: a process that the card no longer answers,
-that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one, which goes on behind it.
+that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one, which goes on behind it. A time on the
+device that is off those of the other processes is measured once more by its own; both rows are kept.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def summary(run: Run) -> str:
     counted = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if statuses[status])
     rows = [row for row in run.rows("timings") if row["timer"]]
     bad = sum(row["status"] == "error" for row in rows)
-    return f"{run.study.name}: {counted}; {len(rows)} timings, of which {bad} failed; {run.row['seconds']:.0f} s"
+    timed = f"{len(rows)} timings, of which {bad} failed and {run.row['repeated']} were repeats"
+    return f"{run.study.name}: {counted}; {timed}; {run.row['seconds']:.0f} s"
 
 
 def failures_of(run: Run) -> list[str]:

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from kernels import Problem
 from kernels.checking.reference import INPUTS
 
@@ -16,6 +18,7 @@ from ..records import files
 from ..records.current import current
 from ..records.files import append_rows, problem_of, read_records, write_table, written
 from ..records.schema import SCHEMAS, STATUSES
+from ..records.siblings import off_siblings
 from .machine import now
 from .on_gpu import Pair, Row, outcome, row_of
 from .studies import Study
@@ -104,6 +107,7 @@ class Run:
 
     def save(self, complete: bool) -> None:
         self.row["complete"] = complete
+        self.row["repeated"] = sum(row["repeated"] is True for row in self._mine("timings"))
         self.row["finished_at"] = now() if complete else None
         self.row["seconds"] = round(time.monotonic() - self.started, 1)
         path = self.folder / "runs.csv"
@@ -167,6 +171,16 @@ class Run:
             for timer in self.study.timers
             if (*pair, timer) not in seen
         ]
+
+    def off(self, process: int) -> list[tuple[Pair, str, Row]]:
+        """What a process is to time again, being off its siblings: each once, as soon as all of these are timed."""
+        rows = self.rows("timings")
+        if not rows:
+            return []
+        checks = self.verdicts()
+        found = off_siblings(pd.DataFrame(rows)).to_dict("records")
+        mine = [((row["version"], problem_of(row)), row) for row in found if row["process"] == process]
+        return [(pair, row["timer"], checks[pair]) for pair, row in mine]
 
     def unfinished(self, processes: int) -> list[Pair]:
         """What is still to be checked, or to be timed by one of so many processes."""

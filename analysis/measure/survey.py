@@ -18,7 +18,7 @@ from kernels.runtime.cache import FOLDER
 
 from ..records import files
 from .profiler import NoProfiler, profiler
-from .sanitize.tools import NoSanitizer, find_sanitizer
+from .sanitize import NoSanitizer, find_sanitizer
 
 BOUND = ("torch", "nvidia-nvjitlink", "nvidia-nvvm")  # packages that ask for a driver of their CUDA version
 MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*

@@ -1,12 +1,12 @@
-"""Search the shapes of V8 on the GPU at hand, and what each part of its kernel costs.
+"""Search the shapes of V8 on the GPU at hand.
 
     python -m analysis tune                  what is not measured yet of today's code
     python -m analysis tune --list           what would be measured; needs no GPU
 
 RoPE attention is checked on both inputs and timed (device_warm) in every shape that its rule could have chosen and in
-the neighbours, on both cores that need clusters. Then the kernel is timed with a part left out, which makes its result
-wrong by design, and with ideas that were tried and lost, which stay right and are checked. Three repetitions in random
-order are enough for a search; what is claimed of a version is measured by `python -m analysis measure`.
+the neighbours, on both cores that need clusters. Three repetitions in random order are enough for a search; what is
+claimed of a version is measured by `python -m analysis measure`. Rows with a `cut` are of a past audit, which changed
+lines of the kernel: they stay, and no command measures them again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..records.files import (
     read_table,
     write_table,
 )
-from .candidates import CHANGES, VERSION, Candidate, candidates
+from .candidates import VERSION, Candidate, candidates
 from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm
@@ -64,7 +64,7 @@ def _compile(candidate: Candidate, target: str) -> None:
 
 def compile_all(chosen: Sequence[Candidate], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; each kernel once."""
-    kernels = {(each.core, each.shape, each.change): each for each in chosen}
+    kernels = {(each.core, each.shape): each for each in chosen}
     compile_each(_compile, list(kernels.values()), target)
 
 
@@ -83,7 +83,6 @@ def _registers(plan: Plan) -> int:
 
 def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -> tuple[dict[str, Any], Program | None]:
     """The columns of a check on both inputs, and the program to time: none where it may not be timed."""
-    change = CHANGES.get(candidate.change)
     found: dict[str, Any] = {}
     programs = {}
     try:
@@ -100,8 +99,6 @@ def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -
         return {**found, "status": refusal.status, "reason": str(refusal)}, None
     except (CompileError, GpuError) as error:
         return {**found, "status": "error", "reason": str(error).splitlines()[0]}, None
-    if change and not change.right:
-        return {**found, "status": "wrong", "reason": f"not checked: {change.about}"}, programs[TIMED_INPUTS]
     worst = max(verdicts, key=lambda verdict: (verdict.status != "ok", verdict.max_abs_err / verdict.allowed_abs_err))
     found |= {"max_abs_err": worst.max_abs_err, "allowed_abs_err": worst.allowed_abs_err}
     if worst.status != "ok":
@@ -140,9 +137,11 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[dict[str
 
 
 def _kept(path: Path, chosen: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Rows of a file that are of today's code and among what is tried today."""
+    """Rows of a file that are of today's code and among what is tried today, and those of past changes."""
     wanted = {candidate.key for candidate in chosen}
-    return [row for row in current(read_records(path, "shapes"), VERSION) if key_of(row) in wanted]
+    rows = read_records(path, "shapes")
+    mine = [row for row in current(rows, VERSION) if key_of(row) in wanted]
+    return mine + [row for row in rows if row["cut"]]
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -159,7 +158,7 @@ def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
 
     `named` is the card's folder, which otherwise follows from the card; `wait` for another command that writes there.
 
-    Raises: DataError, GpuError, ValueError for a change that does not fit.
+    Raises: DataError, GpuError.
     """
     with cards.opened({**identity(), **environment()}, named, wait) as folder:
         return search(folder / "shapes.csv", new_run)
@@ -193,10 +192,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.list:
             for candidate in candidates():
-                print(candidate.problem, candidate.shape, candidate.change, "chosen" if candidate.chosen else "")
+                print(candidate.problem, candidate.shape, "chosen" if candidate.chosen else "")
             return 0
         path = tune(options.new_run, options.gpu, options.wait)
-    except (DataError, GpuError, ValueError) as error:
+    except (DataError, GpuError) as error:
         print(f"tune: {error}", file=sys.stderr)
         return 1
     frame = read_table(path, "shapes")

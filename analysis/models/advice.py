@@ -1,173 +1,153 @@
-"""Whether to fuse RoPE into attention.
+"""Whether to fuse RoPE into attention: the chapter's rule, and the measured shapes that are nearest.
 
-    python -m analysis advise --heads 32 --seq-q 128 --seq-k 1024 --hdim 128 --rotary-dim 64
-
-A model (fit.py), fitted to the study `map` of the card that is asked about, predicts the time of the V8 family on a
-problem; the fastest of those that run there is advised, with error bars.
+python -m analysis advise --heads 32 --seq-q 128 --seq-k 1024 --hdim 128 --rotary-dim 64
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kernels import Problem, Unsupported
 from kernels.constants import MUST_BE, require
-from kernels.v8 import require_problem
+from kernels.v8 import require_problem, wgmma_shape
 
 from ..measure.studies import FUSIONS, MAIN
 from ..records.current import complete_runs
-from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed, written
+from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed
 from ..records.interval import Ratio
-from ..records.known import FAILED, REFUSED, known
+from ..records.known import best
 from ..records.measured import Measured, Time
-from .cost import CORE_KEYS
-from .fit import FULL, HYBRID, SEPARATE, STUDY, WORDS, Judged, judge
+from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems
 
 MEANS = {
-    FULL: "Fuse it fully",
-    HYBRID: "Rotate K in a launch of its own and fuse the rotation of Q",
-    SEPARATE: "Do not fuse: rotate Q and K in launches of their own",
+    FULL: "fuse it fully",
+    HYBRID: "rotate K in a launch of its own and fuse the rotation of Q",
+    SEPARATE: "do not fuse: rotate Q and K in launches of their own",
 }
-NEAR = 4.0  # a factor, within which a measured problem is near in a quantity
+STUDIES = ("map", "beyond")  # those that time the whole family
+SHOWN = 3
+FAR = 4.0  # a factor in one size, beyond which a measured problem says little
+CORE_KEYS = wgmma_shape.KEYS
+
+SIZES: dict[str, Callable[[Problem], float]] = {
+    "heads of K": lambda p: p.batch * p.kv_heads,
+    "heads a head of K": lambda p: p.heads // p.kv_heads,
+    "queries": lambda p: p.seq_q,
+    "keys": lambda p: p.seq_k,
+    "head dim": lambda p: p.hdim,
+    "rotated dims": lambda p: p.rotary_dim,
+}
+
+
+@dataclass(frozen=True)
+class Near:
+    """A measured problem near the one asked about, which differs from it by at most `factor` in every size.
+
+    `us` is the time of full fusion, `over` how many times as long each of the others takes.
+    """
+
+    problem: Problem
+    factor: float
+    us: Time
+    over: dict[str, Ratio]
+
+    @property
+    def text(self) -> str:
+        others = (
+            f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
+            for version, each in self.over.items()
+        )
+        return f"{self.problem}: full fusion takes {self.us.us:,.1f} µs, {', '.join(others)}"
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do with the embedding of a problem on a card, which `gpu` names.
-
-    `times` are predicted microseconds by version, with error bars that covered nine of ten held-out points; `margin`
-    is how many times as long the runner-up takes, with its own; both are None where one version alone
-    runs. `outside` says in which ways the problem lies beyond
-    what was measured; there the bars promise nothing.
-    """
+    """What the rule says of a problem, and what was measured nearest to it, the nearest first."""
 
     problem: Problem
-    gpu: str
+    card: str
     choice: str
-    runner_up: str | None
-    times: Mapping[str, Time]
-    margin: Ratio | None
-    outside: tuple[str, ...]
+    nearest: tuple[Near, ...]
+
+    @property
+    def far(self) -> bool:
+        """Whether nothing that was measured is within a factor of `FAR` in every size."""
+        return self.nearest[0].factor > FAR
 
     @property
     def text(self) -> str:
-        taken = self.times[self.choice]
-        said = f"On the {self.gpu}: {MEANS[self.choice]} ({self.choice}): {_us(taken)}"
-        if self.runner_up is None or self.margin is None:
-            said += "; no other version of the family takes this problem."
-        else:
-            said += f", and {WORDS[self.runner_up]} takes {self.margin.value:.2f} times as long "
-            said += f"({self.margin.low:.2f} to {self.margin.high:.2f})."
-            if self.margin.low <= 1:
-                said += " The two are too close to call."
+        lines = [f"By the rule for the {self.card}: {MEANS[self.choice]} (`{self.choice}`)."]
         if starved(self.problem):
-            said += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
-        if self.outside:
-            said += f" Beyond what was measured: {'; '.join(self.outside)}."
-        return said
+            lines[0] += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
+        if self.far:
+            lines[0] += f" Nothing within a factor of {FAR:g} in every size was measured."
+        near = (f"  {each.text}; sizes within {each.factor:.2g}×" for each in self.nearest)
+        return "\n".join([*lines, "The nearest measured shapes:", *near])
 
 
-def _us(taken: Time) -> str:
-    return f"{taken.us:,.1f} µs ({taken.low:,.1f} to {taken.high:,.1f})"
+def rule(problem: Problem) -> str:
+    """The version that the chapter's rules choose."""
+    return HYBRID if few_heads(problem) else FULL
 
 
-QUANTITIES: dict[str, Callable[[Problem], float]] = {
-    "batch x heads": lambda p: p.batch * p.heads,
-    "heads a kv_head": lambda p: p.heads // p.kv_heads,
-    "seq_q": lambda p: p.seq_q,
-    "seq_k": lambda p: p.seq_k,
-    "hdim": lambda p: p.hdim,
-    "rotary_dim": lambda p: p.rotary_dim,
-    "GFLOP": lambda p: p.flops / 1e9,
-    "MB": lambda p: 8e-6 * (math.prod(p.q_shape) + math.prod(p.kv_shape)),
-}
+def _ratios(problem: Problem, other: Problem) -> list[float]:
+    """By how many doublings the sizes of two problems differ; a mask is one."""
+    sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
+    return [*sizes, float(problem.causal != other.causal)]
 
 
-def outside(problem: Problem, measured: Iterable[Problem]) -> tuple[str, ...]:
-    """In which ways a problem lies beyond those measured; empty if it lies among them."""
-    measured = list(measured)
-    found = []
-    for name, quantity in QUANTITIES.items():
-        mine, known = quantity(problem), [quantity(other) for other in measured]
-        if not min(known) <= mine <= max(known):
-            found.append(f"{name} is {mine:,.6g}, measured from {min(known):,.6g} to {max(known):,.6g}")
-    if problem.causal and not any(other.causal for other in measured):
-        found.append("causal is 1, measured without a mask alone")
-
-    def distance(other: Problem) -> float:
-        return max(abs(math.log(quantity(problem) / quantity(other))) for quantity in QUANTITIES.values())
-
-    if not found and min(map(distance, measured)) > math.log(NEAR):
-        found.append(f"no measured problem is within a factor of {NEAR:g} in everything")
-    return tuple(found)
+def nearest(studies: Sequence[Measured], problem: Problem, count: int = SHOWN) -> tuple[Near, ...]:
+    """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
+    found: dict[Problem, Measured] = {}
+    for measured in studies:
+        for other in problems(measured):
+            found.setdefault(other, measured)
+    near = []
+    for other in sorted(found, key=lambda other: (math.hypot(*_ratios(problem, other)), other))[:count]:
+        measured = found[other]
+        us, over = measured.time(FULL, other), {v: measured.ratio(v, FULL, other) for v in (HYBRID, SEPARATE)}
+        assert us is not None
+        factor = 2 ** max(_ratios(problem, other)[:-1])
+        near.append(Near(other, factor, us, {version: ratio for version, ratio in over.items() if ratio}))
+    return tuple(near)
 
 
-@functools.lru_cache(maxsize=4)
-def _judged(folder: Path, *states: tuple[int, ...]) -> Judged:
-    return judge(Measured.read(folder, STUDY))
+def advice_of(studies: Sequence[Measured], problem: Problem) -> Advice:
+    """The advice for a problem by studies of one card. Raises: Unsupported, DataError where none has the family."""
+    require_problem(problem, "rope")
+    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
+    near = nearest(studies, problem)
+    if near:
+        return Advice(problem, studies[0].card, rule(problem), near)
+    for measured in studies:
+        for version in FUSIONS:
+            known = best(measured, version, measured.problems("rope"))
+            if not known.ran:
+                why = f": {known.reason}" if known.reason else ""
+                raise DataError(f"{version} is {known.word} on the {measured.card}{why}")
+    raise DataError("the three versions were not timed together: `make measure STUDY=map` does")
 
 
-def asked_about(gpu: str | None = None) -> str:
-    """The folder of the card that is asked about: by default of the only card there is, or of the reference.
+def load(gpu: str | None = None) -> list[Measured]:
+    """The studies of the family on a card: by default of the only one there is, or of the reference.
 
-    Raises: DataError for an unknown one, or where several were measured and none is named.
+    Raises: DataError for an unknown card, or where several were measured and none is named.
     """
     known = known_gpus()
     if gpu is None and len(known) != 1 and REFERENCE not in known:
         raise DataError(f"name the card by --gpu; there is: {', '.join(known) or 'none'}")
-    return gpu_folder(gpu or (known[0] if len(known) == 1 else REFERENCE)).name
-
-
-def load(gpu: str | None = None) -> Judged:
-    """The model of a card, fitted once a process and again when its files have changed.
-
-    Raises: DataError when the card is unknown, its study `map` is not measured, or the V8 family does not run on it.
-    """
-    folder = gpu_folder(asked_about(gpu))
-    files = (folder / name for name in ("runs.csv", "checks.csv", "timings.csv", "gpu.json"))
+    folder = gpu_folder(gpu or (known[0] if len(known) == 1 else REFERENCE))
     runs = complete_runs(parsed(folder / "runs.csv", "runs"))
-    if STUDY not in runs:
-        return judge(Measured.nothing(folder.name, STUDY))  # raises
-    return _judged(folder, *map(written, files))
+    return [Measured.read(folder, study) for study in STUDIES if study in runs]
 
 
 def advise(problem: Problem, gpu: str | None = None) -> Advice:
-    """Whether to fuse RoPE into attention: what the model of a card predicts for the V8 family on a problem.
-
-    `gpu` names a folder of measurements: by default the only one, or the reference.
-
-    Raises:
-        Unsupported: the V8 family does not take the problem; what was asked and what is allowed.
-        DataError: the card is not known, its study `map` was not measured, or the family does not run on it.
-    """
-    require_problem(problem, "rope")
-    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
+    """Whether to fuse RoPE into attention. Raises: Unsupported, DataError."""
     return advice_of(load(gpu), problem)
-
-
-def advice_of(judged: Judged, problem: Problem) -> Advice:
-    """The advice of one model, of the versions that take the problem on its card. Raises: Unsupported."""
-    found = {version: known(judged.evidence, version, problem) for version in FUSIONS}
-    taking = [version for version in FUSIONS if found[version].word not in (*REFUSED, FAILED)]
-    if not taking:
-        template = f"{{needed}} do not take {problem} on the {{allowed}}: {found[FULL].reason}"
-        raise Unsupported("capability", ", ".join(FUSIONS), judged.evidence.card, template)
-    predicted = {version: judged.model.us(version, problem) for version in taking}
-    choice, *others = sorted(taking, key=lambda version: predicted[version])
-    low, high = judged.bars
-    times = {version: Time(us, us * low, us * high) for version, us in predicted.items()}
-    runner_up, margin = None, None
-    if others:
-        runner_up = others[0]
-        ratio, off = predicted[runner_up] / predicted[choice], judged.bar_of_ratios
-        margin = Ratio(ratio, ratio / off, ratio * off)
-    return Advice(problem, judged.evidence.card, choice, runner_up, times, margin, outside(problem, judged.problems))
 
 
 def answer(problem: Problem, gpu: str | None = None) -> str:
@@ -256,6 +236,4 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"advise: {error}", file=sys.stderr)
         return 1
     print(f"{advice.problem}\n{advice.text}")
-    for version in sorted(advice.times, key=lambda name: advice.times[name].us):
-        print(f"  {version:17s} {_us(advice.times[version])}")
     return 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -15,148 +15,149 @@ from ..measure.studies import MAIN
 from ..records.interval import TIE
 from .targets import UNMEASURED, label
 
+IN_ORDER = tuple(dict.fromkeys((MAIN, *candidates.PROBLEMS)))
+CUTS = {  # parts of V8's kernel that a past audit left out; no command measures them again
+    "no_scores": "no products of Q and K",
+    "no_output": "no products with V, nor the output rescaled",
+    "no_embedding": "nothing rotated",
+    "copies_alone": "only copies and exchanges",
+}
+
 
 @dataclass(frozen=True)
 class Step:
-    """An idea, what it was expected to do, and how today's code tells: the times without it over those with it."""
+    """An idea, what it was expected to do, and which rows tell: the times without it over those with it.
+
+    At `problems`, the best shapes `without` it are compared with the best `having` it. Or the kernel is compared with
+    the same where lines were changed, a `cut` of shapes.csv, which took the step back or, if `added`, made it.
+    """
 
     idea: str
     expected: str
-    compare: Callable[[pd.DataFrame], dict[Problem, float]]
+    problems: tuple[Problem, ...] = ()
+    without: Mapping[str, Any] = field(default_factory=dict)
+    having: Mapping[str, Any] = field(default_factory=dict)
+    cut: str = ""
+    added: bool = False
 
-
-def _timed(shapes: pd.DataFrame, problem: Problem, **columns: Any) -> pd.DataFrame:
-    """Rows of right results at a problem, with no change to the kernel unless `cut` names one."""
-    mine = shapes[(shapes["problem"] == problem) & shapes["median_us"].notna()]
-    for name, value in {"cut": "", **columns}.items():
-        mine = mine[mine[name] == value]
-    return mine
+    def compare(self, shapes: pd.DataFrame) -> dict[Problem, float]:
+        """Speedup by the step, by problem."""
+        cut = shapes["problem"][shapes["cut"] == self.cut] if self.cut else ()
+        found = {}
+        for problem in self.problems or [each for each in IN_ORDER if each in set(cut)]:
+            slow, fast = best(shapes, problem, **self.without), best(shapes, problem, **self.having)
+            if self.cut:
+                slow, fast = time_of(shapes, problem, self.cut), base(shapes, problem)
+            if slow and fast:
+                found[problem] = fast / slow if self.added else slow / fast
+        return found
 
 
 def time_of(shapes: pd.DataFrame, problem: Problem, cut: str) -> float | None:
     """Microseconds of the kernel with one change."""
-    mine = _timed(shapes, problem, cut=cut)
-    return float(mine["median_us"].iloc[0]) if len(mine) else None
+    return best(shapes, problem, cut=cut)
 
 
 def best(shapes: pd.DataFrame, problem: Problem, **columns: Any) -> float | None:
-    mine = _timed(shapes, problem, **columns)
+    """The least microseconds at a problem of rows with these columns, with no change to the kernel but `cut`."""
+    mine = shapes[(shapes["problem"] == problem) & shapes["median_us"].notna()]
+    for name, value in {"cut": "", **columns}.items():
+        mine = mine[mine[name] == value]
     return float(mine["median_us"].min()) if len(mine) else None
 
 
-def _between(problems: Iterable[Problem], without: Mapping[str, Any], having: Mapping[str, Any]) -> Callable:
-    """The best time of shapes `without` something over the best of those `having` it."""
-
-    def compare(shapes: pd.DataFrame) -> dict[Problem, float]:
-        found = {}
-        for problem in problems:
-            slow, fast = best(shapes, problem, **without), best(shapes, problem, **having)
-            if slow and fast:
-                found[problem] = slow / fast
-        return found
-
-    return compare
-
-
-def _changed(name: str, back: bool) -> Callable[[pd.DataFrame], dict[Problem, float]]:
-    """What a change to the kernel gains or, where it takes a step back, what the step gained."""
-
-    def compare(shapes: pd.DataFrame) -> dict[Problem, float]:
-        found = {}
-        for problem in candidates.CHANGES[name].problems:
-            as_it_is, changed = base(shapes, problem), time_of(shapes, problem, name)
-            if as_it_is and changed:
-                found[problem] = changed / as_it_is if back else as_it_is / changed
-        return found
-
-    return compare
-
-
 def base(shapes: pd.DataFrame, problem: Problem) -> float | None:
-    """The time of the shape that changes are made to: what the rule of the warpgroup core chooses."""
+    """The time of the shape that changes were made to, by the same code: what the rule of the warpgroup core chose."""
     changed = shapes[(shapes["problem"] == problem) & (shapes["cut"] != "")]
     if changed.empty:
         return None
-    first = changed.iloc[0]
-    same = {name: first[name] for name in ("core", "cluster", "queries", "width", "warps", "blocks_per_sm", "once")}
-    return best(shapes, problem, **same)
+    same = ("core", "cluster", "queries", "width", "warps", "blocks_per_sm", "once", "source_hash")
+    return best(shapes, problem, **{name: changed.iloc[0][name] for name in same})
+
+
+def _wgmma(**columns: Any) -> dict[str, Any]:
+    return {"core": "wgmma", **columns}
 
 
 FILLED_512 = next(p for p in candidates.PROBLEMS if p.batch > 1 and p.hdim == 512)
 WARPGROUPS = Step(
     "products of warpgroups, not of warps",
     "nearly twice the rate of the tensor cores",
-    _between((MAIN, FILLED_512, candidates.PREFILL), {"core": "mma"}, {"core": "wgmma"}),
+    (MAIN, FILLED_512, candidates.PREFILL),
+    without={"core": "mma"},
+    having=_wgmma(),
 )
 FOUR_WARPGROUPS = Step(
     "four warpgroups a block, not two",
     "more warps hide latencies",
-    _between((MAIN, candidates.PREFILL), {"core": "wgmma", "warps": 8}, {"core": "wgmma", "warps": 16}),
+    (MAIN, candidates.PREFILL),
+    without=_wgmma(warps=8),
+    having=_wgmma(warps=16),
 )
 STEPS = (
     Step(
         "the head dim split over a cluster of 8, not 4",
         "more SMs work on few heads",
-        _between(
-            (candidates.SMALL, candidates.PROBLEMS[3]), {"core": "wgmma", "cluster": 4}, {"core": "wgmma", "cluster": 8}
-        ),
+        (candidates.SMALL, candidates.PROBLEMS[3]),
+        without=_wgmma(cluster=4),
+        having=_wgmma(cluster=8),
     ),
     Step(
         "a cluster of 16, not 8",
         "fewer bytes are copied to each block",
-        _between((MAIN,), {"core": "wgmma", "cluster": 8}, {"core": "wgmma", "cluster": 16}),
+        (MAIN,),
+        without=_wgmma(cluster=8),
+        having=_wgmma(cluster=16),
     ),
     WARPGROUPS,
     FOUR_WARPGROUPS,
     Step(
         "two blocks an SM, V copied over K to make room",
         "on a full card one computes while the other waits",
-        _between((FILLED_512,), {"core": "wgmma", "blocks_per_sm": 1}, {"core": "wgmma", "blocks_per_sm": 2}),
+        (FILLED_512,),
+        without=_wgmma(blocks_per_sm=1),
+        having=_wgmma(blocks_per_sm=2),
     ),
     Step(
         "copies of V begin before the products of Q and K",
         "V is there when it is needed",
-        _changed("values_early", back=False),
+        cut="values_early",
+        added=True,
     ),
-    Step(
-        "the rows of a warp reduced side by side",
-        "latencies of shuffles overlap",
-        _changed("rows_in_turn", back=True),
-    ),
+    Step("the rows of a warp reduced side by side", "latencies of shuffles overlap", cut="rows_in_turn"),
     Step(
         "dims that are not rotated on a path of their own",
         "no branch between a load and its product",
-        _changed("two_paths", back=False),
+        cut="two_paths",
+        added=True,
     ),
-    Step(
-        "the wait for K is for K alone",
-        "it does not also wait for later stores of Q",
-        _changed("wait_for_stores", back=True),
-    ),
+    Step("the wait for K is for K alone", "it does not also wait for later stores of Q", cut="wait_for_stores"),
     Step(
         "the next fragments of V loaded while products run",
         "the tensor cores do not wait for them",
-        _changed("values_in_turn", back=True),
+        cut="values_in_turn",
     ),
     Step(
         "the mbarriers made when Q and K are on their way",
         "one thread makes them, and all others wait",
-        _changed("barriers_first", back=True),
+        cut="barriers_first",
     ),
     Step(
         "Q loaded before the copies of K begin, by a barrier",
         "Q is placed while K arrives",
-        _changed("queries_unordered", back=True),
+        cut="queries_unordered",
     ),
     Step(
         "keys of many tiles embedded by all blocks together, once",
         "for long sequences no key is embedded again, for one wait",
-        _between(candidates.LONG, {"core": "wgmma", "once": False}, {"core": "wgmma", "once": True}),
+        candidates.LONG,
+        without=_wgmma(once=False),
+        having=_wgmma(once=True),
     ),
     Step(
         "under a mask the last queries first",
         "the longest blocks do not begin last",
-        _changed("first_queries_first", back=True),
+        cut="first_queries_first",
     ),
 )
 
@@ -190,11 +191,12 @@ def searched(shapes: pd.DataFrame) -> pd.DataFrame:
 
 
 def cuts(shapes: pd.DataFrame) -> pd.DataFrame:
-    """The kernel as it is and with each part left out, at every problem of the cuts."""
+    """The kernel as it is and with each part left out, at every problem where that was timed."""
     rows = []
-    for problem in candidates.CUT_AT:
-        whole = base(shapes, problem)
-        parts = {"the kernel": whole, **{cut.about: time_of(shapes, problem, cut.name) for cut in candidates.CUTS}}
+    recorded = set(shapes["problem"][shapes["cut"].isin(CUTS)])
+    for problem in IN_ORDER:
+        whole = base(shapes, problem) if problem in recorded else None
+        parts = {"the kernel": whole, **{about: time_of(shapes, problem, cut) for cut, about in CUTS.items()}}
         for part, us in parts.items():
             if us and whole:
                 rows.append((label(problem), part, us, us / whole))

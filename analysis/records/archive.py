@@ -17,7 +17,6 @@ import argparse
 import csv
 import gzip
 import io
-import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from . import files
-from .files import BY_RUN, DataError, gpu_folder, parsed, read_records
+from .files import BY_RUN, DataError, gpu_folder, parsed, read_records, replace_file
 from .lock import locked
 
 KEPT = 2  # complete runs of a study: the latest, and the one that it is compared with
@@ -117,26 +116,6 @@ class Move(NamedTuple):
         return cls(record, history, kept, archived)
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file in one step that is on disk when this returns. Raises: DataError; the old one is there then."""
-    temporary = path.with_suffix(".tmp")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        names = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(names)
-        finally:
-            os.close(names)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise DataError(f"{path}: could not be written ({error.strerror}); no row is lost, call again") from error
-
-
 def _size(folder: Path, tables: Iterable[str]) -> tuple[int, int]:
     """Bytes of the tables, and of their history."""
     paths = zip(*((folder / f"{table}.csv", history_of(folder, table)) for table in tables), strict=True)
@@ -160,10 +139,10 @@ def archive(folder: Path, wait: bool = False) -> list[str]:
         moves = [Move.of(folder, table, runs) for table in tables]
         for move in moves:
             if move.archived is not None:
-                _replace(move.history, move.archived)
+                replace_file(move.history, move.archived)
         for move in moves:
             if move.kept is not None:
-                _replace(move.record, move.kept)
+                replace_file(move.record, move.kept)
         record, history = _size(folder, tables)
     sizes = f"{before / 1e6:.1f} MB of tables are {record / 1e6:.1f} MB now, and {history / 1e6:.1f} MB of history"
     return [*lines, f"{folder}: moved to history/; {sizes}. Commit this alone"]

@@ -20,7 +20,6 @@ PLACES = {
     "shapes": "measured/<gpu>/shapes.csv",
     "op_problems": "measured/<gpu>/op_problems.csv",
     "op": "measured/<gpu>/op.csv",
-    "mutations": "mutations.csv",
     "launches": "launches.csv",
     "hashes": "hashes.csv",
 }

@@ -30,7 +30,6 @@ REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
 BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
-MUTATIONS = DATA / "mutations.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 BY_RUN = ("checks", "timings", "op", "op_problems")  # tables whose rows are of runs
@@ -173,9 +172,10 @@ def _format(value: Any) -> str:
 
 
 def _lines(rows: Iterable[Mapping[str, Any]], table: str, as_before: bool = False) -> bytes:
-    """Lines of a table; `as_before` ends rows that are empty from the first added column on where these once ended."""
+    """Lines of a table; `as_before` ends rows that are empty in what was added at one time where these once ended."""
     columns = [column.name for column in SCHEMAS[table]]
-    added = sum(column.added for column in SCHEMAS[table])
+    times = [column.added for column in SCHEMAS[table]]
+    shorter = [times.index(each) for each in sorted(set(times) - {0}, reverse=True)] if as_before else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
@@ -183,8 +183,10 @@ def _lines(rows: Iterable[Mapping[str, Any]], table: str, as_before: bool = Fals
         if unknown:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
         cells = [_format(row.get(name)) for name in columns]
-        if as_before and added and not any(cells[-added:]):
-            del cells[-added:]
+        for length in shorter:
+            if any(cells[length:]):
+                break
+            del cells[length:]
         writer.writerow(cells)
     return out.getvalue().encode()
 
@@ -195,15 +197,14 @@ def _header(columns: Iterable[Column]) -> bytes:
 
 def _name_added(path: Path, table: str) -> None:
     """Name the columns that were added since in the header of a file, in one step; its rows stay as they are."""
-    before, header = _header(c for c in SCHEMAS[table] if not c.added), _header(SCHEMAS[table])
+    columns, header = SCHEMAS[table], _header(SCHEMAS[table])
+    before = [_header(c for c in columns if c.added < time) for time in {c.added for c in columns} - {0}]
     with path.open("rb") as file:
-        if before == header or file.readline() != before:
+        if file.readline() not in before:
             return
     with _held(path), path.open("rb") as file:
-        if file.readline() == before:
-            temporary = path.with_suffix(".tmp")
-            temporary.write_bytes(header + file.read())
-            os.replace(temporary, path)
+        if file.readline() in before:
+            replace_file(path, header + file.read())
 
 
 @contextlib.contextmanager
@@ -246,15 +247,32 @@ def _append(path: Path, table: str, data: bytes) -> None:
         raise DataError(f"{path}: could not be written ({error.strerror}); the rows before are kept") from error
 
 
-def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a small table in one step; rows of before a column was added stay byte for byte.
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file in one step that is on disk when this returns.
 
     Raises: DataError; the old file is still there then.
     """
-    temporary = path.with_suffix(".tmp")
-    temporary.unlink(missing_ok=True)
-    _append(temporary, table, _lines(rows, table, as_before=True))
-    os.replace(temporary, path)
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        names = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"{path}: could not be written ({error.strerror}); what was there is kept") from error
+
+
+def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a small table; rows of before a column was added stay byte for byte. Raises: as `replace_file`."""
+    replace_file(path, _header(SCHEMAS[table]) + _lines(rows, table, as_before=True))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -275,15 +293,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a file in one step. Raises: DataError; the old one is still there then."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise DataError(f"{path}: could not be written ({error.strerror})") from error
+    """Raises: as `replace_file`."""
+    replace_file(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def known_gpus() -> list[str]:

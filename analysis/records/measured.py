@@ -25,6 +25,7 @@ from .interval import Pool, Ratio, covers, geometric_mean
 from .pool import pools
 from .published import main_problems
 from .schema import STATUSES
+from .siblings import standing
 
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
 FILES = ("gpu.json", "runs.csv", "checks.csv", "timings.csv")
@@ -102,6 +103,7 @@ class Measured:
             )
         evidence = cls(folder.name, gpu, runs[study], tables["checks"], tables["timings"], pools(folder))
         evidence.checks, evidence.timings = evidence._latest(evidence.checks), evidence._latest(evidence.timings)
+        evidence.timings = standing(evidence.timings)
         return evidence
 
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from .archive import history_of, whole
 from .current import called_today
 from .files import REFERENCE, DataError, gpu_folder, written
 from .interval import Pool, fit, half_width
+from .siblings import standing
 
 RUNS = 2  # of the same code, at least, that a ratio was measured in to tell how runs differ
 RATIO = ["study", "problem", "timer", "version", "code", "baseline", "baseline_code"]
@@ -48,7 +49,7 @@ def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
     Columns: RATIO, run, and of the logarithms by process, of two or more, mean, var and size.
     """
     complete = runs.loc[runs["complete"].astype(bool), ["run", "study"]]
-    rows = timings[timings["median_us"].notna()].merge(complete, on=["run", "study"])
+    rows = standing(timings[timings["median_us"].notna()]).merge(complete, on=["run", "study"])
     at = ["run", "process", "study", "problem", "timer"]
     rows = pd.DataFrame(
         {

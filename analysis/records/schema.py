@@ -11,13 +11,16 @@ STATUSES = ("ok", "wrong", "infeasible", "unsupported", "error")  # of a check, 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. One that was `added` later is the last, may be empty, and rows of before end without it."""
+    """A column of a table. Those `added` later are the last, may be empty, and rows of before end without them.
+
+    `added` counts the times that columns were added to the table.
+    """
 
     name: str
     kind: str
     meaning: str
     optional: bool = False
-    added: bool = False
+    added: int = 0
 
 
 _PROBLEM_MEANINGS = {
@@ -46,8 +49,8 @@ _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasi
 _OP_STATUS = Column(
     "status",
     "text",
-    "ok, wrong (a rule of analysis.measure.op.judge is broken), fell_back (PyTorch computed it, right), refused, hang, "
-    "error, unavailable (not on this machine)",
+    "ok, wrong (a rule of analysis.measure.op.calls.judge is broken), fell_back (PyTorch computed it, right), refused, "
+    "hang, error, unavailable (not on this machine)",
 )
 _OP_FAMILY = Column("version", "text", "the version of V8 whose kernels the op of that family launches")
 _MODE = Column(
@@ -58,7 +61,8 @@ _MODE = Column(
 _LAYOUT = Column(
     "layout",
     "text",
-    "how q, k, v lie: contiguous; transposed [batch, seq, heads, hdim]; cache: k, v rows of longer ones; unaligned",
+    "how q, k, v lie: contiguous; transposed [batch, seq, heads, hdim]; cache: k, v rows of longer ones; unaligned; "
+    "strided: every other element; expanded: one head for all; negated: by the lazy bit",
 )
 _INTERLEAVED = Column("interleaved", "flag", "whether RoPE's pairs are dims (2j, 2j + 1), not (j, j + rotary_dim / 2)")
 _REASON = Column("reason", "text", "why the status is not ok", optional=True)
@@ -91,14 +95,21 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "text",
             "UUID of the card; empty where it says none, and in rows of before it was kept",
             optional=True,
-            added=True,
+            added=1,
         ),
         Column(
             "other_processes",
             "integer",
             "most processes of others seen on the card; empty where they cannot be read, and in rows of before",
             optional=True,
-            added=True,
+            added=1,
+        ),
+        Column(
+            "repeated",
+            "integer",
+            "timings that were repeated, a process being off its siblings; empty in rows of before",
+            optional=True,
+            added=2,
         ),
     ),
     "checks": (
@@ -121,7 +132,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "text",
             "the V8 core that ran: wgmma, mma or portable; empty of other versions, and in rows of before it was kept",
             optional=True,
-            added=True,
+            added=1,
         ),
     ),
     "timings": (
@@ -146,7 +157,14 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "integer",
             "samples thrown away since the card throttled, other than by its power cap; empty in rows of before",
             optional=True,
-            added=True,
+            added=1,
+        ),
+        Column(
+            "repeated",
+            "flag",
+            "1 in the second row of a process that was off its siblings; the first stands above it; else empty",
+            optional=True,
+            added=2,
         ),
     ),
     "published": (
@@ -202,17 +220,18 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _RUN,
         Column("tool", "text", "tool of compute-sanitizer: memcheck, racecheck, initcheck, synccheck"),
         _VERSION,
-        *PROBLEM,
+        *(replace(column, optional=True) for column in PROBLEM),
         Column(
             "finding",
             "text",
-            "none, race, uninitialised, out_of_bounds, misaligned, divergent_barrier, divergent_warp; unparsed: a "
-            "report that is not understood; not_checked: the silence says nothing; unsupported: not on this GPU",
+            "none, race, uninitialised, out_of_bounds, divergent_barrier; not_checked: the silence says nothing; "
+            "unsupported: not on this GPU",
         ),
-        Column("kernel", "text", "kernel it was found in", optional=True),
+        Column("kernel", "text", "kernel it was found in; rows since are of a whole version", optional=True),
         Column("place", "text", "buffer, or array of shared memory; shared: one that is not known", optional=True),
         Column("expected", "flag", "whether the version declares this hazard; 1 where there is none to declare"),
         _SOURCE_HASH,
+        Column("hazards", "integer", "how many the tool counts on all small problems", optional=True, added=True),
     ),
     "counts": (
         _VERSION,
@@ -263,7 +282,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column(
             "cut",
             "text",
-            "the change to the kernel, as analysis.measure.tune names it; empty for none",
+            "lines of the kernel changed in a past audit (see analysis/models/steps.py); empty for none",
             optional=True,
         ),
         Column("chosen", "flag", "whether rope_v8 takes this core and shape for the problem"),
@@ -310,6 +329,13 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("seconds", "number", "wall time of inputs, call and comparison, s"),
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
+        Column(
+            "called",
+            "text",
+            "eager, or graph: captured, and replayed after calls that evict what is cached; before it was kept: eager",
+            optional=True,
+            added=True,
+        ),
     ),
     "op": (
         _RUN,
@@ -343,33 +369,10 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _SOURCE_HASH,
         Column("measured_at", "text", "time, UTC"),
     ),
-    "mutations": (
-        Column("mutant", "integer", "number of the mutant, in the order of the draw"),
-        _VERSION,
-        Column("kernel", "text", "the function that was broken: a kernel, or a device function that it calls"),
-        Column(
-            "operator",
-            "text",
-            "barrier, bound, exponent, scale, sine, mask or loop (see analysis.measure.static.mutants)",
-        ),
-        Column("line", "integer", "line of the function, whose def is line 1"),
-        Column("original", "text", "first line of the statement; of a barrier also of the next one"),
-        Column("mutated", "text", "what it was replaced with"),
-        Column("outcome", "text", "caught or survived"),
-        Column("by", "text", "what caught it: status, hazard, value, endless_loop or error", optional=True),
-        Column("reason", "text", "why it survived, or the kind of error", optional=True),
-        _SOURCE_HASH,
-    ),
     "launches": (
         _VERSION,
         *PROBLEM,
-        Column(
-            "launches",
-            "text",
-            "digest of the plan's buffers and of name, grid, block, cluster, shared bytes and arguments of its "
-            "launches; unsupported: the problem is refused; call: a peer, which launches nothing itself",
-        ),
-        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)", optional=True),
+        Column("ptx", "text", "digest of the PTX of its launches without mangled names (sm_90, sm_90a)"),
         _SOURCE_HASH,
     ),
     "hashes": (

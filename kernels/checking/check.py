@@ -3,8 +3,7 @@
     for case in quick_cases(version):
         assert not faults(version, *case)
 
-`make test` asks this of every version, `make test-deep` of ablations and on all of `problems(version)`, and
-`analysis.measure.static.mutations` asks it of broken ones.
+`make test` asks this of every version, `make test-deep` of ablations and on all of `problems(version)`.
 """
 
 from __future__ import annotations

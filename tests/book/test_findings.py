@@ -21,8 +21,9 @@ from analysis.book.notebook import try_load
 from analysis.book.site import build
 from analysis.book.site.place import Place
 from analysis.measure.studies import study
-from analysis.models import fit, profiles, roofline, steps, targets
+from analysis.models import profiles, roofline, steps, targets
 from analysis.models.advice import few_heads, many_heads, short
+from analysis.models.fusion import ALONE, LOSES, TIES
 from analysis.records import files
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.interval import LIKELY, Ratio
@@ -347,7 +348,7 @@ def test_the_rules_divide_the_map_and_count_as_their_figure_draws() -> None:
     rules[many_heads] = ~rules[short] & ~rules[few_heads]
     for rule, rows in rules.items():
         counted = drawn.loc[rows, "outcome"].value_counts()
-        assert fuse.outcomes(mapped, rule) == tuple(counted.get(each, 0) for each in (fit.ALONE, fit.TIES, fit.LOSES))
+        assert fuse.outcomes(mapped, rule) == tuple(counted.get(each, 0) for each in (ALONE, TIES, LOSES))
     assert sum(fuse.outcomes(mapped, rule).problems for rule in rules) == len(drawn)
 
 

@@ -15,16 +15,13 @@ import torch
 from tqdm import tqdm
 
 from analysis.measure import counters as profiling
-from analysis.measure import failures, on_gpu, tune
+from analysis.measure import failures, on_gpu, sanitize, sanitized, tune
 from analysis.measure.on_gpu import Pair, Row
-from analysis.measure.op import check as op_check
-from analysis.measure.op import classes, overhead, stress
+from analysis.measure.op import study as op_study
 from analysis.measure.op.calls import Call
-from analysis.measure.op.planned import launched
+from analysis.measure.refused import REFUSED
 from analysis.measure.run import PROCESSES
 from analysis.measure.runs import TIMED_STATUSES, Run
-from analysis.measure.sanitize import rows as sanitizing
-from analysis.measure.sanitize.cases import Session, cases
 from analysis.measure.studies import PUBLISHED, STUDIES, Study
 from analysis.records.current import is_current
 from analysis.records.files import RESOURCES, read_records, write_json
@@ -53,9 +50,7 @@ ENVIRONMENT = {
     "commit": COMMIT,
 }
 ALLOWED = {"float32": 3.1e-6, "float16": 2.3e-3}
-LENGTHS = (1, 17, 64, 512, 2048)  # of a model's loops, in place of thousands
 RANDOM_CALLS = 80
-FIRST_CALLS = {"import": 2.1, "first_call_cold": 7.3, "first_call_cached": 0.61, "second_call": 9e-5}  # seconds
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. The card is made up."
 FREE_BYTES = 10**9
 NO_KERNEL = "No available kernel. Aborting execution."  # PyTorch's words
@@ -73,10 +68,7 @@ def on(card: Card) -> Iterator[None]:
             "commit": lambda: COMMIT,
             "_inputs": lambda *_: {},
         },
-        op_check: {"now": lambda: NOW, "tqdm": functools.partial(tqdm, disable=True), "compile_all": lambda *_: None},
-        classes: {"now": lambda: NOW, "lengths": lambda most: (n for n in LENGTHS if n <= most)},
-        stress: {"compile_all": lambda *_: None},
-        overhead: {"compile_all": lambda *_: None},
+        op_study: {"now": lambda: NOW, "tqdm": functools.partial(tqdm, disable=True), "compile_all": lambda *_: None},
     }
     with contextlib.ExitStack() as stack:
         for module, names in fixed.items():
@@ -238,61 +230,47 @@ def counters(card: Card) -> list[Row]:
 
 def sanitizers(card: Card, folder: Path) -> None:
     """Write what the tools say where every declared hazard is seen: sanitizers.csv, and its run."""
-    taken = Taken(card)
-    tools = {"out_of_bounds": "memcheck", "race": "racecheck", "uninitialised": "initcheck"}
-
-    class Evidence(sanitizing.Evidence):
-        def __init__(self, session: Session) -> None:
-            self.session = session
-
-        def found(self, index: int, tool: str) -> set[tuple[str, str, str]]:
-            case = self.session.cases[index]
-            try:
-                plan = case.plan(card.target)
-                taken.require(case.version, plan.launches)
-            except Unsupported:
-                return {("unsupported", "", "")}
-            return {(h.kind, h.kernel, h.place) for h in plan.hazards if tools[h.kind] == tool}
-
-    gpu = {**card.gpu(), **ENVIRONMENT}
-    session = Session(RUN_OF_TOOLS, STARTED, gpu, "made-up", True, cases(), finished_at=NOW, seconds=60.0)
-    sanitizing.write(session, Evidence(session).rows(), folder)
+    taken, found = Taken(card), []
+    for name in (version.id for version in VERSIONS.values() if not version.is_peer):
+        kinds, code = set(), 0
+        try:
+            for problem in sanitized.problems(VERSIONS[name]):
+                plan = VERSIONS[name](problem, card.target)
+                taken.require(name, plan.launches)
+                kinds |= {hazard.kind for hazard in plan.hazards}
+        except Unsupported:
+            code = REFUSED
+        for tool, (kind, _) in sanitize.FINDS.items():
+            told = sanitize.Told(code, 2 * (kind in kinds and not code))
+            found.append(sanitize.row_of(RUN_OF_TOOLS, tool, name, told, hears=True))
+    entry = _run(Study("sanitizers", "", (), ()), card, folder) | {"run": RUN_OF_TOOLS}
+    sanitize.write(found, entry, folder)
 
 
 def op(card: Card, folder: Path, tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """What the op does on the card: op_problems and op; their runs are added to those of `tables`."""
     found: dict[str, list[Row]] = {"op_problems": [], "op": []}
-    runs = {name: Study(f"op_{name}", "", (), ()) for name in ("problems", "time", "compile", "classes", "stress")}
-    tables["runs"] += [_run(study, card, folder) for study in runs.values()]
-
-    def run(name: str) -> Any:
-        def append(table: str, row: Row) -> None:
-            found[table].append({"run": RUN, **row})
-
-        return SimpleNamespace(study=runs[name], append=append, rows=lambda table: [])
+    problems, timing = (Study(name, "", (), ()) for name in ("op_problems", "op_time"))
+    tables["runs"] += [_run(study, card, folder) for study in (problems, timing)]
+    run = SimpleNamespace(
+        study=problems,
+        append=lambda table, row: found[table].append({"run": RUN, **row}),
+        rows=lambda table: [],
+    )
 
     def answered(work: object, todo: Sequence[Any], patience: float) -> Iterator[tuple[str, Any]]:
-        for task in todo:
-            yield "row", (task if work is stress._stress_all else task[0], _answer(card, task))
+        for index, call in todo:
+            yield "row", (index, _answer(card, index, call))
 
-    with mock.patch.object(op_check, "watched", answered), mock.patch.object(stress, "watched", answered):
-        op_check.check_problems(run("problems"), card.target, RANDOM_CALLS, op_check.SEED)
-        stress.stress(run("stress"), card.target)
-    classes.count_classes(run("classes"), card.target)
+    with mock.patch.object(op_study, "watched", answered):
+        op_study.check_problems(run, card.target, RANDOM_CALLS)  # type: ignore[arg-type]
     found["op"] += [{"run": RUN, "study": "op_time", **row} for row in _op_times(card)]
-    for problem in (overhead.MAIN, overhead.PREFILL):
-        for what, seconds in FIRST_CALLS.items():
-            row = {"what": what, "seconds": seconds, "status": "ok", **op_check.call_columns(Call(problem))}
-            found["op"].append({"run": RUN, "study": "op_compile", **row})
     return found
 
 
-def _answer(card: Card, task: Any) -> Row:
-    """What becomes of a call: that of the stress, which is named, or a random one."""
-    if isinstance(task[0], str):
-        return stress.outcome(None if task[0] == "two_devices" else 0)
-    index, call = task
-    if not op_check.columns(call, card.target)["core"]:
+def _answer(card: Card, index: int, call: Call) -> Row:
+    """What becomes of a random call."""
+    if op_study.launch_of(call, card.target) is None:
         return {"status": "fell_back", "reason": "no core takes it", "seconds": 0.1}
     ratio = drawn(0.1, 3.7, card.name, index)
     errors = {"max_abs_err": ratio * 1e-7, "fp32_abs_err": 1e-7, "allowed_abs_err": 4e-7, "ratio": ratio}
@@ -300,16 +278,16 @@ def _answer(card: Card, task: Any) -> Row:
 
 
 def _op_times(card: Card) -> Iterator[Row]:
-    for problem in (overhead.SMALL, *overhead.PROBLEMS):
-        for variant in overhead.VARIANTS:
+    for problem in op_study.TIMED:
+        for variant in op_study.VARIANTS:
             call = Call(problem, **variant)
             try:
-                plan, core = VERSIONS["rope_v8"](problem, card.target), launched(call, card.target)
+                plan = VERSIONS["rope_v8"](problem, card.target)
             except Unsupported:
                 continue
-            for what in ("op", "op_out", *(() if variant else ("launch",))):
-                for repetition in range(1, overhead.REPETITIONS + 1):
+            for what in ("op", *(() if variant else ("launch",))):
+                for repetition in range(1, op_study.REPETITIONS + 1):
                     for timer in ("device_warm", "host_loop"):
                         timing = card.timing(what + timer, plan, timer, repetition)
                         row = {"what": what, "timer": timer, "repetition": repetition, "status": "ok", **vars(timing)}
-                        yield {**op_check.call_columns(call), **row, **core}
+                        yield {**op_study.call_columns(call, card.target), **row}

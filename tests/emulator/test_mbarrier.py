@@ -31,6 +31,7 @@ from kernels.runtime.emulator.memory.contents import SharedMemory
 from kernels.runtime.emulator.memory.order import Order
 from kernels.runtime.emulator.memory.shadow import Shadow
 from kernels.version import Kernel, SharedLayout
+from tests.sampling import swept
 
 FLOATS = types.CPointer(float32)
 PROBABILITIES = (0.3, 0.04, 0.18, 0.12, 0.34, 0.01, 0.01)
@@ -228,8 +229,10 @@ DEFECTS = [  # what is wrong, and where it shows
 ]
 
 
-@pytest.mark.parametrize("schedule", ["random", "in step"])
-@pytest.mark.parametrize("exchange, kind, place", DEFECTS)
+BOTH_WAYS = [(*defect, schedule) for defect in DEFECTS for schedule in ("random", "in step")]
+
+
+@pytest.mark.parametrize("exchange, kind, place, schedule", swept(BOTH_WAYS, 14, 14, by=lambda case: str(case[:3])))
 def test_a_defect_of_the_exchange_is_found(exchange: Exchange, kind: set[str], place: str, schedule: str) -> None:
     _, report = exchanged(exchange, schedule=schedule)
     assert kind <= kinds(report)

@@ -6,15 +6,16 @@ import multiprocessing
 import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 
 from analysis.measure.static import counts
-from analysis.measure.studies import STUDIES, study
+from analysis.measure.studies import study
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import differences, problems, supports
-from kernels.checking.reference import reference_of
+from kernels.checking.reference import INPUTS, reference_of
 from kernels.controls import register
 from kernels.device import mark
 from kernels.runtime.compile import CompileError, compile_ptx, entry_name, resources
@@ -22,9 +23,14 @@ from kernels.runtime.emulator import run
 from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import CudaFunction, Kernel, Launch, Plan
+from tests.sampling import swept
 
 CONTROLS = [version for version in VERSIONS.values() if version.control_of]
 each_control = pytest.mark.parametrize("control", CONTROLS, ids=lambda version: version.id)
+
+
+def named(item: object) -> str:
+    return getattr(item, "id", str(item))
 
 
 def port_of(control: Version) -> Version:
@@ -77,8 +83,7 @@ def test_the_parameters_in_cpp_are_those_of_the_launch(control: Version) -> None
                 assert (kind == "f32") == (str(numba_type) == "float32")
 
 
-@each_control
-@pytest.mark.parametrize("kind", ["uniform", "sharp"])
+@pytest.mark.parametrize("control, kind", swept(product(CONTROLS, INPUTS), 10, 10, by=lambda case: case[0]), ids=named)
 def test_a_control_computes_what_its_port_declares(control: Version, kind: str) -> None:
     """Two tiles of keys; where the port is wrong, the control is wrong in the same values."""
     problem = next(each for each in problems(control) if each.seq_k > 64)
@@ -164,14 +169,3 @@ def test_a_pass_of_the_dot_product_loads_as_many_vectors_of_k_as_it_is_unrolled_
     blocks = re.split(r"^\$L\w+:|^\s*@?\S*\s*bra", compile_ptx(kernel), flags=re.MULTILINE)
     dots = [block for block in blocks if "ld.shared.v4.f32" in block and "ld.global.v4.f32" in block]
     assert max(block.count("ld.global.v4.f32") for block in dots) == loads
-
-
-def test_controls_are_in_no_study_but_their_own_and_beside_what_changes_them() -> None:
-    named = {version.id for version in CONTROLS}
-    assert len(named) == 10
-    studies = {each.name for each in STUDIES.values() if named & {v.id for v, _ in each.pairs()}}
-    assert studies == {"control", "ablation"}
-    beside = {name for v in VERSIONS.values() if v.ablation for name in (v.parent, v.baseline)}
-    assert named & {v.id for v, _ in study("ablation").pairs()} == named & beside
-    assert {v.id for v, _ in study("control").pairs()} == named | {port_of(each).id for each in CONTROLS}
-    assert not [v.id for v in VERSIONS.values() if not v.ablation and named & {v.parent, v.baseline}]

@@ -1,25 +1,23 @@
-"""Long sweeps: every barrier taken away in turn, random shapes, and the published shapes."""
+"""Long sweeps, sampled: every barrier taken away in turn, odd and random shapes, and the published shapes."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
-from kernels.checking.check import OWN, Case, Fault, case_of, faults, problems, quick_cases, supports
+from kernels.checking.check import OWN, Case, case_of, faults, problems, quick_cases, supports
 from kernels.checking.reference import TABLES_OF, reference_of
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel
-
-pytestmark = pytest.mark.deep
+from tests.sampling import swept
 
 LARGEST = 20_000  # elements of q
 EXAMPLES = 4  # shapes a version
@@ -119,7 +117,7 @@ TILES = {
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
-BARRIERS = [chosen for chosen in OWN if not (chosen.ablation or chosen.variant_of or chosen.control_of)]
+BARRIERS = [(chosen,) for chosen in OWN if not (chosen.ablation or chosen.variant_of or chosen.control_of)]
 
 
 def two_tiles(chosen: Version) -> Problem:
@@ -130,7 +128,15 @@ def two_tiles(chosen: Version) -> Problem:
     return next(problem for seq, hdim in sizes for problem in variants(chosen, 1, 1, seq, hdim)[::-1])
 
 
-@pytest.mark.parametrize("chosen", BARRIERS, ids=lambda v: v.id)
+def named(item: object) -> str:
+    return getattr(item, "id", str(item))
+
+
+def of_version(case: tuple) -> str:
+    return case[0].id
+
+
+@pytest.mark.parametrize("chosen", swept(BARRIERS, 2, 10, by=lambda case: case[0].family), ids=named)
 def test_a_missing_barrier_is_caught(chosen: Version) -> None:
     """Each barrier of the compiled kernels is taken out in turn; two key tiles make them matter."""
     case = case_of(chosen, two_tiles(chosen))
@@ -144,6 +150,7 @@ def test_a_missing_barrier_is_caught(chosen: Version) -> None:
     assert len(idle) == IDLE.get(chosen.id, OWN_VALUES), idle
 
 
+# Beside the quick cases, which test_versions has.
 CASES = [
     (chosen, case)
     for chosen in OWN
@@ -152,38 +159,38 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "case"), CASES, ids=lambda item: getattr(item, "id", str(item)))
+@pytest.mark.parametrize(("chosen", "case"), swept(CASES, 0, 60, by=of_version), ids=named)
 def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: Case) -> None:
     assert not faults(chosen, *case)
 
 
-@cache
-def sharp_faults(chosen: Version, problem: Problem) -> list[Fault]:
-    return faults(chosen, problem, "sharp")
+def random_problems(chosen: Version) -> list[Problem]:
+    """`EXAMPLES` problems that `chosen` takes, the same every time; half of the lengths are edges of tiles."""
+    draw, first = random.Random(chosen.id), problems(chosen)[0]
+    swept_dims = HDIMS if not chosen.beyond else BEYOND_HDIMS[-1:] if chosen.variant_of else BEYOND_HDIMS
+    hdims = [hdim for hdim in swept_dims if variants(chosen, 1, 1, first.seq_q, hdim)]
+    seqs = [seq for seq in SEQS if variants(chosen, 1, 1, seq, hdims[0])]
+    drawn = []
+    for example in range(EXAMPLES):
+        batch, heads, hdim = draw.randint(1, 2), draw.randint(1, 3), draw.choice(hdims)
+        small = [seq for seq in seqs if batch * heads * seq * hdim <= LARGEST] or seqs[:1]
+        edges = [seq for seq in (32, 63, 64, 65, 128, 130) if seq in small]
+        seq = draw.choice(edges if edges and example % 2 == 0 else small)
+        drawn.append(draw.choice(variants(chosen, batch, heads, seq, hdim)))
+    return drawn
 
 
-@cache
-def accepted(chosen: Version) -> tuple[list[int], list[int]]:
-    """The sequence lengths and the head dims of the sweep that `chosen` takes."""
-    first = problems(chosen)[0]
-    swept = HDIMS if not chosen.beyond else BEYOND_HDIMS[-1:] if chosen.variant_of else BEYOND_HDIMS
-    hdims = [hdim for hdim in swept if variants(chosen, 1, 1, first.seq_q, hdim)]
-    return [seq for seq in SEQS if variants(chosen, 1, 1, seq, hdims[0])], hdims
+RANDOM = [
+    (chosen, problem)
+    for chosen in OWN
+    if not (chosen.ablation or chosen.control_of)
+    for problem in random_problems(chosen)
+]
 
 
-@pytest.mark.parametrize(
-    "chosen", [chosen for chosen in OWN if not (chosen.ablation or chosen.control_of)], ids=lambda v: v.id
-)
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), batch=st.integers(1, 2), heads=st.integers(1, 3))
-def test_random_shapes(chosen: Version, data: st.DataObject, batch: int, heads: int) -> None:
-    seqs, hdims = accepted(chosen)
-    hdim = data.draw(st.sampled_from(hdims), "hdim")
-    small = [seq for seq in seqs if batch * heads * seq * hdim <= LARGEST] or seqs[:1]
-    edges = [seq for seq in (32, 63, 64, 65, 128, 130) if seq in small]
-    seq = data.draw(st.sampled_from(small) if not edges else st.sampled_from(small) | st.sampled_from(edges), "seq")
-    problem = data.draw(st.sampled_from(variants(chosen, batch, heads, seq, hdim)), "problem")
-    assert not sharp_faults(chosen, problem)
+@pytest.mark.parametrize(("chosen", "problem"), swept(RANDOM, 0, 40, by=of_version), ids=named)
+def test_random_shapes(chosen: Version, problem: Problem) -> None:
+    assert not faults(chosen, problem, "sharp")
 
 
 MOST_FLOPS = 10e6  # of a published shape that is run here; data/counts.csv comes from the larger ones too
@@ -194,6 +201,6 @@ LOG_PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "problem"), LOG_PAIRS, ids=lambda item: getattr(item, "id", str(item)))
+@pytest.mark.parametrize(("chosen", "problem"), swept(LOG_PAIRS, 0, 12, by=of_version), ids=named)
 def test_published_shapes(chosen: Version, problem: Problem) -> None:
     assert not faults(chosen, problem, "uniform")

@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from kernels.device.vector import st4
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Buffer, Kernel, Launch, Plan
+from tests.sampling import swept
 
 for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers.embeddings"):
     importlib.import_module(f"kernels.{name}")  # registers; parents first
@@ -46,17 +48,15 @@ EMBEDDINGS = [
 SHAPE = {"heads": 6, "seq_q": 17, "seq_k": 65, "hdim": 36, "q_offset": 60}
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize(("name", "table"), EMBEDDINGS)
+@pytest.mark.parametrize(("name", "table"), swept(EMBEDDINGS, 0, 4, by=lambda case: case[0]))
 def test_every_embedding_is_right_and_reads_nothing_it_should_not(name: str, table: str) -> None:
     """On a quick case of its version, every embedding has one table."""
     chosen = version(name)
     assert not faults(chosen, Problem(chosen.family, table=table, **SHAPE), "sharp")
 
 
-@pytest.mark.parametrize(
-    "seq_k", [20, pytest.param(70, marks=pytest.mark.deep)]
-)  # on the core of warps, and of warpgroups
+@pytest.mark.deep
+@pytest.mark.parametrize("seq_k", [20, 70])  # on the core of warps, and of warpgroups
 def test_alibi_of_heads_that_are_no_power_of_two(seq_k: int) -> None:
     """Keys lie on both sides of the queries, or the softmax would not see a distance that is off by the same."""
     shape = {"heads": 6, "seq_k": seq_k, "causal": False, "q_offset": seq_k - 2}
@@ -64,10 +64,11 @@ def test_alibi_of_heads_that_are_no_power_of_two(seq_k: int) -> None:
     assert not faults(version("alibi_v1"), problem, "sharp")
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("seq_k", [20, 40])  # on the core of warps, and of warpgroups
-@pytest.mark.parametrize("rotary_dim", [30, 66])
-@pytest.mark.parametrize("name", ["rope_separate_v8", "rope_hybrid_v8"])  # the cores' own tests have such dims too
+# The cores' own tests have such dims too. Up to 32 keys are for the core of warps, more for that of warpgroups.
+RAGGED = list(product(("rope_separate_v8", "rope_hybrid_v8"), (30, 66), (20, 40)))
+
+
+@pytest.mark.parametrize(("name", "rotary_dim", "seq_k"), swept(RAGGED, 0, 2, by=lambda case: case[0]))
 def test_rotary_dims_need_not_come_in_fours(name: str, rotary_dim: int, seq_k: int) -> None:
     problem = Problem("rope", heads=2, seq_q=9, seq_k=seq_k, hdim=68, rotary_dim=rotary_dim, q_offset=seq_k)
     assert not faults(version(name), problem, "sharp")

@@ -7,13 +7,12 @@ import math
 import sys
 import types
 import warnings
-from dataclasses import replace
 
 import pytest
 import torch
 
 from analysis.measure.failures import MEMORY_ALLOCATION, failure
-from analysis.measure.studies import CACHED, ONE_GRAPH, PUBLISHED, STUDIES, studies
+from analysis.measure.studies import CACHED
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking import reference
 from kernels.checking.reference import reference_of
@@ -28,10 +27,6 @@ def problem(**fields) -> Problem:
     return Problem("rope", **{"batch": 2, "heads": 2, "rotary_dim": 16, **LATE, **fields})
 
 
-def test_the_studies_of_the_documents_have_none_of_them() -> None:
-    assert not {v.id for v in BEYOND} & {v.id for study in studies(PUBLISHED) for v in study.versions()}
-
-
 def attends(name: str, asked: Problem) -> bool:
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
@@ -39,6 +34,7 @@ def attends(name: str, asked: Problem) -> bool:
     return all(case.compare(call(q, k, v)).status == "ok" for _ in range(2))  # the second call has its tables
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["torch_rope_one_graph", "torch_rope_sdpa_one_graph", "flex_rope"])
 def test_they_embed_and_mask(name: str) -> None:
     assert attends(name, problem(heads=4, kv_heads=2))
@@ -90,14 +86,6 @@ def test_only_rope_with_earlier_keys_has_a_cache() -> None:
     for fields in ({"family": "attention", "seq_q": 1, "seq_k": 9}, {"family": "rope", "rotary_dim": 4, "seq_q": 9}):
         with pytest.raises(ValueError, match="cache is 'rotated'; it must be 'none' without"):
             Problem(cache="rotated", **fields)
-
-
-def test_decoding_is_timed_with_both_kinds_of_keys() -> None:
-    study = STUDIES["decode"]
-    raw = {p for v, p in study.pairs() if v.id == "rope_v8"}
-    held = {v.id: {p for each, p in study.pairs() if each is v} for v in study.versions()}
-    assert raw == {p for p in STUDIES["peers"].problems if p.seq_q == 1}
-    assert all(held[name] == {replace(p, cache="rotated") for p in raw} for name in CACHED)
 
 
 @pytest.mark.parametrize(
@@ -323,12 +311,6 @@ def test_keys_are_masked_wherever_a_tile_may_be_ragged() -> None:
     chosen = [triton._tiles(hdim, sliced) for hdim in (64, 128, 512, 1024) for sliced in (False, True)]
     assert all(triton.MOST_KEYS % blocks["BLOCK_N"] == 0 for tiles in chosen for blocks, _, _ in tiles)
     assert all(1 <= len(tiles) <= 8 for tiles in chosen)
-
-
-def test_v8_meets_both_graphs_on_every_problem_that_it_is_timed_on() -> None:
-    timed = {(version.id, problem) for version, problem in STUDIES["peers"].pairs()}
-    problems = {*STUDIES["beyond"].problems, *STUDIES["map"].problems}
-    assert timed >= set(itertools.product(("rope_v8", *ONE_GRAPH), problems))
 
 
 def test_slices_of_the_head_dim_cover_it() -> None:

@@ -14,6 +14,7 @@ from kernels.checking.check import OWN, quick_cases, supports
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, Plan, SharedLayout, Version
+from tests.sampling import swept
 
 ASYNC = ("attention_async_double_buffer", Problem("attention", 1, 1, seq_q=8, hdim=32))
 
@@ -125,10 +126,11 @@ def assembled_for() -> dict[str, tuple[int, int]]:
 
 
 # Cores of V8 take seconds each to compile for the oldest target; nobody runs ablations and controls on one.
-@pytest.mark.parametrize(
-    "version",
-    [pytest.param(v, id=v.id, marks=[pytest.mark.deep] * bool(v.beyond or v.ablation or v.control_of)) for v in OWN],
-)
+LOG = [(v,) for v in OWN if not (v.beyond or v.ablation or v.control_of)]
+BESIDE = [(v,) for v in OWN if v.beyond or v.ablation or v.control_of]
+
+
+@pytest.mark.parametrize("version", [*swept(LOG, 12, 12), *swept(BESIDE, 0, 8)], ids=lambda version: version.id)
 def test_what_a_version_is_refused_for_is_what_the_assembler_refuses(version: Version, assembled_for) -> None:
     def takes(target: str) -> bool:
         try:

@@ -17,6 +17,7 @@ from kernels.rope.v8 import rates_of_turning
 from kernels.runtime.emulator import run
 from kernels.v8 import mma, portable, wgmma
 from kernels.v8.embedding import MOST_POSITIONS
+from tests.sampling import swept
 
 # Two tiles of keys, grouped heads under a mask; of 136 dims 40 turn, so that slices end at odd places.
 RAGGED = Problem("rope", 2, 4, 2, 9, 70, hdim=136, rotary_dim=40, causal=True)
@@ -67,17 +68,14 @@ def check(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: b
 
 
 MODES = list(product(CORES, (False, True), (False, True), (False, True)))  # half-split, tables, positions
-QUICK = [("wgmma", True, False, True), ("mma", True, True, False), ("portable", True, True, True)]
-PARAMS = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.deep) for case in MODES]
 
 
-@pytest.mark.parametrize("core, half_split, tabled, placed", PARAMS)
+@pytest.mark.parametrize("core, half_split, tabled, placed", swept(MODES, 3, 6, by=lambda case: case[0]))
 def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> None:
     check(CORES[core], RAGGED, half_split, tabled, placed)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("half_split, tabled, placed", product((False, True), (False, True), (False, True)))
+@pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 3))
 def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: bool) -> None:
     check(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
 
@@ -96,10 +94,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "core, problem, shape",
-    [pytest.param(*case, marks=() if i == 1 else pytest.mark.deep) for i, case in enumerate(OTHERS)],
-)
+@pytest.mark.parametrize("core, problem, shape", swept(OTHERS, 0, 5, by=lambda case: case[0]))
 def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None:
     check(core, problem, True, False, True, shape)
 
@@ -121,9 +116,8 @@ def attended(problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     return (torch.softmax(q @ k.mT * problem.softmax_scale, -1) @ v).numpy()
 
 
-@pytest.mark.parametrize(
-    "core", [pytest.param(name, marks=() if name == "wgmma" else pytest.mark.deep) for name in CORES]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("core", CORES)
 def test_late_positions_err_no_more_than_twice_float32_with_exact_tables(core: str) -> None:
     """Rates of one float32 are off by up to 2^-6 half turns there, and their outputs a thousand times as much."""
     inputs = inputs_of(LATE)

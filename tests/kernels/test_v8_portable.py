@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from v8_plans import plan_of, tried
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import Problem, Unsupported
 from kernels.alibi.v1 import ALIBI
 from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT, attention_buffers
@@ -72,6 +72,7 @@ def biased(problem: Problem) -> Plan:
     return Plan(problem, buffers, (attend(problem, ALIBI, "slopes", shape=Shape(4, 40, 8, 8, 1, 64)),))
 
 
+@pytest.mark.deep
 def test_a_bias_is_added_to_scaled_scores() -> None:
     """Its head counts through the batch, its distance is from the query's position, with keys before and behind it."""
     problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=3, seq_k=19, hdim=40, q_offset=7)
@@ -90,6 +91,7 @@ def test_a_bias_is_added_to_scaled_scores() -> None:
     assert np.abs(out - expected).max() < allowed * np.abs(v).max()
 
 
+@pytest.mark.deep
 def test_a_tile_of_queries_reads_k_and_v_once() -> None:
     problem = Problem("attention", batch=2, heads=2, kv_heads=1, seq_q=8, seq_k=24, hdim=40, q_offset=0)
     (report,) = run(biased(problem), reference_of(problem, "uniform").inputs).launches
@@ -158,8 +160,3 @@ def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
 def test_a_shape_that_does_not_fit_says_so(sizes: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Shape(*sizes)
-
-
-def test_it_is_registered_beyond_the_documents() -> None:
-    version = VERSIONS["rope_v8_portable"]
-    assert version.beyond and version.parent == "rope_v8" and version.baseline == "rope_separate"

@@ -20,6 +20,7 @@ from kernels.runtime.emulator import run
 from kernels.v8 import mma, portable, wgmma, wgmma_shape
 from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
+from tests.sampling import swept
 
 MAX_HDIM = 16_384
 CLUSTERED = (mma, wgmma)
@@ -164,6 +165,7 @@ def check(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform")
     assert verdict.status == "ok", f"{problem} {shape}: {verdict}"
 
 
+@pytest.mark.deep
 def test_seven_panels_a_warp() -> None:
     """A problem of which a block's warps take more panels of the output than for any power of two."""
     problem = Problem("rope", seq_q=190, seq_k=2, hdim=12_952, rotary_dim=7_964, q_offset=0)
@@ -184,11 +186,18 @@ def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
                 break
 
 
+def named(item: object) -> str:
+    return getattr(item, "__name__", str(item))
+
+
 DRAWN = [(core, problem) for core, count in ((mma, 5), (wgmma, 3), (portable, 2)) for problem in drawn(core, count)]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("core, problem", DRAWN, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    "core, problem",
+    swept(DRAWN, 0, 5, by=lambda case: case[0]),
+    ids=named,
+)
 def test_the_first_cluster_of_a_drawn_problem_is_right(core: ModuleType, problem: Problem) -> None:
     check(core, problem, chosen(core, problem))
 
@@ -203,7 +212,10 @@ ODD = [  # panels of a warp: 5, 11, 3; blocks that own no row of the scores; war
 ]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("core, problem, shape", ODD, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    "core, problem, shape",
+    swept(ODD, 0, 4, by=lambda case: case[0]),
+    ids=named,
+)
 def test_a_shape_that_can_be_made_is_served(core: ModuleType, problem: Problem, shape: Any) -> None:
     check(core, problem, shape, "sharp")

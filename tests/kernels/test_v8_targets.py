@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import product
 
 import pytest
 import torch
@@ -16,10 +17,11 @@ from kernels.runtime.emulator import run
 from kernels.runtime.probes import EMPTY
 from kernels.v8 import mma, portable, wgmma
 from kernels.version import MOST_BLOCKS, Plan, Version
+from tests.sampling import swept
 
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
 ANY_CORE = ("rope_v8", "rope_separate_v8", "rope_hybrid_v8", "attention_v8", "sinusoidal_v6", "alibi_v1", "learned_v1")
-PROBLEMS = 4000  # a target
+PROBLEMS = 1000  # a target
 MOST_HDIM, MOST_POSITIONS, MOST_ELEMENTS = 4096, 2**20, 2**32 - 1
 MOST_HEADS = MOST_BLOCKS["y"]  # that share keys, and that have keys of their own
 
@@ -150,8 +152,7 @@ def small(chosen: Version) -> Problem:
     )
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("name", ANY_CORE)
+@pytest.mark.parametrize("name", swept(zip(ANY_CORE), 0, 4))
 def test_every_version_is_right_on_the_portable_core(name: str) -> None:
     """Of the others, the emulated target has the tests."""
     plan = version(name)(small(VERSIONS[name]), "sm_75")
@@ -163,19 +164,11 @@ def test_every_version_is_right_on_the_portable_core(name: str) -> None:
         assert verdict.status == "ok" and not report.findings, (verdict, report.findings)
 
 
-@pytest.mark.parametrize("target", ["sm_75", pytest.param("sm_120", marks=pytest.mark.deep)])
-def test_the_target_takes_the_code(target: str) -> None:
-    assert_taken("rope_v8", target)
+CODE = list(product(("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"), ANY_CORE))
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("name", ANY_CORE)
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
+@pytest.mark.parametrize("target, name", swept(CODE, 0, 6, by=lambda case: case[0]))
 def test_every_target_takes_the_code_of_every_version(target: str, name: str) -> None:
-    assert_taken(name, target)
-
-
-def assert_taken(name: str, target: str) -> None:
     plan = version(name)(small(VERSIONS[name]), target)
     assert plan.core == ("portable" if capability(target) < (9, 0) else "mma")
     for launch in plan.launches:

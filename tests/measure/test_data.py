@@ -25,7 +25,7 @@ from analysis.records.schema import SCHEMAS
 from kernels import Problem
 
 HEADER = "run,study,node,started_at,finished_at,complete,seconds,driver,cuda,python,numba,numba_cuda,torch"
-HEADER += ",sm_mhz_max,power_limit_w,throttle,commit,uuid,other_processes\n"
+HEADER += ",sm_mhz_max,power_limit_w,throttle,commit,uuid,other_processes,repeated\n"
 ROW = "r1,log,node,2026-01-01,,1,1.5,580,13.0,3.12,0.68,0.30,2.13,1980,700,none,abc,GPU-1\n"
 
 
@@ -47,7 +47,7 @@ def test_cells_are_parsed_by_their_kind(runs: Path) -> None:
     [
         (HEADER.replace(",seconds", "") + ROW, "line 1: column 'seconds' is missing"),
         (HEADER.replace(",commit", ",commit,colour") + ROW, "line 1: column 'colour' is unknown"),
-        (HEADER + ROW + ROW[:12], "line 3: 4 cells where 19 are due"),
+        (HEADER + ROW + ROW[:12], "line 3: 4 cells where 20 are due"),
         (HEADER + ROW + ROW.rstrip("\n"), "line 3: the last line has no end"),
         (HEADER + ROW.replace("1.5", "fast"), "line 2, column 'seconds': 'fast' where number is due"),
         (HEADER + ROW.replace(",1980,", ",1980.5,"), "line 2, column 'sm_mhz_max': '1980.5' where integer is due"),
@@ -193,19 +193,31 @@ def test_rows_of_before_a_column_was_added_are_read_and_stay_byte_for_byte(befor
         append_rows(before, "checks", [{**CHECK, "core": core}])
     header, content = before.read_bytes().split(b"\n", 1)
     assert content.startswith(rows) and header.endswith(b",measured_at,core")
-    assert not before.with_suffix(".tmp").exists()
+    assert [*before.parent.iterdir()] == [before]
     assert [row["core"] for row in read_records(before, "checks")] == [None, None, "mma", None]
 
 
 def test_runs_of_before_the_uuid_stay_byte_for_byte_when_another_is_written(tmp_path: Path) -> None:
     recorded = (DATA / "measured" / files.REFERENCE / "runs.csv").read_bytes().split(b"\n", 1)[1]
     path = tmp_path / "runs.csv"
-    path.write_bytes(HEADER.replace(",uuid,other_processes", "").encode() + recorded)
+    path.write_bytes(HEADER.replace(",uuid,other_processes,repeated", "").encode() + recorded)
     rows = read_records(path, "runs")
     files.write_table(path, "runs", [*rows, {**ENTRY, "uuid": "GPU-1"}])
     header, content = path.read_bytes().split(b"\n", 1)
-    assert header.endswith(b",commit,uuid,other_processes") and content.startswith(recorded)
+    assert header.endswith(b",commit,uuid,other_processes,repeated") and content.startswith(recorded)
     assert [row["uuid"] for row in read_records(path, "runs")[-2:]] == [rows[-1]["uuid"], "GPU-1"]
+
+
+def test_rows_of_before_a_second_addition_stay_and_the_header_names_it(tmp_path: Path) -> None:
+    """The record has rows that end before the columns of the first addition, and rows that have these."""
+    path = tmp_path / "timings.csv"
+    recorded = (DATA / "measured" / files.REFERENCE / "timings.csv").read_bytes()
+    path.write_bytes(recorded)
+    rows = read_records(path, "timings")
+    files.append_rows(path, "timings", [{**rows[-1], "repeated": True}])
+    header, content = path.read_bytes().split(b"\n", 1)
+    assert header.endswith(b",discarded,repeated") and content.startswith(recorded.split(b"\n", 1)[1])
+    assert read_records(path, "timings") == [*rows, {**rows[-1], "repeated": True}]
 
 
 def test_a_row_with_fewer_cells_than_before_is_damaged(before: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.records import files
 from analysis.records.files import read_table
+from analysis.records.siblings import standing
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS
 from kernels.runtime.gpu import GpuError
@@ -459,3 +461,85 @@ def test_a_check_of_part_of_the_inputs_keeps_what_it_has(card: Card, tmp_path: P
     measure.measure_studies([FILLED], processes=1)
     rows = tables(tmp_path)["checks"].query("version == 'attention_v8'")
     assert dict(rows.groupby("inputs")["status"].unique().map(list)) == {INPUTS[0]: ["ok"], INPUTS[1]: ["error"]}
+
+
+def slow(card: Card, name: str, *slow_calls: int) -> None:
+    """Have the calls of a version by device_warm at these places take 4 times as long: a process that is off."""
+    take, calls = on_gpu.measure, itertools.count()
+
+    def measured(program: Any, timer: str, iterations: int) -> list[float]:
+        samples = take(program, timer, iterations)
+        if (timer, program.name) != ("device_warm", name):
+            return samples
+        return [4 * us for us in samples] if next(calls) in slow_calls else samples
+
+    on_gpu.measure = measured  # type: ignore[assignment]  # which the fixture puts back
+
+
+def test_a_process_that_is_off_its_siblings_is_measured_once_more_and_both_rows_are_kept(
+    card: Card, tmp_path: Path, capsys: Any
+) -> None:
+    slow(card, "attention_v8", 2 * len(PROBLEMS))  # the first problem of process 3
+    measure.measure_studies([FILLED], processes=4)
+    found = tables(tmp_path)
+    again = found["timings"][found["timings"]["repeated"].eq(True)]
+    assert len(found["timings"]) == 4 * PAIRS + 1 and list(found["runs"]["repeated"]) == [1]
+    [row] = again.to_dict("records")
+    both = found["timings"].query("version == 'attention_v8' and process == 3 and hdim == @row['hdim']")
+    assert (row["process"], row["version"]) == (3, "attention_v8") and list(both["median_us"]) == [8.0, 2.0]
+    assert "33 timings, of which 0 failed and 1 were repeats" in capsys.readouterr().out
+    assert set(standing(found["timings"])["median_us"]) == {2.0}, "the repeat does not replace"
+    before = len(card.did)
+    measure.measure_studies([FILLED], processes=4)
+    assert len(card.did) == before, "a complete run is repeated"
+
+
+def test_what_stays_off_is_repeated_once_and_an_interrupted_repeat_is_gone_on_with(card: Card, tmp_path: Path) -> None:
+    slow(card, "attention_v8", 0, 1, 2 * 4)  # both problems of process 1; then again the first that is repeated
+    act = card.act
+
+    def killed(step: str, name: str) -> None:
+        if sum(step == "device_warm" for _, step, _ in card.did) == 4 * PAIRS:
+            raise KeyboardInterrupt
+        act(step, name)
+
+    card.act = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        measure.measure_studies([FILLED], processes=4)
+    assert list(tables(tmp_path)["runs"]["complete"]) == [False]
+    card.act = act  # type: ignore[method-assign]
+    measure.measure_studies([FILLED], processes=4)
+    found = tables(tmp_path)
+    assert list(found["runs"]["repeated"]) == [2] and list(found["runs"]["complete"]) == [True]
+    again = found["timings"][found["timings"]["repeated"].eq(True)]
+    assert sorted(again["median_us"]) == [2.0, 8.0] and set(again["process"]) == {1} and again["hdim"].nunique() == 2
+
+
+def test_times_of_the_host_are_not_repeated_alone(card: Card, tmp_path: Path) -> None:
+    drift = itertools.count(1)
+    card.us = lambda name: float(next(drift) ** 2)
+    measure.measure_studies([LOG], processes=4)
+    assert list(tables(tmp_path)["runs"]["repeated"]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("times", "stand"),
+    [
+        ([10.0, 10.1, 9.9, 10.0, 89.0], [10.0, 10.1, 9.9, 10.0]),
+        ([10.0, 8.9, 10.1, 10.0, 10.0], [10.0, 10.1, 10.0, 10.0]),  # too fast is no better
+        ([10.0, 10.1, 9.9, 10.0, 10.9], None),
+        ([10.0, 12.0, 10.0, 12.0, 10.0], None),  # two speeds: the kernel's own
+        ([10.0, 10.4, 9.9, 10.0, 12.0], None),  # the others do not agree
+        ([10.0, 20.0], None),  # which of the two?
+    ],
+)
+def test_of_what_was_not_repeated_a_process_counts_unless_all_others_agree_without_it(
+    times: list[float], stand: list[float] | None
+) -> None:
+    common = {**row_of_frame(), "repeated": None}
+    rows = [{**common, "process": at, "p20_us": us, "median_us": us} for at, us in enumerate(times, 1)]
+    assert list(standing(pd.DataFrame(rows))["median_us"]) == (times if stand is None else stand)
+
+
+def row_of_frame() -> dict[str, Any]:
+    return {"run": "1", "timer": "device_warm", **on_gpu.row_of("log", ("attention_v8", PROBLEMS[0]))}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from kernels import Problem
 
-from ...measure.studies import FUSIONS
-from ...models.fit import ALONE, FULL, LOSES, TIES, Judged, answers, errors, outcome, winners
+from ...models.fusion import ALONE, FULL, LOSES, TIES, outcome, winners
 from ...records.interval import TIE, Condition
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
-from ...records.text import NOTHING
 from ..findings import Speedups, why_none
 
 
@@ -99,21 +97,3 @@ def outcomes(measured: Measured | None, of: Callable[[Problem], bool]) -> Outcom
     fastest = [winners(measured, problem) for problem in measured.problems("rope") if of(problem)]
     counted = Counter(outcome(each) for each in fastest if each)
     return Outcomes(*(counted[each] for each in (ALONE, TIES, LOSES)))
-
-
-class Worth(NamedTuple):
-    """What a model's answers are worth on problems that it has not seen; nothing without one."""
-
-    better: bool | None = None  # than the best constant answer
-    figures: Mapping[str, Any] = {"problems": 0, "right": NOTHING, "constant": NOTHING, "error": NOTHING}
-
-
-def worth(judged: Judged | None) -> Worth:
-    if judged is None:
-        return Worth()
-    right = answers(judged).set_index("answer")["right"]
-    best = right.drop("the model").max()
-    held = judged.points[judged.points["held_out"] & judged.points["version"].isin(FUSIONS)]
-    share, constant, error = (f"{value:.0f} %" for value in (right["the model"], best, errors(held).median()))
-    figures = {"problems": len(judged.held()), "right": share, "constant": constant, "error": error}
-    return Worth(bool(right["the model"] > best), figures)

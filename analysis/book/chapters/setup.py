@@ -28,19 +28,19 @@ def megabytes(problem: Problem) -> float:
     return 2 * FLOAT_BYTES * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
 
 
-class Floor(NamedTuple):
-    """What a call cannot do without, and whether separate kernels take several times as long."""
+class SerialBound(NamedTuple):
+    """What a call takes that overlaps nothing, and whether separate kernels take several times as long."""
 
     holds: bool | None
     numbers: dict[str, str]
 
 
-def floor(evidence: Measured) -> Floor:
-    """What moving every byte once and the products alone would take at the main shape, and what separate kernels do."""
+def serial_bound(evidence: Measured) -> SerialBound:
+    """Bytes from DRAM, then the fp32 products, at the main shape; and what separate kernels take."""
     ceilings, taken = evidence.gpu["ceilings"], evidence.time(SEPARATE, MAIN)
     moving = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"]
     computing = MAIN.flops / ceilings["fp32_tflops"] / 1e6
-    return Floor(
+    return SerialBound(
         taken.us > SEVERAL * (moving + computing) if taken else None,
         {
             "bytes_us": number(moving, "µs", 1),

@@ -409,8 +409,11 @@ def tile(evidence: Evidence) -> style.Plot:
 
 
 @needs(SHAPES, warpgroups=True)
-def cuts(evidence: Evidence) -> style.Plot:
-    return figures.v8_cuts(steps.cuts(evidence.shapes), evidence.card, tuned(evidence))
+def cuts(evidence: Evidence) -> style.Plot | Missing:
+    frame = steps.cuts(evidence.shapes)
+    if frame.empty:
+        return Missing(why="Parts of the kernel were left out in a past audit of another card alone")
+    return figures.v8_cuts(frame, evidence.card, tuned(evidence))
 
 
 @needs("beyond")

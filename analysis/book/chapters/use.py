@@ -39,6 +39,7 @@ from ..table import Format, Missing, Table, error, lines, mark, ratio, small, st
 from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
+PAST_AUDIT = "This was measured in a past audit of another card alone"
 ORDINARY = ("uniform", "sharp", "large")  # inputs without values of a kind of their own
 FIRST_CALLS = {
     "import": "import",
@@ -326,9 +327,11 @@ def missing(evidence: Evidence, command: str) -> Missing:
     return Missing(why=f"`{V8}` is {found.word}: {found.reason}") if refused else Missing(command)
 
 
-def table_or_missing(make: Callable[[list[Row]], Table], rows: list[Row] | None, evidence: Evidence) -> Table | Missing:
-    """A table of what was measured of the op."""
-    return make(rows) if rows else missing(evidence, "make op")
+def table_or_missing(
+    make: Callable[[list[Row]], Table], rows: list[Row] | None, evidence: Evidence, command: str = "make op"
+) -> Table | Missing:
+    """A table of what was measured of the op; `command` measures it, if any does."""
+    return make(rows) if rows else missing(evidence, command) if command else Missing(why=PAST_AUDIT)
 
 
 def listing(*what: Any) -> None:

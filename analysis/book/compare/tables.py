@@ -10,7 +10,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 
 from ...measure.studies import MAIN
-from ...models import fit, targets
+from ...models import fusion, targets
 from ...records.files import problem_of
 from ...records.interval import Ratio
 from ...records.known import NOT_MEASURED, OK, Known
@@ -65,7 +65,7 @@ def _speedup(cell: Mapping[str, Any], compact: bool) -> str:
 def v8(cards: Sequence[Card]) -> Table:
     """V8 at the main shape on each measured card: its time, and its speedups over others there."""
     measured = {card.label: targets.read(card.slug) for card in cards if not card.is_published}
-    bases = (targets.V7, fit.HYBRID, fit.SEPARATE)
+    bases = (targets.V7, fusion.HYBRID, fusion.SEPARATE)
     over = {f"over {link(base)}": [base] for base in bases} | {"over the fastest way of PyTorch or Triton": []}
     rows = [(f"{link(targets.V8)}, time", *map(chapter.main_time, measured.values()))]
     for words, base in over.items():

@@ -24,7 +24,7 @@ from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
 from .waves import waves
-from .when_to_fuse import fusion_map, fusion_model
+from .when_to_fuse import fusion_map
 
 __all__ = [
     "PIPELINES",
@@ -36,7 +36,6 @@ __all__ = [
     "fusing",
     "fusion",
     "fusion_map",
-    "fusion_model",
     "ladder",
     "peers",
     "phases",

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import Problem
 
-from ...measure import candidates
+from ...models.steps import CUTS
 from ..style import PALETTE, Plot, Source, canvas, computed
 
 SHOWN = 4  # slices that are drawn of a head dim
@@ -101,7 +101,6 @@ WARPS = (
 WAITS = ((1.7, 0.5, "for K"), (4.5, 0.6, "for parts"), (6.6, 0.6, "for V,\nweights"))
 COPIES = (("copy K", 0.2, 1.95, COPY), ("copy V", 4.5, 2.6, COPY))
 SENT = (("parts of scores\nto the owners", 4.5, 5.05), ("weights\nto all", 6.55, 7.15))
-CUTS = {cut.name: cut.about for cut in candidates.CUTS}
 COSTS = (  # where they stand, the part left out, what it is called
     (0.95, "no_embedding", "rotation,\nof Q and K"),
     (3.35, "no_scores", "products\nof Q and K"),

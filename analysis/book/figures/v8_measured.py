@@ -6,24 +6,23 @@ import textwrap
 
 import pandas as pd
 
-from ...measure import candidates
-from ...models import fit
+from ...models import fusion
+from ...models.steps import CUTS
 from ...records.interval import TIE
 from ..style import PALETTE, Plot, Source, canvas, log_ticks
 
-CUTS = "The kernel, and the same with a part left out"
-COPIES = next(cut.about for cut in candidates.CUTS if cut.name == "copies_alone")
+PARTS = "The kernel, and the same with a part left out"
 OVER = {  # baselines of full fusion that share its core
-    fit.HYBRID: ("over hybrid", PALETTE[1], "s"),
-    fit.SEPARATE: ("over separate", PALETTE[2], "^"),
+    fusion.HYBRID: ("over hybrid", PALETTE[1], "s"),
+    fusion.SEPARATE: ("over separate", PALETTE[2], "^"),
 }
 
 
 def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
-    copies = frame.loc[frame["part"] == COPIES, "share"]
-    title = "Copies and exchanges alone take most of V8's time" if len(copies) and copies.min() > 0.5 else CUTS
+    copies = frame.loc[frame["part"] == CUTS["copies_alone"], "share"]
+    title = "Copies and exchanges alone take most of V8's time" if len(copies) and copies.min() > 0.5 else PARTS
     with canvas(title, columns=len(problems), height=3.3, sharey=True) as (figure, axes):
         for axis, problem in zip(axes, problems):
             mine = frame[frame["problem"] == problem]

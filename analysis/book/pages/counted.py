@@ -183,8 +183,8 @@ def hazards(records: Records, version: Version) -> Table:
     for (kind, kernel, place, why), dims in where.items():
         seen: list[str] = []
         if found is not None:
-            alike = found[(found["finding"] == kind) & (found["kernel"] == kernel)]
-            seen = sorted(set(alike.loc[alike["place"].isin([place, "shared"]), "tool"]))
+            alike = found[(found["finding"] == kind) & (found["kernel"].isna() | (found["kernel"] == kernel))]
+            seen = sorted(set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"]))
         at = ", ".join(dict.fromkeys(dims))
         rows.append((kind.replace("_", " "), code(kernel), code(place), escape(why), at, ", ".join(seen) or NOTHING))
     return Table(

@@ -36,7 +36,7 @@ class Records:
         published = {name: rows[rows["study"] != "matched"] for name, rows in counters.items()}
         self.counters = {name: rows for name, rows in published.items() if len(rows)}
         self.resources = _by_version(RESOURCES, "resources")
-        self.sanitizers = _by_version(folder / "sanitizers.csv", "sanitizers")
+        self.sanitizers = _by_version(folder / "sanitizers.csv", "sanitizers", problems=False)
         self.verdicts = claims.recorded(slug)
 
     @staticmethod
@@ -67,11 +67,11 @@ class Records:
         return next((measured for measured in self.studies.values() if measured.versions(family)), None)
 
 
-def _by_version(path: Path, table: str) -> dict[str, pd.DataFrame]:
+def _by_version(path: Path, table: str, problems: bool = True) -> dict[str, pd.DataFrame]:
     """Rows of a table by version, with their problem; none where there is no such file."""
     if not path.exists():
         return {}
-    frame = with_problems(parsed(path, table))
+    frame = with_problems(parsed(path, table)) if problems else parsed(path, table)
     return dict(list(frame.groupby("version", sort=False)))
 
 

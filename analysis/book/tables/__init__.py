@@ -6,7 +6,7 @@ from .claims import flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, changes, coverage, machine, repeatability, runs, statuses
-from .map import advice, map_answers, map_problems, map_regimes
+from .map import advice, map_problems
 from .speed import checks, fastest, peers, speedups, summary, throughput, times
 
 __all__ = [
@@ -29,9 +29,7 @@ __all__ = [
     "ledger",
     "link",
     "machine",
-    "map_answers",
     "map_problems",
-    "map_regimes",
     "microseconds",
     "name",
     "peers",

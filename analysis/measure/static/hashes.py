@@ -2,7 +2,7 @@
 
 For a commit that changes how code is hashed, or moves it so that hashes change, and no kernel: BEFORE is a checkout of
 the commit before. data/hashes.csv gets a row for every version whose hash differs; data/launches.csv, recorded before,
-then tells in `make test-deep` whether what is launched is the same.
+then tells (`launches --check`, and a sample in the tests) whether the kernels are the same.
 """
 
 from __future__ import annotations

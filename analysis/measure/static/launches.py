@@ -1,7 +1,10 @@
-"""`python -m analysis launches`: digests of what every recorded version launches, to show that a move changed nothing.
+"""`python -m analysis launches`: a digest of every kernel that something was recorded of, to show that none changed.
 
-data/launches.csv has a row for every pair of a version and a problem that anything was recorded of. A row of it is
-compared while its version's hash is today's: then the plan has to be refused as it was, or to launch the same.
+    python -m analysis launches            record the kernels of versions that are new or were changed on purpose
+    python -m analysis launches --check    compile every kernel again and say which differs (half an hour)
+
+data/launches.csv has a row for every version and kernel, with the first problem that the version launches it for. A row
+is compared while its version's hash is today's.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from kernels import VERSIONS, Plan, Problem, Unsupported
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import EMULATED_TARGET, compile_ptx
-from kernels.version import PROBLEM_COLUMNS, Kernel, Launch
+from kernels.version import PROBLEM_COLUMNS, Kernel
 
 from ...records.archive import history_of
 from ...records.current import is_current, today
@@ -34,7 +37,6 @@ from ...records.files import (
     write_table,
 )
 
-REFUSED, CALLED = "unsupported", "call"  # in place of a digest: of a problem that is not taken, and of a peer
 NAME = re.compile(r"\b_(?:Z|cudapy_)[\w$]+")
 ENVIRONMENT = re.compile(r"^\.common .*NumbaEnv.*\n", re.MULTILINE)  # declared, never read
 HEAD = re.compile(r"\A(?://.*\n)+\n\.version .*")  # which compiler wrote it; recorded with that of CUDA 13.0
@@ -53,26 +55,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _text(value: Any) -> str:
-    """Of an argument: a buffer's name, or a number, whichever library's."""
-    return value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
-
-
-def _step(step: Any) -> str:
-    if not isinstance(step, Launch):
-        return "sync"
-    arguments = [_text(value) for value in step.args]
-    return f"{step.kernel.name} {step.grid} {step.block} {step.cluster} {step.shared_bytes} {arguments}"
-
-
-def launches_of(plan: Plan) -> str:
-    """A digest of the buffers, and of name, grid, block, cluster, shared bytes and arguments of every launch."""
-    if plan.call is not None:
-        return CALLED
-    buffers = [f"{name} {tuple(map(int, b.shape))} {b.dtype} {b.padding}" for name, b in plan.buffers.items()]
-    return _digest("\n".join([*sorted(buffers), *map(_step, plan.steps)]))
-
-
 def without_names(ptx: str) -> str:
     """PTX with mangled names, which say where a function lies, replaced by numbers in order of their first use.
 
@@ -88,21 +70,31 @@ def _ptx_digest(kernel: Kernel) -> str:
     return _digest(without_names(compile_ptx(kernel, kernel.architecture or EMULATED_TARGET)))
 
 
-def ptx_of(plan: Plan) -> str:
-    """A digest of the PTX of every launch, for the target that the emulator runs or the kernel's own architecture."""
-    return _digest(" ".join(_ptx_digest(launch.kernel) for launch in plan.launches)) if plan.launches else ""
-
-
-def plan_of(version: str, problem: Problem) -> Plan | None:
-    """None where it is refused."""
+def kernels_of(version: str, problem: Problem) -> tuple[Kernel, ...]:
+    """The kernels of a call, in the order of its launches; none where the problem is refused, and of a peer."""
     try:
-        return VERSIONS[version](problem)
+        return tuple(launch.kernel for launch in VERSIONS[version](problem).launches)
     except Unsupported:
-        return None
+        return ()
 
 
-def recorded_pairs() -> pd.DataFrame:
-    """Versions and problems, as columns, of every row that was measured, counted or compiled."""
+def ptx_of(version: str, problem: Problem) -> str:
+    """A digest of the PTX of every launch, for the target that the emulator runs or the kernel's own architecture."""
+    return _digest(" ".join(_ptx_digest(kernel) for kernel in kernels_of(version, problem)))
+
+
+def differing(rows: pd.DataFrame) -> list[str]:
+    """Rows of launches.csv that today's kernels contradict."""
+    found = []
+    for row in rows.to_dict("records"):
+        again = ptx_of(row["version"], problem_of(row))
+        if again != row["ptx"]:
+            found.append(f"{row['version']} on {problem_of(row)}: {row['ptx']} is {again}")
+    return found
+
+
+def recorded_pairs() -> list[tuple[str, Problem]]:
+    """Versions and problems of every row that was measured, counted or compiled."""
     measured = [
         (path, table)
         for gpu in known_gpus()
@@ -111,25 +103,34 @@ def recorded_pairs() -> pd.DataFrame:
     ]
     files = [(COUNTS, "counts"), (RESOURCES, "resources"), *measured]
     pairs = [read_table(path, table)[["version", *PROBLEM_COLUMNS]] for path, table in files if path.exists()]
-    return pd.concat(pairs).drop_duplicates()
+    rows = pd.concat(pairs).dropna().drop_duplicates().to_dict("records")
+    return sorted((row["version"], problem_of(row)) for row in rows if row["version"] in VERSIONS)
 
 
-def record(version: str, problem: Problem) -> dict[str, Any]:
-    """A row of launches.csv."""
-    plan = plan_of(version, problem)
-    digests = {"launches": launches_of(plan), "ptx": ptx_of(plan)} if plan else {"launches": REFUSED}
-    return {"version": version, **problem_columns(problem), "source_hash": today(version), **digests}
+def record() -> list[dict[str, Any]]:
+    """The rows of today's code that are recorded, and a row for every other kernel of a recorded problem."""
+    kept = [row for row in read_records(LAUNCHES, "launches") if is_current(row["version"], row["source_hash"])]
+    rows = {(row["version"], row["ptx"]): row for row in kept}
+    met = {(row["version"], kernels_of(row["version"], problem_of(row))) for row in kept}
+    for name, problem in tqdm(recorded_pairs(), unit="pair"):
+        kernels = kernels_of(name, problem)
+        if kernels and (name, kernels) not in met:
+            met.add((name, kernels))
+            ptx = ptx_of(name, problem)
+            row = {"version": name, **problem_columns(problem), "ptx": ptx, "source_hash": today(name)}
+            rows.setdefault((name, ptx), row)
+    return sorted(rows.values(), key=lambda row: (row["version"], problem_of(row)))
 
 
 def main(arguments: list[str]) -> int:
-    argparse.ArgumentParser(prog="python -m analysis launches", description=__doc__).parse_args(arguments)
-    kept = {
-        (row["version"], problem_of(row)): row
-        for row in read_records(LAUNCHES, "launches")
-        if is_current(row["version"], row["source_hash"])
-    }
-    pairs = sorted((row["version"], problem_of(row)) for row in recorded_pairs().to_dict("records"))
-    rows = [kept.get(pair) or record(*pair) for pair in tqdm(pairs, unit="pair") if pair[0] in VERSIONS]
+    parser = argparse.ArgumentParser(prog="python -m analysis launches", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compile every recorded kernel again and compare")
+    if parser.parse_args(arguments).check:
+        rows = [row for row in read_records(LAUNCHES, "launches") if is_current(row["version"], row["source_hash"])]
+        found = differing(pd.DataFrame(tqdm(rows, unit="kernel")))
+        print("\n".join([f"[launches] {len(found)} of {len(rows)} kernels differ", *found]))
+        return int(bool(found))
+    rows = record()
     write_table(LAUNCHES, "launches", rows)
     print(f"[launches] {len(rows)} rows in {LAUNCHES}")
     return 0
