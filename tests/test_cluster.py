@@ -68,6 +68,15 @@ def test_a_dry_run_lists_a_job_for_each_card_then_merge_books_and_compare(tmp_pa
     assert measured in said and "merge cluster/jobs/my-card data/measured" in said
 
 
+def test_a_folder_with_a_space_is_one_word_of_the_commands(tmp_path: Path) -> None:
+    options = (*profile("default"), *configured(tmp_path, folder="the cluster"), "--dry-run", "--printshellcmds")
+    done = snakemake(tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert ">> 'the cluster/made-up-8-9.log' 2>&1" in said
+    assert "merge 'the cluster/jobs/made-up-8-9' 'the cluster/jobs/made-up-7-5'" in said
+
+
 def test_made_up_cards_are_measured_merged_judged_and_compared(tmp_path: Path) -> None:
     options = (*profile("default"), *configured(tmp_path))
     done = snakemake(tmp_path, *options)

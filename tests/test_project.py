@@ -22,12 +22,19 @@ FOREIGN = {
 }
 
 
+NOT_ARCHIVED = {".git", ".venv", "_build", "build", "cluster", "__pycache__", ".mypy_cache", ".ruff_cache"}
+
+
 @cache
 def committed() -> list[Path]:
-    """The files a commit would hold: tracked, or new and not ignored."""
+    """The files a commit would hold: tracked, or new and not ignored; all that are not made, in an archive."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
-    return [ROOT / name for name in sorted(names) if name and (ROOT / name).is_file()]
+    try:
+        found = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        ours = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        found = [str(path) for path in ours if not NOT_ARCHIVED & set(path.parts)]
+    return [ROOT / name for name in sorted(found) if name and (ROOT / name).is_file()]
 
 
 def pins(path: str = "requirements.txt") -> list[str]:

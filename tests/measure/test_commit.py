@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("as committed")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # as in a hook
+        monkeypatch.delenv(name)
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
         subprocess.run(("git", *command), cwd=tmp_path, check=True)
