@@ -62,8 +62,9 @@ def rope_attention(
     Raises: TypeError, ValueError, Unsupported.
     """
     tensors = NO_TENSORS if cos is sin is positions is None else Tensors(cos, sin, positions)
-    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback)
+    compiles = is_compiling()
+    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale, compiles)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
 
 
 def attention(
@@ -78,8 +79,9 @@ def attention(
     fallback: bool = True,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v. Raises: TypeError, ValueError, Unsupported."""
-    settled, offset = ask("attention", q, k, v, NO_TENSORS, causal=causal, q_offset=q_offset, scale=scale)
-    return _attend(q, k, v, NO_TENSORS, settled, offset, out, fallback)
+    compiles = is_compiling()
+    settled, offset = ask("attention", q, k, v, NO_TENSORS, 0, 1.0, True, causal, q_offset, scale, compiles)
+    return _attend(q, k, v, NO_TENSORS, settled, offset, out, fallback, compiles)
 
 
 def alibi_attention(
@@ -101,8 +103,9 @@ def alibi_attention(
     Raises: TypeError, ValueError, Unsupported.
     """
     tensors = NO_TENSORS if slopes is None else Tensors(slopes=slopes)
-    settled, offset = ask("alibi", q, k, v, tensors, causal=causal, q_offset=q_offset, scale=scale)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback)
+    compiles = is_compiling()
+    settled, offset = ask("alibi", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
 
 
 def _attend(
@@ -114,6 +117,7 @@ def _attend(
     q_offset: int,
     out: torch.Tensor | None,
     fallback: bool,
+    compiles: bool,
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
     if fallback is not True and fallback is not False:
@@ -121,7 +125,6 @@ def _attend(
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if out is not None:
         require_out(out, q, differentiated)
-    compiles = is_compiling()
     if not compiles and (_FUNCTORCH.peek_interpreter_stack() is not None or forward_ad._current_level >= 0):
         template = "a call {needed} has no launch; the kernels take {allowed}"
         fall_back(Unsupported("library", "inside a transform of torch.func", "plain tensors", template), fallback)
@@ -152,10 +155,10 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors
 
 
 def _apart(out: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors) -> bool:
-    """Whether `out` shares no memory with what is read, nor with itself."""
+    """Whether `out` holds its values as they are, and shares no memory with what is read, nor with itself."""
     storage = out.untyped_storage().data_ptr()
     read = (q.untyped_storage().data_ptr(), k.untyped_storage().data_ptr(), v.untyped_storage().data_ptr())
-    if 0 in out.stride():
+    if 0 in out.stride() or out.is_neg():
         return False
     if storage not in read and tensors is NO_TENSORS:
         return True

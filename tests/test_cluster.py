@@ -18,6 +18,7 @@ pytestmark = pytest.mark.deep
 WORKFLOW = ROOT / "workflow"
 ALONE = "--studies log --no-counters --no-shapes --no-sanitizers --no-op --no-verdicts"
 MADE_UP = {
+    "folder": "the cluster",  # a space in a name is no end of it
     "cards": [{"gpu": "made-up-8-9", "capability": "8.9"}, {"gpu": "made-up-7-5", "capability": "7.5"}],
     "measure": f"{{python}} -m tests.cards {{capability}} {{out}} {ALONE}",
     "merge": "{python} -m analysis --data {data} merge {outs}",
@@ -41,7 +42,7 @@ def snakemake(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_made_up_cards_are_measured_merged_judged_and_compared(tmp_path: Path) -> None:
     snakemake(tmp_path)
     for capability in ("8.9", "7.5"):
-        folder = tmp_path / "cluster" / "measured" / f"made-up-{capability}".replace(".", "-")
+        folder = tmp_path / "the cluster" / "measured" / f"made-up-{capability}".replace(".", "-")
         assert Measured.read(folder).gpu["compute_capability"] == capability
         assert read_records(folder / "verdicts.csv", "verdicts")
     assert "made-up-7-5" in (tmp_path / "compared" / "speedups.csv").read_text()

@@ -11,6 +11,10 @@ from .origin import Part, Source
 
 KEY = "fused-positional-embeddings"
 LONGEST = 60  # characters of an anchor in the key of an entry
+LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
+}  # fmt: skip
 
 
 def permalink(anchor: str) -> str:
@@ -29,19 +33,25 @@ def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
     `path` is where it stands below the address of the book.
     """
     note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE)))
-    return _entry(f"{KEY}-{_short(anchor)}", title, path, howpublished=f"In: {{{edition().title}}}", note=note)
+    book = f"In: {{{latex(edition().title)}}}"
+    return _entry(f"{KEY}-{_short(anchor)}", title, path, howpublished=book, note=latex(note))
 
 
 def bibtex_of_edition() -> str:
     """The entry of the whole book."""
-    return _entry(KEY, edition().title, "index.html", note=LICENSE)
+    return _entry(KEY, edition().title, "index.html", note=latex(LICENSE))
+
+
+def latex(text: str) -> str:
+    """Text as LaTeX prints it; addresses are left as they are, which it sets as such."""
+    return text.translate(str.maketrans(LATEX))
 
 
 def _entry(key: str, title: str, path: str, **more: str) -> str:
     """What is not published has no field."""
     this = edition()
     fields = {
-        "title": f"{{{title}}}",
+        "title": f"{{{latex(title)}}}",
         "author": this.authors,
         "year": this.year,
         "version": this.version,

@@ -32,7 +32,7 @@ SOURCES = ("recorded", "live")
 FEW = 5  # versions that a sentence can name
 
 
-def card(gpu: str, source: str, names: str) -> str:
+def card(gpu: str | int, source: str, names: str) -> str:
     """The folder to read: `gpu`, or with the source "live" that of the card at hand, once its studies are measured.
 
     Args:
@@ -45,13 +45,13 @@ def card(gpu: str, source: str, names: str) -> str:
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     if source == "recorded":
-        return gpu
+        return gpu_folder(gpu).name
     from ..measure.run import measure_studies
 
     return measure_studies(studies(names))
 
 
-def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
+def load(gpu: str | int, source: str = "recorded", study: str = "log") -> Measured:
     """The evidence of a study: of a GPU as recorded, or of the card at hand, measured now.
 
     Where no run of the study is complete it is empty; the study `log`, on which the book is built, must be there.
@@ -62,7 +62,7 @@ def load(gpu: str, source: str = "recorded", study: str = "log") -> Measured:
     return Measured.load(gpu, study) if study == "log" else try_load(gpu, study) or Measured.nothing(gpu, study)
 
 
-def try_load(gpu: str, study: str) -> Measured | None:
+def try_load(gpu: str | int, study: str) -> Measured | None:
     """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
     complete = complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs"))
     return Measured.load(gpu, study) if study in complete else None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,8 +18,8 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
 from kernels.version import Kernel
 
-from ..records.files import ROOT
 from . import nvml
+from .provenance import commit
 from .timing import US_PER_MS
 
 GB = 1e9
@@ -182,19 +180,6 @@ def ceilings() -> dict[str, float]:
         "one_tile_gemm_launch_us": round(tile_launch_us, 3),
         "all_tiles_gemm_us": round(tiles_us, 3),
     }
-
-
-def commit() -> str:
-    """The project's commit, with -dirty if other than measured files changed; FUSED_PE_COMMIT without a repository."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", ".", ":(exclude)data/measured")
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("FUSED_PE_COMMIT", "unknown")
 
 
 def environment() -> dict[str, Any]:

@@ -42,9 +42,10 @@ from ..records.files import (
     write_table,
 )
 from .candidates import VERSION, Candidate, candidates
-from .machine import commit, environment, identity, now, warm_up
+from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm
+from .provenance import commit
 from .timing import Timing, device_warm
 from .workers import compile_each
 

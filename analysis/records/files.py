@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ from .schema import SCHEMAS, Column
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
-MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").resolve()  # `--data` names another
+MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").expanduser().resolve()  # `--data` names another
 REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
 BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
@@ -33,6 +34,17 @@ LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 BY_RUN = ("checks", "timings", "op", "op_problems")  # tables whose rows are of runs
 APPENDED = (*BY_RUN, "shapes")  # tables that grow row by row; others are replaced
+
+# What a gpu.json must hold: words, and a check. Ceilings may still be measured.
+CARD: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a name", lambda value: isinstance(value, str) and value != ""),
+    "compute_capability": ('like "9.0"', lambda value: bool(re.fullmatch(r"\d+\.\d+", str(value)))),
+    "sms": ("a number of SMs", lambda value: type(value) is int and value > 0),
+    "ceilings": (
+        "numbers above 0 by name",
+        lambda value: isinstance(value, dict) and all(type(x) in (int, float) and x > 0 for x in value.values()),
+    ),
+}
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -264,9 +276,16 @@ def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> No
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Raises: DataError when the file is missing or damaged."""
+    """A card's gpu.json. Raises: DataError when the file is missing or damaged, or a field of `CARD` is not as said."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        card = json.loads(path.read_text(encoding="utf-8"))
+        for name, (kind, is_right) in CARD.items():
+            value = card.get(name) if isinstance(card, dict) else None
+            if not is_right(value):
+                raise DataError(f"{path}: {name} is {json.dumps(value)}; it must be {kind}")
+        return card
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except json.JSONDecodeError as error:
@@ -283,8 +302,9 @@ def known_gpus() -> list[str]:
     return sorted(path.parent.name for path in MEASURED.glob("*/gpu.json"))
 
 
-def gpu_folder(slug: str) -> Path:
-    """data/measured/<slug>. Raises: DataError naming the slugs there are."""
+def gpu_folder(slug: str | int) -> Path:
+    """data/measured/<slug>; papermill makes a number of "4090". Raises: DataError naming the slugs there are."""
+    slug = str(slug)
     if slug not in known_gpus():
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
     return MEASURED / slug

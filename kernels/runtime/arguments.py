@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.compiler import is_compiling
 
 DTYPES = (torch.float32, torch.float64)
 POSITION_DTYPES = (torch.int32, torch.int64)
@@ -58,6 +57,7 @@ class Settled(NamedTuple):
     causal: bool
     scale: float
     by_place: bool
+    seq_q: int
     launches: dict[int, Any]
 
     def at(self, q_offset: int) -> Asked:
@@ -79,8 +79,11 @@ def ask(
     causal: bool = False,
     q_offset: Any = None,
     scale: Any = None,
+    compiles: bool = False,
 ) -> tuple[Settled, int]:
     """What a call asks, with its defaults: what is settled once for each signature, and its q_offset.
+
+    compiles: whether torch.compile runs it, so that there are no signatures
 
     Raises:
         TypeError: an argument of a wrong type or dtype.
@@ -98,14 +101,15 @@ def ask(
         causal = flag("causal", causal)
     signature: Any = None
     settled: Settled | None = None
-    if not is_compiling():
+    if not compiles:
         try:
-            batch, heads, seq_q, hdim = q.shape
-            k_batch, k_heads, seq_k, k_hdim = k.shape
-            v_batch, v_heads, v_seq, v_hdim = v.shape
-            sizes = (batch, heads, seq_q, hdim, k_batch, k_heads, k_hdim, v_batch, v_heads, v_hdim, seq_k == v_seq)
-            tensor_kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.layout, k.layout, v.layout)
-            signature = (family, sizes, rotary_dim, base, interleaved, causal, scale, tensor_kinds)
+            k_shape = k.shape
+            k_batch, kv_heads, seq_k, k_hdim = k_shape
+            signature = (
+                *(family, q.shape, k_batch, kv_heads, k_hdim, v.shape == k_shape),
+                *(rotary_dim, base, interleaved, causal, scale),
+                *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.layout, k.layout, v.layout),
+            )
             if tensors is not NO_TENSORS:
                 signature += _kinds(*tensors)
             settled = _settled.get(signature)
@@ -113,14 +117,15 @@ def ask(
             signature = None
     if settled is None:
         settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
-        seq_q, seq_k = q.shape[2], k.shape[2]
+        seq_k = k.shape[2]
         if signature:
             if len(_settled) >= MOST_SIGNATURES:
                 _settled.clear()
             _settled[signature] = settled
+    seq_q = settled.seq_q
     if q_offset is None and tensors is NO_TENSORS and seq_q <= seq_k:
         return settled, seq_k - seq_q
-    return settled, _place(settled, seq_q, seq_k, q_offset, tensors)
+    return settled, _place(settled, seq_k, q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
@@ -137,8 +142,9 @@ def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
     )
 
 
-def _place(settled: Settled, seq_q: int, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
+def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
     """The place of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
+    seq_q = settled.seq_q
     given = q_offset is not None
     if not given:
         q_offset = seq_k - seq_q
@@ -203,7 +209,8 @@ def _settle(
     scale = 1.0 / math.sqrt(hdim) if scale is None else scale
     if abs(scale) > torch.finfo(q.dtype).max:
         raise ValueError(f"scale is {scale}; it must be finite in {q.dtype}")
-    return Settled(family, rotary_dim, base, interleaved, causal, scale, family != "attention" or causal, {})
+    by_place = family != "attention" or causal
+    return Settled(family, rotary_dim, base, interleaved, causal, scale, by_place, q.shape[2], {})
 
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:

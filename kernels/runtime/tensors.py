@@ -176,7 +176,7 @@ def launch_on_card(
     settled: Settled,
     q_offset: int,
 ) -> torch.Tensor:
-    """Attend by a kernel into `out`, which shares no memory with the others nor with itself, and return it.
+    """Attend by a kernel into `out`, no negated view, which shares no memory with others nor itself, and return it.
 
     What the call allocates it leaves to torch's allocator, in the order of the current stream. Tensors that the kernel
     cannot take where they lie are copied, with one warning for each name.
@@ -190,8 +190,7 @@ def launch_on_card(
     if _current_device() != device:
         with torch.cuda.device(device):
             return launch_on_card(q, k, v, out, tensors, settled, q_offset)
-    _, _, seq_q, hdim = q.shape
-    seq_k, rotary_dim = k.shape[2], settled.rotary_dim
+    seq_q, seq_k, rotary_dim = settled.seq_q, k.size(2), settled.rotary_dim
     ready = settled.launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
@@ -201,10 +200,9 @@ def launch_on_card(
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written = out
     addresses, strides = _places(q, k, v, out)
-    negated = q.is_neg() or k.is_neg() or v.is_neg() or out.is_neg()
-    if negated or not _in_place(addresses, strides):
+    if q.is_neg() or k.is_neg() or v.is_neg() or not _in_place(addresses, strides):
         q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
-        if out.is_neg() or not _in_place(*_places(out, out, out, out)):
+        if not _in_place(*_places(out, out, out, out)):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
     made_of = (ready.pick, seq_k, q_offset, strides) if ready.others else None
@@ -216,7 +214,7 @@ def launch_on_card(
         *strides,
         seq_q,
         seq_k,
-        hdim,
+        q.shape[3],
         rotary_dim,
         q_offset,
         settled.causal,

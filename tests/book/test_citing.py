@@ -49,6 +49,15 @@ def test_citation_settings_package_and_changelog_agree() -> None:
     assert (cited["license"], preferred["license"]) == ("MIT", "CC-BY-4.0")
 
 
+def test_an_entry_is_what_latex_prints() -> None:
+    entry = citing.bibtex("figure-x", "50 % of rope_v8 & {more} \\ than~1 < 2^3", SOURCE)
+    fields = dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
+    assert fields["title"] == (
+        r"{50 \% of rope\_v8 \& \{more\} \textbackslash{} than\textasciitilde{}1 \textless{} 2\textasciicircum{}3}"
+    )
+    assert not re.search(r"(?<!\\)[&%$#_]", entry)
+
+
 def test_an_entry_has_author_year_version_and_its_own_facts() -> None:
     entry = citing.bibtex("figure-x", "A title", SOURCE)
     fields = dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))

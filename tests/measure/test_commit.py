@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from analysis.measure import machine
+from analysis.measure import provenance
 
 
 @pytest.fixture
@@ -17,10 +18,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("as committed")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # as in a hook
+        monkeypatch.delenv(name)
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
         subprocess.run(("git", *command), cwd=tmp_path, check=True)
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -35,14 +38,30 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_what_a_run_measures_does_not_make_its_commit_dirty(tree: Path, file: str, dirty: bool) -> None:
-    clean = machine.commit()
+    clean = provenance.commit()
     (tree / file).parent.mkdir(exist_ok=True)
     (tree / file).write_text("changed")
-    assert machine.commit() == clean + "-dirty" * dirty
+    assert provenance.commit() == clean + "-dirty" * dirty
 
 
-def test_without_a_repository_the_commit_is_what_the_environment_says(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+def test_another_repository_is_not_asked(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An archive that is unpacked inside a repository; a hook of another one, which sets GIT_DIR."""
+    own = provenance.commit()
+    archive = tree / "archive"
+    archive.mkdir()
+    monkeypatch.setattr(provenance, "ROOT", archive)
+    monkeypatch.setattr(provenance, "_said", set())
+    for _ in range(2):
+        assert provenance.commit() == "unknown"
+    assert capsys.readouterr().err.count("FUSED_PE_COMMIT names none") == 1
+    monkeypatch.setenv("GIT_DIR", str(tree / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(archive))
+    monkeypatch.setenv("FUSED_PE_COMMIT", " ")
+    assert provenance.commit() == "unknown"
     monkeypatch.setenv("FUSED_PE_COMMIT", "0123456789ab")
-    assert machine.commit() == "0123456789ab"
+    assert provenance.commit() == "0123456789ab"
+    monkeypatch.setattr(provenance, "ROOT", tree)
+    monkeypatch.setenv("GIT_DIR", str(archive))
+    assert provenance.commit() == own

@@ -2,11 +2,14 @@
 
 import errno
 import io
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from analysis.book.notebook import card
 from analysis.records import dictionary, files
 from analysis.records.files import (
     DATA,
@@ -78,6 +81,40 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "gpu.json").write_text('{"name": ')
     with pytest.raises(DataError, match=r"gpu\.json, line 1"):
         read_json(tmp_path / "gpu.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("name", None, "name is null; it must be a name"),
+        ("compute_capability", 9.0, None),
+        ("compute_capability", "90", 'compute_capability is "90"; it must be like "9.0"'),
+        ("sms", "132", 'sms is "132"; it must be a number of SMs'),
+        ("ceilings", {"read_gb_s": "fast"}, 'ceilings is {"read_gb_s": "fast"}; it must be numbers above 0 by name'),
+    ],
+)
+def test_a_field_of_a_card_that_is_not_as_said_is_named_with_its_file(tmp_path, field, value, message) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps({"name": "T", "compute_capability": "9.0", "sms": 2, "ceilings": {}, field: value}))
+    if message is None:
+        assert read_json(path)[field] == value
+        return
+    with pytest.raises(DataError, match=re.escape(f"{path}: {message}")):
+        read_json(path)
+    path.write_text("[]")
+    with pytest.raises(DataError, match="name is null"):
+        read_json(path)
+
+
+def test_a_folder_whose_name_is_a_number_is_found_by_it(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """papermill -p gpu 4090"""
+    (tmp_path / "4090").mkdir()
+    (tmp_path / "4090" / "gpu.json").write_text("{}")
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
+    assert card(4090, "recorded", "log") == "4090"
+    with pytest.raises(DataError, match="no GPU called '5090' has been measured; there is: 4090"):
+        card(5090, "recorded", "log")
+
 
 
 ENTRY = {

@@ -52,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
         "name": "Test GPU",
         "slug": "test-gpu",
         "compute_capability": "9.0",
+        "sms": 132,
         "ceilings": dict.fromkeys(CEILINGS, 1.0),
     }
     (tmp_path / "gpu.json").write_text(json.dumps(gpu))
@@ -139,7 +140,8 @@ def test_no_complete_run_and_no_such_gpu_are_one_clear_message(folder: Path) -> 
         Measured.read(folder)
     with pytest.raises(DataError, match=r"no GPU called 'abacus'.*nvidia-h200"):
         Measured.load("abacus")
-    (folder / "gpu.json").write_text('{"ceilings": {}}')
+    gpu = json.loads((folder / "gpu.json").read_text())
+    (folder / "gpu.json").write_text(json.dumps({**gpu, "ceilings": {}}))
     with pytest.raises(DataError, match=r"gpu\.json: ceiling 'read_gb_s' is missing"):
         Measured.read(folder)
 

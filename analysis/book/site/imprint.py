@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ...measure.machine import commit
+from ...measure.provenance import commit
 from ...records.measured import Measured
 from ..edition import CODE_LICENSE, LICENSE, LICENSE_URL, Edition, edition
 from ..origin import measured_in
