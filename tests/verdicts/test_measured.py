@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import saving, tables
+from analysis.book import tables
 from analysis.book.chapters.language import WHY_UNLIKE, alike, beside_control, language, why_unlike
 from analysis.book.figures.speedups import speedup_rows
 from analysis.book.table import Missing
 from analysis.records import files, measured, published
 from analysis.records.current import today
-from analysis.records.files import MEASURED, REFERENCE, DataError, append_rows, problem_columns
+from analysis.records.files import REFERENCE, DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS, Check, Measured
 from analysis.verdicts.rule import stands
@@ -206,14 +206,6 @@ def test_what_could_not_run_says_why() -> None:
     assert len(refused)
     for row in refused.itertuples():
         assert escape(row.reason) in tables.checks(found, row.family)._repr_html_()
-
-
-def test_another_gpu_leaves_the_committed_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert saving.folder(REFERENCE) == saving.FOLDER
-    assert saving.FOLDER not in saving.folder("another-gpu").parents
-    assert (MEASURED / REFERENCE).is_dir()
-    monkeypatch.setattr(files, "MEASURED", tmp_path)  # a folder of the same name elsewhere
-    assert saving.FOLDER not in saving.folder(REFERENCE).parents and saving.folder(REFERENCE) != saving.FOLDER
 
 
 def test_software_other_than_the_locked_is_said_beside_what_was_measured() -> None:
