@@ -29,8 +29,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
     "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
-    "browse": ("book.site.browse", "open the rendered pages in headless Chromium and list what fails"),
-    "pdf": ("book.site.pdf", "print the story chapters of a built book as one PDF"),
     "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
 }
 GO_ON = ("gpu", "measure", "archive", "tune", "op", "counters")  # after an interruption, with what is not done

@@ -28,6 +28,7 @@ from .style import Plot
 from .table import Missing, Table
 from .tables import fastest
 
+FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
 FEW = 5  # versions that a sentence can name
 
@@ -85,7 +86,7 @@ def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
     else:
         where = saving.folder(evidence.slug)
         saving.save(what, where)
-        display(HTML(saving.to_html(what, where)))
+        display(HTML(saving.to_html(what, where)), metadata={FIGURE: {"id": what.id, "title": what.title}})
 
 
 def source_of(evidence: Measured | Evidence) -> Source:

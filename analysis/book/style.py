@@ -39,7 +39,6 @@ WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "la
 FAMILIES = {"rope": "RoPE", "fp16": "half-precision"}  # where the name in a figure is not just the word
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
-    "pdf.fonttype": 42,
     "font.size": 10,
     "axes.titlesize": 10,
     "axes.labelsize": 10,

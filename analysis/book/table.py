@@ -20,6 +20,7 @@ from ..records.published import Published
 from ..records.text import NOTHING, factor
 from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
 from . import citing
+from .homes import address
 from .origin import Source
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
@@ -231,9 +232,9 @@ def stale(evidence: Measured, version: str, problems: Iterable[Problem]) -> bool
 
 
 def link(version: str, text: str = "") -> str:
-    """An id that leads to the version's page, from a chapter as from another version's page."""
+    """An id that leads to where the version stands, from a chapter as from the page of a version."""
     text = text or code(version)
-    return f"<a href='../versions/{version}.html'>{text}</a>" if version in VERSIONS else text
+    return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
 
 
 def code(version: str) -> str:

@@ -1,9 +1,9 @@
-"""Build the book: execute the notebooks on the recorded measurements, then render the pages.
+"""Build the book of a GPU in `_build/<gpu>/html`: execute the notebooks on its measurements, then render the pages.
 
     python -m analysis build --gpu nvidia-h200
     python -m analysis --data DIR build --gpu <a folder of DIR>
 
-The book of a GPU is `_build/<gpu>/html`. Notebooks are executed again only when something they read has changed.
+Notebooks are executed again, and pages rendered again, only when something that they are made from has changed.
 """
 
 from __future__ import annotations
@@ -16,37 +16,31 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import nbformat
-import papermill
 
+from ...measure.machine import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
 from ...verdicts import claims
-from .. import figures, pages, templates
+from .. import figures, pages, saving, templates
 from ..edition import CITATION, SETTINGS
-from ..findings import Finding, broken, recorded
+from ..findings import NOTEBOOKS, Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load, try_load
-from ..saving import folder
-from . import engine, warm
-from . import made as made_pages
-from .check import banner, faults, mend
-from .imprint import footer
-from .place import Place, chapters, contents
+from . import made
+from .check import faults
+from .execute import BuildError, execute, in_pool
+from .place import CONFIG, TOC, Place, chapters, contents
 
-NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
-AT_ONCE = 2
+README_FIGURE = ROOT / "book" / "figures"
 LONGEST = "compare"  # of the chapters, so that it does not end alone
-
-
-class BuildError(RuntimeError):
-    """The book could not be built; the message says why."""
 
 
 def say(text: str) -> None:
@@ -63,96 +57,38 @@ def inputs(gpu: str) -> list[Path]:
     return sorted([*code, *data, *texts, CITATION, SETTINGS, ROOT / "requirements.txt"])
 
 
-def content_key(gpu: str) -> str:
-    return hashlib.sha256(f"{gpu} {sys.version} {digest(inputs(gpu))}".encode()).hexdigest()
+def content_key(*parts: str, files: Iterable[Path]) -> str:
+    return hashlib.sha256(" ".join([*parts, sys.version, digest(files)]).encode()).hexdigest()
 
 
-def execute(notebook: Path, output: Path, gpu: str) -> float:
-    """Execute one notebook and hide what papermill added. Returns seconds. Raises: BuildError with the cell's error."""
-    began = time.monotonic()
-    scratch = output.with_suffix(".part.ipynb")
-    try:
-        papermill.execute_notebook(
-            str(notebook), str(scratch), {"gpu": gpu, "source": "recorded"}, kernel_name="python3", progress_bar=False,
-            cwd=str(ROOT), log_output=False, engine_name=engine.NAME,
-        )  # fmt: skip
-    except papermill.PapermillExecutionError as error:
-        raise BuildError(f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}") from None
-    executed = nbformat.read(scratch, as_version=4)
-    scratch.unlink()
-    executed.metadata.pop("papermill", None)  # paths and times of this machine
-    for cell in executed.cells:
-        for added in ("papermill", "execution"):
-            cell.metadata.pop(added, None)
-        if cell.cell_type == "code":
-            for result in cell.outputs:
-                if result.output_type == "error":
-                    raise BuildError(f"{notebook.name}: {result.ename}: {result.evalue}")
-            if "injected-parameters" in cell.metadata.get("tags", []):
-                cell.metadata["tags"].append("remove-cell")
-    nbformat.write(executed, output)
-    return time.monotonic() - began
+def is_current(record: Path, key: str, made: Iterable[Path]) -> bool:
+    """Whether files are there and were made from what the key is of."""
+    return record.exists() and record.read_text(encoding="utf-8") == key and all(path.exists() for path in made)
 
 
-def _speak_to(log: str) -> None:
-    """Send what a chapter prints beside its cells to a file."""
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
+# ---------------------------------------------------------------- the steps
 
 
-def execute_all(gpu: str) -> None:
-    """Bring the executed chapters and the pages of the versions up to date. Raises: BuildError, DataError."""
-    place, names, current = Place.of(gpu), chapters(), content_key(gpu)
-    claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
-    built = place.key.read_text(encoding="utf-8").strip() if place.key.exists() else ""
-    needed = [folder(gpu), place.versions, *(place.chapters / f"{name}.ipynb" for name in names)]
-    if built == current and all(path.exists() for path in needed):
+def execute_all(gpu: str) -> str:
+    """Bring the executed chapters, the figures and the pages of the versions up to date, and return what they are of.
+
+    Raises: BuildError, DataError.
+    """
+    place, key = Place.of(gpu), content_key(gpu, files=inputs(gpu))
+    output = {name: place.chapters / f"{name}.ipynb" for name in chapters()}
+    if is_current(place.key, key, [saving.folder(gpu), place.versions, *output.values()]):
         say("notebooks: nothing has changed since they were executed")
-        return
-    shutil.rmtree(place.source, ignore_errors=True)
+        return key
+    for folder in (place.source, saving.folder(gpu)):
+        shutil.rmtree(folder, ignore_errors=True)
     place.chapters.mkdir(parents=True)
-    log = str(place.folder / "chapters.log")
-    processes = get_context("forkserver")  # each chapter has its own, forked from one that has imported and read all
-    processes.set_forkserver_preload([__name__, warm.__name__])
-    os.environ[warm.CARD] = gpu
-    with ProcessPoolExecutor(AT_ONCE, processes, _speak_to, (log,), max_tasks_per_child=1) as pool:
-        written = pool.submit(pages.write, gpu, place.versions)  # the longest first
-        running = {
-            pool.submit(execute, NOTEBOOKS / f"{name}.ipynb", place.chapters / f"{name}.ipynb", gpu): name
-            for name in sorted(names, key=LONGEST.__ne__)
-        }
-        try:
-            for done, future in enumerate(as_completed(running), 1):
-                say(f"notebook {done} of {len(names)}: {running[future]}, {future.result():.0f} s")
-            say(f"pages of versions: {len(written.result())}")
-        except BuildError:
-            pool.shutdown(cancel_futures=True)
-            raise
-    place.key.write_text(current + "\n", encoding="utf-8")
-
-
-def render(place: Place, footer: str = "") -> Path:
-    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
-    command = Path(sys.executable).with_name("jupyter-book")
-    began = time.time()
-    say("rendering the pages")
-    place.stage(footer)
-    made = place.folder / "_build"  # Jupyter Book's own name for it
-    shutil.rmtree(made, ignore_errors=True)
-    options = ["--all", "-W", "-n", "--keep-going", "--path-output", str(place.folder)]
-    result = subprocess.run(
-        [str(command), "build", str(place.source), *options],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
-    log = place.folder / "book.log"
-    log.write_text(result.stdout + result.stderr, encoding="utf-8")
-    if result.returncode:
-        said = [line for line in (result.stdout + result.stderr).splitlines() if re.search("WARNING|ERROR|rror:", line)]
-        raise BuildError("\n".join([f"the pages did not build; all that was said is in {log}", *said[:20]]))
-    for page in [*contents(), "index"]:
-        if not (made / "html" / f"{page}.html").is_file():
-            raise BuildError(f"no page written: {made / 'html' / page}.html")
-    say(f"pages: {time.time() - began:.0f} s")
-    return made / "html"
+    tasks: dict[str, Callable[[], Any]] = {"pages of versions": partial(pages.write, gpu, place.versions)}
+    for name in sorted(output, key=LONGEST.__ne__):
+        tasks[name] = partial(execute, NOTEBOOKS / f"{name}.ipynb", output[name], gpu)
+    for done, name in enumerate(in_pool(gpu, place.folder / "chapters.log", tasks), 1):
+        say(f"executed {done} of {len(tasks)}: {name}")
+    place.key.write_text(key, encoding="utf-8")
+    return key
 
 
 def findings_of(place: Place, chapter: str) -> list[Finding]:
@@ -160,31 +96,57 @@ def findings_of(place: Place, chapter: str) -> list[Finding]:
     return list(recorded(nbformat.read(place.chapters / f"{chapter}.ipynb", as_version=4).cells))
 
 
-def tell_findings(gpu: str, place: Place, strict: bool) -> None:
-    """Say which findings do not hold on a GPU. Raises: BuildError where that is strict, of the committed record alone.
+def tell(gpu: str, place: Place, strict: bool) -> None:
+    """Say which findings do not hold and which figures differ. Raises: BuildError for the committed record, if strict.
 
     Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
     """
     findings = [each for chapter in chapters() for each in findings_of(place, chapter)]
     wrong = broken(findings)
     said = [f"findings: {len(findings) - len(wrong)} of {len(findings)} hold on {gpu}", *wrong]
+    if is_committed(gpu) and (differ := saving.differing(saving.folder(gpu))):
+        wrong += differ
+        said += [f"figures: {len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}"]
     if wrong and strict and is_committed(gpu):
         raise BuildError("\n".join(said))
     say("\n".join(said))
 
 
-def readme_of(evidence: Measured) -> str:
-    """The README with what two chapters found, or as it is where a finding of these does not hold."""
+def write_readme(evidence: Measured) -> None:
+    """Write what two chapters found, and the figure, into the README; not where a finding of these does not hold."""
     place, text = Place.of(evidence.slug), README.read_text(encoding="utf-8")
     findings, use = findings_of(place, "index"), findings_of(place, "use")
     if broken([*findings, *use]):
-        return text
+        return
     plot = figures.fusing(evidence, *(try_load(evidence.slug, study) for study in ("beyond", "matched")))
-    return readme(text, findings, plot, five(evidence), use)
+    README.write_text(readme(text, findings, plot, five(evidence), use), encoding="utf-8")
+    for name in (f"{plot.id}.png", f"{plot.id}.csv"):
+        shutil.copyfile(saving.folder(evidence.slug) / name, README_FIGURE / name)
+
+
+def render(place: Place) -> Path:
+    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
+    say("rendering the pages")
+    built = place.folder / "_build"  # Jupyter Book's own name for it
+    shutil.rmtree(built, ignore_errors=True)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", place.source, "--path-output", place.folder]
+    result = subprocess.run(
+        [*map(str, command), "--all", "-W", "-n", "--keep-going"],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
+    )  # fmt: skip
+    log = place.folder / "book.log"
+    log.write_text(result.stdout + result.stderr, encoding="utf-8")
+    if result.returncode:
+        said = [line for line in (result.stdout + result.stderr).splitlines() if re.search("WARNING|ERROR|rror:", line)]
+        raise BuildError("\n".join([f"the pages did not build; all that was said is in {log}", *said[:20]]))
+    html = built / "html"
+    if missing := [page for page in [*contents(), "index"] if not (html / f"{page}.html").is_file()]:
+        raise BuildError(f"pages not written in {html}: {', '.join(missing)}")
+    return html
 
 
 def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
-    """Build the book for one GPU and return its page; `strict` fails on a finding that its own record contradicts.
+    """Build the book for one GPU and return its first page; `strict` fails on what its own record contradicts.
 
     Raises: BuildError, DataError.
     """
@@ -195,18 +157,25 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
         raise BuildError(str(error)) from error
     gpu, place = evidence.slug, Place.of(evidence.slug)
     load_published()
-    execute_all(gpu)
-    tell_findings(gpu, place, strict)
+    claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
+    executed = execute_all(gpu)
+    tell(gpu, place, strict)
     if is_committed(gpu):
-        README.write_text(readme_of(evidence), encoding="utf-8")
-    made_pages.write(place, evidence)
-    made = render(place, footer(evidence))
-    shutil.copytree(folder(gpu), made / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
-    mend(made, banner(evidence.gpu))
-    found = faults(made)
-    if found:
-        raise BuildError("\n".join([f"the pages in {made} have {len(found)} faults", *found[:20]]))
-    place.publish(made)
+        write_readme(evidence)
+    texts = [path for path in (ROOT / "book").rglob("*") if path.is_file()]
+    key = content_key(executed, commit(), files=[*texts, ROOT / CONFIG, ROOT / TOC])
+    if is_current(place.pages_key, key, [place.html]):
+        say("pages: nothing has changed since they were rendered")
+        return place.html / "index.html"
+    began = time.monotonic()
+    made.write(place, evidence)
+    place.stage(evidence)
+    html = render(place)
+    shutil.copytree(saving.folder(gpu), html / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
+    if found := faults(html):
+        raise BuildError("\n".join([f"the pages in {html} have {len(found)} faults", *found[:20]]))
+    place.publish(html, key)
+    say(f"pages: {time.monotonic() - began:.0f} s")
     return place.html / "index.html"
 
 
@@ -214,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis build", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     parser.add_argument("--source", default="recorded", choices=("recorded", "live"), help="live: measure first")
-    parser.add_argument("--strict", action="store_true", help="fail where the committed record contradicts a finding")
+    parser.add_argument("--strict", action="store_true", help="fail where the committed record contradicts the book")
     options = parser.parse_args(arguments)
     try:
         say(str(build(options.gpu, options.source, options.strict)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from html import escape, unescape
+from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +15,17 @@ from kernels import VERSIONS
 
 from ...records import published
 from ...records.current import complete_runs
-from ...records.files import gpu_folder, parsed
+from ...records.files import gpu_folder, is_committed, parsed
 from ...records.measured import Measured
 from ...verdicts import claims
+from .. import saving
 from ..citing import bibtex_of_edition
 from ..edition import edition
 from ..findings import recorded
+from ..notebook import FIGURE
 from ..templates import render
 from .place import Place, chapters, contents
 
-FIGURE = re.compile(r"<figure class='evidence' id='figure-([^']+)'><p class='figure-title'>(.*?)</p>")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -43,13 +44,11 @@ def entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
     for name in names:
         cells = nbformat.read(folder / f"{name}.ipynb", as_version=4).cells
         heading = next((found[1] for cell in cells if (found := HEADING.search(cell.source))), name)
-        shown = "".join(
-            str(output.get("data", {}).get("text/html", "")) for c in cells for output in c.get("outputs", ())
-        )
-        for id, title in FIGURE.findall(shown):
-            if id not in seen:
-                seen.add(id)
-                yield Entry(id, unescape(title), name, heading)
+        shown = (output.get("metadata", {}).get(FIGURE) for cell in cells for output in cell.get("outputs", ()))
+        for figure in filter(None, shown):
+            if figure["id"] not in seen:
+                seen.add(figure["id"])
+                yield Entry(**figure, chapter=name, heading=heading)
 
 
 def figure_index(place: Place, evidence: Measured) -> str:
@@ -78,11 +77,22 @@ def artifact(place: Place, evidence: Measured) -> str:
         published=len(published.load()),
         versions=len(VERSIONS),
         bibtex=bibtex_of_edition(),
+        figures=_agreement(evidence.slug),
+        slug=evidence.slug,
         card=evidence.card,
         minutes=round(took.total_seconds() / 60),
         first=f"{times['started_at'].min():%Y-%m-%d}" if times else "",
         last=f"{times['finished_at'].max():%Y-%m-%d}" if times else "",
     )
+
+
+def _agreement(slug: str) -> str:
+    """How the built figures compare with the recorded checksums."""
+    if not is_committed(slug):
+        return "Checksums are recorded of the reference's figures alone; on that record this says which CSVs differ:"
+    differ = saving.differing(saving.folder(slug))
+    said = f"differ in {', '.join(differ)}" if differ else "are those of this edition"
+    return f"The CSVs of this book {said}, by `data/figures.sha256`; to check yours:"
 
 
 PAGES: dict[str, Callable[[Place, Measured], str]] = {"book/figure-index": figure_index, "book/artifact": artifact}

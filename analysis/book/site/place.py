@@ -2,7 +2,7 @@
 
 source/      what Jupyter Book takes: the executed chapters, the pages of the versions, and copies of what stays
 html/        the book; the one before stands until the next is done
-figures/     of any card but the reference, whose figures are committed
+figures/     SVG, PNG and CSV of each figure
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from typing import Any
 import yaml
 
 from ...records.files import BUILD, ROOT
+from ...records.measured import Measured
 from .. import pages
 from ..edition import edition
+from .imprint import footer
 
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
 VERSION_PAGES = "book/chapters/versions"  # the chapter that has a page of every version below it
 MADE = ("book/figure-index", "book/artifact")  # pages that are made from the executed chapters
+MADE_UP = "<b>Made up, for tests.</b> No card measured these numbers."
 KEPT = ("book/_static", "book/references.bib")  # beside the pages that are not made: those of _toc.yml
 
 
@@ -69,8 +72,13 @@ class Place:
 
     @property
     def key(self) -> Path:
-        """What the chapters and pages were made from."""
-        return self.folder / "built-from.txt"
+        """A digest of what the chapters were executed from."""
+        return self.folder / "executed-from.txt"
+
+    @property
+    def pages_key(self) -> Path:
+        """A digest of what the pages were rendered from."""
+        return self.folder / "rendered-from.txt"
 
     def write_contents(self) -> None:
         """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
@@ -82,28 +90,32 @@ class Place:
         self.source.mkdir(parents=True, exist_ok=True)
         (self.source / TOC).write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
 
-    def write_config(self, footer: str) -> None:
-        """_config.yml with a footer, HTML, and with the address of the book where it has one."""
+    def write_config(self, evidence: Measured) -> None:
+        """_config.yml with the footer of a card's pages, a banner where it is made up, and the address of the book."""
         config = yaml.safe_load((ROOT / CONFIG).read_text(encoding="utf-8"))
-        config["html"] |= {"extra_footer": footer, "baseurl": edition().url}
+        config["html"] |= {"extra_footer": footer(evidence), "baseurl": edition().url}
+        if evidence.gpu.get("made_up"):
+            config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
         (self.source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
-    def stage(self, footer: str = "") -> None:
+    def stage(self, evidence: Measured) -> None:
         """Put beside what was made what is the same for every card, at the same relative places."""
         self.write_contents()
-        self.write_config(footer)
+        self.write_config(evidence)
         made = [page for page in contents() if page.startswith(f"{CHAPTERS}/") or page in MADE]
         written = [f"{page}.md" for page in contents() if page not in made]
         for name in (*KEPT, *written):
             _copy(ROOT / name, self.source / name)
 
-    def publish(self, built: Path) -> None:
-        """Make `built` the book; the one before goes at once."""
+    def publish(self, built: Path, key: str) -> None:
+        """Make `built` the book, and record what it was rendered from; the one before goes at once."""
         before = self.folder / "html.before"
         shutil.rmtree(before, ignore_errors=True)
+        self.pages_key.unlink(missing_ok=True)
         if self.html.exists():
             os.replace(self.html, before)
         os.replace(built, self.html)
+        self.pages_key.write_text(key, encoding="utf-8")
         shutil.rmtree(before, ignore_errors=True)
 
 
