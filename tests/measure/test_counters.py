@@ -320,7 +320,8 @@ def test_a_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> N
     assert list(profiles.coherence(profiles.launches(tmp_path), "sm_90")) == [pytest.approx(1.0)]
     assert math.isnan(launch["dram_percent"]) and not launch["stale"]
     every = profiles.waits({**launch, **dict.fromkeys(STALLS, 1.0)})
-    assert sum(every.values()) == pytest.approx(1)  # each reason counts once, in one group
+    of_group = {wait.name: len(wait.reasons) / len(counters.STALLS) for wait in profiles.WAITS}
+    assert every == pytest.approx(of_group)  # each reason counts once, in one group
 
 
 @pytest.mark.parametrize(
