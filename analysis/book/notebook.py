@@ -59,14 +59,14 @@ def load(gpu: str | int, source: str = "recorded", study: str = "log") -> Measur
 
     Raises: MeasureError as `card`; DataError where there is no evidence, or it is damaged.
     """
-    gpu = card(gpu, source, study)
-    return Measured.load(gpu, study) if study == "log" else try_load(gpu, study) or Measured.nothing(gpu, study)
+    slug = str(card(gpu, source, study))
+    return Measured.load(slug, study) if study == "log" else try_load(slug, study) or Measured.nothing(slug, study)
 
 
 def try_load(gpu: str | int, study: str) -> Measured | None:
     """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
     complete = complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs"))
-    return Measured.load(gpu, study) if study in complete else None
+    return Measured.load(str(gpu), study) if study in complete else None
 
 
 def say(text: str, **values: Any) -> None:
