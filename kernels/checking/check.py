@@ -3,7 +3,8 @@
     for case in quick_cases(version):
         assert not faults(version, *case)
 
-`make test` asks this of every version, `make test-deep` of ablations and on all of `problems(version)`.
+`make test` asks this of every version on its largest quick case and on a sample of the others; `make test-deep` also of
+ablations, and on a sample of all `problems(version)`, of which WHOLE=1 leaves none out.
 """
 
 from __future__ import annotations

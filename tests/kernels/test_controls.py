@@ -141,6 +141,7 @@ def test_other_cpp_is_another_kernel_and_another_version(monkeypatch: pytest.Mon
     assert hashed() != before
 
 
+@pytest.mark.deep
 def test_cpp_is_compiled_as_nvcc_would_and_for_the_target() -> None:
     """Products and sums are contracted; division and exp are approximate where the build is with fast-math, alone."""
     v7, phase4 = (

@@ -60,7 +60,10 @@ def test_the_forward_keeps_no_more_than_its_arguments() -> None:
     "rest",
     [
         (None, None, POSITIONS, None, "rope", 6, 1e4, True, True, 2, 0.3, True),
-        (None, None, None, torch.rand(4).double(), "alibi", 0, 1e4, False, False, 2, 0.3, True),
+        pytest.param(
+            (None, None, None, torch.rand(4).double(), "alibi", 0, 1e4, False, False, 2, 0.3, True),
+            marks=pytest.mark.deep,
+        ),
     ],
     ids=["rope", "alibi"],
 )

@@ -49,12 +49,8 @@ def param(chosen: Version, *rest: Case) -> Any:
 
 
 PARAMS = [param(*case) for case in LARGEST]
-SMALLER = [
-    *swept(OTHERS, 40, len(OTHERS)),
-    *swept(
-        [(chosen, case) for chosen in BESIDE for case in quick_cases(chosen)], 0, 30, by=lambda case: case[0].family
-    ),
-]
+ABLATIONS = [(chosen, case) for chosen in BESIDE for case in quick_cases(chosen)]
+SMALLER = [*swept(OTHERS, 40, len(OTHERS)), *swept(ABLATIONS, 0, len(ABLATIONS))]
 COMPILED = [param(chosen) for chosen in (*MAIN, *(beside for (beside,) in sample(zip(BESIDE), 12)))]
 
 
