@@ -17,8 +17,8 @@ A CUDA graph captures a call once one with the same arguments, on tensors alike,
 whatever runs between, as long as the caller keeps the tensors of the call. torch.jit.trace is refused, since it would
 keep the sizes and places of its example.
 
-Infinities and NaN are where float32 arithmetic has them, but for keys that the causal mask hides: what they hold changes
-nothing, also where it is NaN, which PyTorch's weight of 0 spreads over the row. Numbers below 2^-126 count as 0.
+Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
+reaches the rows that see that key alone; PyTorch's weight of 0 makes NaN of all rows. Numbers below 2^-126 count as 0.
 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """

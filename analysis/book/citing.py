@@ -11,10 +11,10 @@ from .origin import Part, Source
 
 KEY = "fused-positional-embeddings"
 LONGEST = 60  # characters of an anchor in the key of an entry
-LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
+LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def permalink(anchor: str) -> str:
@@ -44,7 +44,7 @@ def bibtex_of_edition() -> str:
 
 def latex(text: str) -> str:
     """Text as LaTeX prints it; addresses are left as they are, which it sets as such."""
-    return text.translate(str.maketrans(LATEX))
+    return text.translate(LATEX)
 
 
 def _entry(key: str, title: str, path: str, **more: str) -> str:

@@ -65,7 +65,7 @@ def load(gpu: str | int, source: str = "recorded", study: str = "log") -> Measur
 def try_load(gpu: str | int, study: str) -> Measured | None:
     """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
     complete = complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs"))
-    return Measured.load(gpu, study) if study in complete else None
+    return Measured.load(str(gpu), study) if study in complete else None
 
 
 def say(text: str, **values: Any) -> None:
