@@ -2,14 +2,23 @@
 
 All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
 `kv_heads`, and return what is like q. They are float32 on one CUDA device, of any strides: a tensor whose last dim is
-not contiguous, or whose rows do not start on 16 bytes, is copied first, which a warning says once.
+not contiguous, whose rows do not start on 16 bytes, or that is a lazily negated view, is copied first, which a warning
+says once.
 
 Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
 query and all keys so far. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
 
-What the kernel does not take (the CPU, another GPU, float64, an hdim that is no multiple of 4) PyTorch computes, to the
-same result, and one warning for each reason says so; `fallback=False` makes it an error, `Unsupported`. That path
-holds the scores in memory, `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always.
+What the kernel does not take (the CPU, another GPU, float64, an hdim that is no multiple of 4, positions from 2^20 on)
+PyTorch computes, to the same result, and one warning for each reason says so; `fallback=False` makes it an error,
+`Unsupported`. That path holds the scores in memory, `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it
+computes always. Tensors on the meta device give one.
+
+A CUDA graph captures a call once one with the same arguments, on tensors alike, was made before; its replays are right
+whatever runs between, as long as the caller keeps the tensors of the call. torch.jit.trace is refused, since it would
+keep the sizes and places of its example.
+
+Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
+reaches the rows that see that key alone; PyTorch's weight of 0 makes NaN of all rows. Numbers below 2^-126 count as 0.
 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """
@@ -51,11 +60,11 @@ def rope_attention(
 ) -> torch.Tensor:
     """softmax(scale * rope(q) rope(k)^T) v: the first `rotary_dim` dims of q and k turn with their position.
 
-    rotary_dim: even, 0 to hdim; by default hdim, or twice the width of `cos`
-    base: pair j turns by position * base^(-2j / rotary_dim) radians; not read where tables are given
+    rotary_dim: even, 0 to hdim, which is the default
+    base: 1 or more; pair j turns by position * base^(-2j / rotary_dim) radians; not read where tables are given
     cos, sin: float32[n, rotary_dim / 2], a row for each position, in place of base
     positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
-        by default the place. One outside of 0 .. 2^20 - 1, or of the tables, makes its row of scores NaN.
+        by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
     out: where to write, like q; not while gradients are recorded
 

@@ -11,12 +11,10 @@ from .origin import Part, Source
 
 KEY = "fused-positional-embeddings"
 LONGEST = 60  # characters of an anchor in the key of an entry
-LATEX = str.maketrans(
-    {char: f"\\{char}" for char in "&%$#_{}"} | {
-        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
-    }
-)  # fmt: skip
+LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
+})  # fmt: skip
 
 
 def permalink(anchor: str) -> str:

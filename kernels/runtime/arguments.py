@@ -108,7 +108,7 @@ def ask(
             signature = (
                 *(family, q.shape, k_batch, kv_heads, k_hdim, v.shape == k_shape),
                 *(rotary_dim, base, interleaved, causal, scale),
-                *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.layout, k.layout, v.layout),
+                *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device),
             )
             if tensors is not NO_TENSORS:
                 signature += _kinds(*tensors)
@@ -233,14 +233,19 @@ def _require_tensors(q: Any, k: Any, v: Any) -> None:
 def _require_tensor(name: str, tensor: Any, dtypes: tuple[Any, ...], device: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
-    if tensor.layout != torch.strided or tensor.is_nested:
-        kind = "nested" if tensor.is_nested else tensor.layout
-        raise TypeError(f"{name} has layout {kind}; it must be torch.strided")
+    require_strided(name, tensor)
     if tensor.dtype not in dtypes:
         allowed = " or ".join(str(dtype) for dtype in dtypes)
         raise TypeError(f"{name} is {tensor.dtype}; it must be {allowed}")
     if device is not None and tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}; it must be on the device of q, {device}")
+
+
+def require_strided(name: str, tensor: Any) -> None:
+    """Raises: TypeError. A signature leaves it out: it is asked where a call finds no launch, or no memory."""
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else tensor.layout
+        raise TypeError(f"{name} has layout {kind}; it must be torch.strided")
 
 
 def _rotary_dim(rotary_dim: Any, hdim: int, interleaved: bool, cos: Any, sin: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..version import Unsupported
-from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask
+from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
 from .tensors import launch_on_card
 from .torch_path import attend, gradients
 
@@ -38,7 +38,11 @@ def compute(
     out = torch.empty_like(q) if out is None else out
     try:
         return launch_on_card(q, k, v, out, tensors, settled, q_offset)
-    except Unsupported as refusal:
+    except (Unsupported, RuntimeError) as refusal:
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            require_strided(name, x)
+        if not isinstance(refusal, Unsupported):
+            raise
         if q.is_meta:
             return out
         fall_back(refusal, fallback)
