@@ -17,7 +17,7 @@ from analysis.records.measured import Measured
 
 pytestmark = pytest.mark.deep
 WORKFLOW = ROOT / "workflow"
-ALONE = "--studies log --no-counters --no-shapes --no-sanitizers --no-op --no-verdicts"
+ALONE = "--studies log"
 MADE_UP = {
     "cards": [{"gpu": "made-up-8-9", "capability": "8.9"}, {"gpu": "made-up-7-5", "capability": "7.5"}],
     "measure": f"{{python}} -m tests.cards {{capability}} {{out}} {ALONE}",
