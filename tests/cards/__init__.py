@@ -64,6 +64,7 @@ def _made_up(card: str, row: dict[str, Any]) -> dict[str, Any] | None:
     if row["version"] in MISSING:
         return None
     why = REFUSED.get(row["version"]) or (FAILED if share("error", *pair) < ERROR else "")
+    why = why if row["status"] in ("ok", "wrong") else ""
     if why:
         if row.get("process", 0) > 1 or row.get("timer") not in (None, "device_warm"):
             return None  # in place of all its times it has one row, as has what was not timed
