@@ -16,7 +16,7 @@ from analysis.records.measured import Measured
 
 pytestmark = pytest.mark.deep
 WORKFLOW = ROOT / "workflow"
-ALONE = "--studies log --no-counters --no-shapes --no-sanitizers --no-op --no-verdicts"
+ALONE = "--studies log"
 MADE_UP = {
     "folder": "the cluster",  # a space in a name is no end of it
     "cards": [{"gpu": "made-up-8-9", "capability": "8.9"}, {"gpu": "made-up-7-5", "capability": "7.5"}],

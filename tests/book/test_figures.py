@@ -1,97 +1,60 @@
-"""Figures: equal bytes for equal data, and a true source. The build draws them all."""
+"""Figures and tables: equal bytes for equal data, a true source, and a citation that holds what is known."""
 
 import re
+import tomllib
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
+import yaml
 from PIL import Image
 
-from analysis.book import citing, figures, origin, saving, style
-from analysis.measure.studies import CONDITIONS
+from analysis.book import citing, edition, figures, origin, saving, style
+from analysis.book.table import Table
 from analysis.models import roofline
-from analysis.records.files import REFERENCE
+from analysis.records.files import ROOT, DataError
 from analysis.records.measured import Measured
 from kernels import VERSIONS, Problem
 
 MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
+HOSTED = {"url": "https://book.test/", "repository": "https://code.test/x", "doi": "10.1/x"}
+
+
+def drawn() -> style.Plot:
+    with style.canvas("A title & more", height=2) as (figure, (axis,)):
+        axis.plot([1, 2], [1 / 3, 3], marker="o", label="series")
+        style.log_ticks(axis, "y", 0.1, 10, "×")
+        style.legend(figure, [axis])
+    return style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), MEASURED)
 
 
 def test_a_figure_is_saved_as_the_same_bytes_at_another_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, time in (("a", "1"), ("b", "1000000000")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", time)
-        with style.canvas("A title", height=2) as (figure, (axis,)):
-            axis.plot([1, 2], [1 / 3, 3], marker="o", label="series")
-            style.log_ticks(axis, "y", 0.1, 10, "×")
-            style.legend(figure, [axis])
-        plot = style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), MEASURED)
-        saving.save(plot, tmp_path / where)
-    files = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert files == [f"figure.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
-    for file in files:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+        saving.save(drawn(), tmp_path / where)
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == [f"figure.{suffix}" for suffix in ("csv", "png", "svg")]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     assert (tmp_path / "a" / "figure.csv").read_text() == "y\n0.333333\n3\n"
 
 
-@pytest.mark.parametrize("spoiled", ["png", "pdf"])
-def test_what_stands_beside_the_same_svg_is_kept_and_any_other_drawn_again(spoiled: str, tmp_path: Path) -> None:
-    def save(data: list[int]) -> bytes:
-        with style.canvas("A title", height=2) as (figure, (axis,)):
-            axis.plot(data)
-        saving.save(style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame(), MEASURED), tmp_path)
-        return path.read_bytes()
-
-    path = tmp_path / f"figure.{spoiled}"
-    drawn = save([1, 2])
-    path.write_bytes(b"kept")
-    assert save([1, 2]) == b"kept"
-    assert save([2, 1]) not in (b"kept", drawn)
-    path.unlink()
-    assert save([1, 2]) == drawn
-
-
-def test_a_figure_without_a_title_inside_needs_a_name_to_be_cited_by() -> None:
-    given = "figure", Figure(), "Caption.", "Alt.", pd.DataFrame(), MEASURED
-    with pytest.raises(ValueError, match="figure has neither a title nor a name"):
-        style.Plot(*given)
-    assert style.Plot(*given, "A name").title == "A name"
-    flow = figures.flow("rope_v7")
-    assert flow.title == "One call of rope_v7: what each launch reads, keeps and writes"
-    assert citing.bibtex("figure-flow", flow.title, flow.source).count(flow.title) == 1
-
-
-def test_a_source_names_each_run_once() -> None:
-    runs = [{"run": "2", "commit": "b"}, {"run": "1", "commit": "a", "study": "x"}, {"run": "2", "commit": "b"}]
-    assert str(style.measured_on("a card", runs)) == "measured on a card, run 1, commit a and run 2, commit b"
-    assert str(style.measured_on("a card", [{"commit": "a"}])) == "measured on a card, commit a"
-    assert str(MEASURED + style.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
-
-
-def test_the_day_of_measuring_is_the_run_s_or_the_first_of_its_rows() -> None:
-    assert MEASURED.runs[0].date == "2026-11-22"
-    times = ["2026-11-23T09:00:00Z", "2026-11-21T09:00:00Z"]
-    rows = style.measured_on("a card", [{"commit": "a", "measured_at": at} for at in times])
-    assert [run.date for run in rows.runs] == ["2026-11-21"]
-    assert style.measured_on("a card", [{"commit": "a"}]).runs[0].date == ""
-
-
-def test_card_run_commit_and_licence_are_inside_every_file(tmp_path: Path) -> None:
-    with style.canvas("A title & more", height=2) as (figure, (axis,)):
-        axis.plot([1, 2])
-    plot = style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame(), MEASURED)
+def test_card_run_commit_and_licence_are_inside_every_file_and_in_the_citation(tmp_path: Path) -> None:
+    plot = drawn()
     saving.save(plot, tmp_path)
     drawing = ElementTree.parse(tmp_path / "figure.svg").getroot()
     told = {
         "svg": " ".join(drawing.find("{*}metadata").itertext()),
         "png": " ".join(Image.open(tmp_path / "figure.png").text.values()),
-        "pdf": (tmp_path / "figure.pdf").read_text(encoding="latin-1"),
+        "page": unescape(saving.to_html(plot, tmp_path)),
     }
     for format, text in told.items():
         for fact in ("a card", "20261122T130720Z", "abc", "CC BY 4.0", "A title & more"):
             assert fact in text, (format, fact)
-    assert "Measured on a card, run 20261122T130720Z" in [text.get_text() for text in figure.texts]
+    assert re.search("<code>make book</code> at commit [0-9a-f]{7,}", told["page"])
 
 
 def test_published_times_are_not_called_measured(tmp_path: Path) -> None:
@@ -99,67 +62,72 @@ def test_published_times_are_not_called_measured(tmp_path: Path) -> None:
     plot = figures.roofline_published(frame)
     saving.save(plot, tmp_path)
     cited = saving.to_html(plot, tmp_path).partition("class='cite'")[2]
-    assert "published" in cited and roofline.RTX_4000_ADA.name in cited and "counted in the emulator" in cited
+    assert "published" in cited and roofline.RTX_4000_ADA.name in cited
     assert not re.search("measured|H200", cited, re.IGNORECASE)
 
 
-def distances(**factors: list[float]) -> pd.DataFrame:
-    """Rows as those of `compare.distance.distances`, by condition; of others there is one without a number."""
-    given = {name: factors.get(name.replace(" ", "_"), [float("nan")]) for name in CONDITIONS}
-    return pd.DataFrame([{"condition": name, "factor": value} for name, values in given.items() for value in values])
+def test_a_source_names_each_run_once_in_the_order_of_their_names() -> None:
+    rows = [{"run": f"2026112{day}T130720Z", "commit": "abc"} for day in (2, 1, 3, 2)]
+    found = origin.measured_on("a card", rows)
+    assert found == origin.measured_on("a card", rows[::-1]) and len(found.runs) == 3
+    assert [run.date for run in found.runs] == ["2026-11-21", "2026-11-22", "2026-11-23"]
+    assert str(MEASURED + style.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
 
 
-def texts(plot: style.Plot) -> list[str]:
-    (axis,) = plot.figure.axes
-    return [text.get_text() for text in axis.texts]
+def test_an_entry_has_what_is_published_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fields(entry: str) -> dict[str, str]:
+        return dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
+
+    this = edition.edition()
+    entry = fields(citing.bibtex("figure-x", "A title", MEASURED))
+    assert (entry["author"], entry["year"], entry["version"]) == (this.authors, this.year, this.version)
+    assert "run 20261122T130720Z, commit abc" in entry["note"] and not {"url", "doi"} & {*entry}
+    (tmp_path / "settings.yml").write_text(yaml.safe_dump(HOSTED))
+    hosted = edition.edition(settings=tmp_path / "settings.yml")
+    monkeypatch.setattr(citing, "edition", lambda: hosted)
+    entry = fields(citing.bibtex("figure-x", "A title", MEASURED, "book/figures/x.svg"))
+    assert (entry["url"], entry["doi"]) == ("https://book.test/book/figures/x.svg", "10.1/x")
+    anchors = [f"table-{'every-problem-timed-beside-pytorch-' * 6}{last}" for last in ("a", "b")]
+    keys = {citing.bibtex(each, "A title", MEASURED).splitlines()[0] for each in anchors}
+    assert len(keys) == 2 and max(map(len, keys)) <= 100
 
 
-def test_the_distance_of_published_speedups_names_what_is_not_measured() -> None:
-    plot = figures.published_distance(distances(as_timed=[1.0, 1.5, 4.0], device=[1.2]), "NVIDIA Card", MEASURED)
-    assert plot.alt.endswith(
-        "on the NVIDIA Card: as timed 1.50 (of 3), device 1.20 (of 1), matched not measured, matched launched not "
-        "measured."
-    )
-    assert plot.alt.count(". ") == 1 and texts(plot).count("not measured") == 2
-    assert {"1.50×\nof 3", "1.20×\nof 1"} <= set(texts(plot))
-    (axis,) = plot.figure.axes
-    assert "measured: Card; published: RTX 4000 Ada or L4" in axis.get_xlabel()
-    nothing = figures.published_distance(distances(), "NVIDIA Card", MEASURED)
-    assert texts(nothing).count("not measured") == len(CONDITIONS)
+def test_citation_package_and_changelog_agree() -> None:
+    cited, this = yaml.safe_load(edition.CITATION.read_text()), edition.edition()
+    preferred = cited["preferred-citation"]
+    assert (preferred["version"], str(preferred["date-released"])) == (this.version, this.date)
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == this.version
+    assert f"## {this.version}, {this.date}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("nearest", CONDITIONS)
-def test_its_title_says_under_which_condition_speedups_come_nearest(nearest: str) -> None:
-    factors = {name.replace(" ", "_"): [1.1 if name == nearest else 1.4] for name in CONDITIONS}
-    titles = {
-        key: figures.published_distance(distances(**given), "Card", origin.Source())
-        .figure.get_suptitle()
-        .replace("\n", " ")
-        for key, given in (("all", factors), ("part", {"device": [1.1], "as_timed": [1.4]}))
-    }
-    assert all(len(title.split()) <= 12 for title in titles.values())
-    words = {
-        "as timed": "Timed as",
-        "device": "Device",
-        "matched": "load, speed",
-        "matched launched": "load and timing",
-    }
-    assert [name for name, word in words.items() if word in titles["all"]] == [nearest]
-    assert "nearest" not in titles["part"]
+def test_bad_settings_are_named(tmp_path: Path) -> None:
+    (tmp_path / "settings.yml").write_text("url: x")
+    with pytest.raises(DataError, match="it takes url, repository, doi"):
+        edition.edition(settings=tmp_path / "settings.yml")
 
 
-def test_bars_of_the_phases_say_what_padding_does_and_what_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    ablation = Measured.load(REFERENCE, "ablation")
-    plot = figures.phases(ablation)
-    assert "Padded rows close most of Phase 6's gap" in plot.figure.get_suptitle().replace("\n", " ")
+def test_a_table_can_be_downloaded_and_cited() -> None:
+    table = Table(("version", "time, \u00b5s"), [("<code>a_<wbr>b</code>", "1.5&nbsp;<small>\u00b1 0.1</small>")])
+    html = table.cited(MEASURED, table.anchor())
+    (address,) = re.findall(r"href='data:text/csv;charset=utf-8,([^']+)'", html)
+    assert unquote(address).splitlines() == ['version,"time, \u00b5s"', "a_b,1.5\xa0\u00b1 0.1"]
+    assert "measured on a card, run 20261122T130720Z" in unescape(html)
+    own = Table(table.header, table.rows, source=origin.COUNTED, id="counts")
+    assert "counted in the emulator" in own.cited(MEASURED, "x") and "a card" not in own.cited(MEASURED, "x")
+
+
+def test_a_table_shows_a_dash_where_a_number_is_missing() -> None:
+    frame = pd.DataFrame({"version": ["a", "c"], "us": [12.345, None]})
+    table = Table.from_frame(frame, {"version": ("version", str), "us": ("time, µs", "{:.1f}")})
+    assert table.rows == [("a", "12.3"), ("c", "–")]
+
+
+def test_bars_of_the_phases_are_the_numbers_of_their_csv_and_none_where_nothing_is_measured() -> None:
+    plot = figures.phases(Measured.load("nvidia-h200", "ablation"))
     bars = [bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
     assert bars == list(plot.data["us"]) and len(bars) == 14
-    ratio = Measured.ratio
-    monkeypatch.setattr(Measured, "ratio", lambda self, a, b, *rest: ratio(self, b, a, *rest))
-    assert figures.phases(ablation).figure.get_suptitle().startswith("Phases 4 and 6 with one thing changed")
-    nothing = figures.phases(Measured.nothing(REFERENCE, "ablation"))
-    words = [text.get_text() for axis in nothing.figure.axes for text in axis.texts]
-    assert words == 14 * ["not measured"]
+    nothing = figures.phases(Measured.nothing("nvidia-h200", "ablation"))
+    assert [text.get_text() for axis in nothing.figure.axes for text in axis.texts] == 14 * ["not measured"]
 
 
 def test_the_threads_drawn_for_a_version_are_those_of_its_launches() -> None:

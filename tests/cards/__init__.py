@@ -1,101 +1,77 @@
-"""Made-up cards: folders of measurements as the commands would write them on cards that nobody had at hand.
+"""A made-up card: the reference's record under another name, with other times, with gaps, errors and refusals.
 
-    write("8.9", folder)                                everything
-    write("7.5", folder, studies=("log",), leave_out=("counters", "shapes", "sanitizers", "op"))
+    write("8.9", folder)
 
-What a card refuses is asked of the versions themselves and of the compiler; rows are made by the functions that make
-measured ones. Only times, errors and counters are made up: a model of the card, times a factor drawn from a hash, so
-that they are the same every time. `gpu.json` says `"made_up": true`. They never lie under data/measured/.
+What is made up is drawn from a hash, so that it is the same every time. `gpu.json` says `"made_up": true`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import hashlib
+import math
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from analysis.measure.studies import STUDIES
-from analysis.records.files import MEASURED, ROOT, write_table
-from analysis.records.schema import SCHEMAS
-from analysis.verdicts import claims
+from analysis.records.files import DATA, REFERENCE, problem_of, read_json, read_records, write_json, write_table
 
-from . import another, rows
-from .card import CARDS, Card
-
-ANOTHER = "another H200"
-PARTS = ("counters", "shapes", "sanitizers", "op", "verdicts")  # what may be left out
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One folder of measurements: the card, what was measured on it, what was not, and what went wrong."""
-
-    card: str
-    studies: tuple[str, ...] = tuple(STUDIES)
-    leave_out: tuple[str, ...] = ("verdicts",)
-    errors: bool = False
-    gaps: bool = False
-
-    def write(self, folder: Path) -> Path:
-        return write(self.card, folder, self.studies, self.leave_out, self.errors, self.gaps)
-
-
-ALONE = ("counters", "shapes", "sanitizers", "op", "verdicts")
-KINDS = {
-    "7.5 log": Kind("7.5", ("log",), ALONE),
-    "8.0 errors": Kind("8.0", leave_out=("counters", "verdicts"), errors=True),
-    "8.9 gaps": Kind("8.9", leave_out=("shapes", "op", "verdicts"), gaps=True),
-    "12.0": Kind("12.0", leave_out=("sanitizers", "verdicts")),
-    ANOTHER: Kind(ANOTHER),
+TIMES = ("p20_us", "median_us", "p80_us")
+NOT_SAID = {*TIMES, "timer", "n", "sm_mhz", "discarded", "max_abs_err", "nan_share", "core"}  # of what did not run
+ERROR = 0.04  # share of the pairs of a version and a problem that failed
+MISSING = ("rope_v5", "sinusoidal_v3", "attention_async_double_buffer", "rope_v7_fused_k")  # not measured
+FAILED = "CUDA out of memory. The card is made up."
+MEASURED = tuple(name for name in STUDIES if name not in ("filled", "waves"))
+REFUSED = {  # versions that the card takes on no problem
+    name: "the card is made up without it"
+    for name in ("rope_v2", "sinusoidal_v4", "attention_register_tiling", "fp16_phase6_iter1", "rope_v8_mma")
 }
 
 
-def write(
-    card: str,
-    folder: Path,
-    studies: Sequence[str] = tuple(STUDIES),
-    leave_out: Iterable[str] = (),
-    errors: bool = False,
-    gaps: bool = False,
-) -> Path:
+def share(*key: object) -> float:
+    """A number in [0, 1) that belongs to a key."""
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:6], "big") / 2**48
+
+
+def write(capability: str, folder: Path, studies: Collection[str] = MEASURED) -> Path:
     """Write the measurements of a made-up card into a folder of its slug below `folder`, and return that.
 
-    With `errors` some checks ran out of memory, with `gaps` some pairs have no rows.
+    By default without a few studies; it has no counters, tilings, sanitizer's rows or calls of the op.
 
-    Raises: ValueError for a name that is not known, or a folder in which measurements are kept.
+    Raises: ValueError for a folder in which measurements are kept.
     """
-    without = set(leave_out)
-    if card not in (*CARDS, ANOTHER):
-        raise ValueError(f"no made-up card is called {card!r}; known: {', '.join((*CARDS, ANOTHER))}")
-    if unknown := without - set(PARTS):
-        raise ValueError(f"a card has no part {min(unknown)!r}; known: {', '.join(PARTS)}")
-    if folder.resolve().is_relative_to(ROOT / "data"):
-        raise ValueError(f"{folder} lies below {ROOT / 'data'}, where nothing made up may lie")
-    if card == ANOTHER:
-        place = another.write(folder, studies, without)
-    else:
-        place = _write(CARDS[card], folder, studies, without, errors, gaps)
-    if "verdicts" not in without:
-        write_table(place / "verdicts.csv", "verdicts", claims.verdicts(place))
+    if folder.resolve().is_relative_to(DATA):
+        raise ValueError(f"{folder} lies below {DATA}, where nothing made up may lie")
+    record, name = DATA / "measured" / REFERENCE, f"Made-up {capability}"
+    place = folder / f"made-up-{capability.replace('.', '-')}"
+    gpu = read_json(record / "gpu.json")
+    about = {"name": name, "slug": place.name, "uuid": f"GPU-{name}", "compute_capability": capability, "made_up": True}
+    ceilings = {key: round(0.7 * value, 3) for key, value in gpu["ceilings"].items()}
+    write_json(place / "gpu.json", {**gpu, **about, "ceilings": ceilings})
+    runs = [row for row in read_records(record / "runs.csv", "runs") if row["complete"] and row["study"] in studies]
+    latest = {row["study"]: row["run"] for row in runs}
+    kept = [{**row, "node": "made-up", "commit": "made-up", "uuid": None} for row in runs]
+    write_table(place / "runs.csv", "runs", [row for row in kept if latest[row["study"]] == row["run"]])
+    for table in ("checks", "timings"):
+        rows = (row for row in read_records(record / f"{table}.csv", table) if latest.get(row["study"]) == row["run"])
+        write_table(place / f"{table}.csv", table, filter(None, (_made_up(name, row) for row in rows)))
     return place
 
 
-def _write(card: Card, folder: Path, studies: Sequence[str], without: set[str], errors: bool, gaps: bool) -> Path:
-    place = folder / card.slug
-    with rows.on(card):
-        tables = rows.measured(card, place, studies, errors, gaps)
-        if "shapes" not in without:
-            tables["shapes"] = rows.shapes(card)
-        if "counters" not in without:
-            tables["counters"] = rows.counters(card)
-        if "op" not in without:
-            tables |= rows.op(card, place, tables)
-        for name, content in tables.items():
-            complete = (dict.fromkeys(column.name for column in SCHEMAS[name]) | row for row in content)
-            write_table(place / f"{name}.csv", name, complete)
-        if "sanitizers" not in without:
-            rows.sanitizers(card, place)
-    return place
-
-
-__all__ = ["ANOTHER", "CARDS", "KINDS", "MEASURED", "PARTS", "Card", "Kind", "write"]
+def _made_up(card: str, row: dict[str, Any]) -> dict[str, Any] | None:
+    """A row of the card; None where it has none."""
+    pair = (card, row["version"], problem_of(row))
+    if row["version"] in MISSING:
+        return None
+    why = REFUSED.get(row["version"]) or (FAILED if share("error", *pair) < ERROR else "")
+    why = why if row["status"] in ("ok", "wrong") else ""
+    if why:
+        if row.get("process", 0) > 1 or row.get("timer") not in (None, "device_warm"):
+            return None  # in place of all its times it has one row, as has what was not timed
+        status = "unsupported" if row["version"] in REFUSED else "error"
+        row = {**row, "process": 0} if "process" in row else row
+        return {**row, "status": status, "reason": why, **dict.fromkeys(row.keys() & NOT_SAID)}
+    if row.get("median_us") is not None:
+        factor = 0.6 * math.exp(share(*pair) * math.log(3))
+        row = {**row, **{each: factor * row[each] for each in TIMES}}
+    return row

@@ -1,0 +1,161 @@
+"""Building the book: what it refuses, what it says is wrong, and when it builds again. .ci/run builds it in full."""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from analysis.book import findings, saving
+from analysis.book.site import build, check
+from analysis.book.site.execute import BuildError, execute
+from analysis.book.site.place import Place
+from analysis.records import files
+from analysis.records.files import REFERENCE
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    """A notebook that knows one GPU."""
+    parameters = nbformat.v4.new_code_cell(f"gpu, source = '{REFERENCE}', 'live'", metadata={"tags": ["parameters"]})
+    shown = f"if gpu != '{REFERENCE}':\n    raise ValueError(f'no GPU called {{gpu!r}}')\nprint(gpu, source)"
+    path = tmp_path / "small.ipynb"
+    about = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python"}}
+    cells = [parameters, nbformat.v4.new_code_cell(shown)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=about), path)
+    return path
+
+
+def test_a_notebook_is_executed_with_its_parameters_and_holds_nothing_of_this_machine(notebook: Path) -> None:
+    execute(notebook, notebook.with_name("out.ipynb"), REFERENCE)
+    text = notebook.with_name("out.ipynb").read_text()
+    executed = nbformat.reads(text, as_version=4)
+    assert executed.cells[-1].outputs[0]["text"] == f"{REFERENCE} recorded\n"
+    assert "papermill" not in executed.metadata and str(notebook.parent) not in text
+
+
+def test_a_failed_notebook_stops_with_its_error(notebook: Path) -> None:
+    with pytest.raises(BuildError, match=r"small\.ipynb, cell \d+: ValueError: no GPU called 'abacus'"):
+        execute(notebook, notebook.with_name("out.ipynb"), "abacus")
+    assert not notebook.with_name("out.ipynb").exists()
+
+
+def test_an_unknown_gpu_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build.main(["--gpu", "abacus"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "'abacus'" in said and REFERENCE in said
+
+
+def test_measuring_live_without_a_gpu_is_one_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert build.main(["--source", "live"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("build: ") and "GPU" in said and "Traceback" not in said
+
+
+def test_damaged_data_is_one_line_and_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(files.MEASURED / REFERENCE, tmp_path / REFERENCE)
+    timings = tmp_path / REFERENCE / "timings.csv"
+    timings.write_bytes(timings.read_bytes()[:-30])
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
+    assert build.main(["--gpu", REFERENCE]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and re.match(r"build: .*timings\.csv, line \d+: ", said)
+
+
+def test_the_book_is_built_again_when_something_that_it_reads_has_changed(tmp_path: Path) -> None:
+    read = build.inputs(REFERENCE)
+    wanted = {"published.csv", "timings.csv", "gpu.json", "rope.ipynb", "table.py", "version.md", "v7_hybrid.py"}
+    assert wanted <= {path.name for path in read}
+    (tmp_path / "a").write_text("1")
+    key = build.content_key(REFERENCE, files=[tmp_path / "a"])
+    assert key == build.content_key(REFERENCE, files=[tmp_path / "a"])
+    (tmp_path / "record").write_text(key)
+    assert build.is_current(tmp_path / "record", key, [tmp_path / "a"])
+    assert not build.is_current(tmp_path / "record", key, [tmp_path / "b"])
+    (tmp_path / "a").write_text("2")
+    assert not build.is_current(tmp_path / "record", build.content_key(REFERENCE, files=[tmp_path / "a"]), [])
+
+
+def test_a_strict_build_fails_on_findings_and_figures_of_the_reference_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def output(name: str, outcome: str) -> nbformat.NotebookNode:
+        data, kept = {"text/markdown": f"sentence of {name}"}, {findings.RECORDED: {"id": name, "outcome": outcome}}
+        return nbformat.v4.new_output("display_data", data=data, metadata=kept)
+
+    place = Place(tmp_path)
+    place.chapters.mkdir(parents=True)
+    outcomes = enumerate(("holds", "differs", "not measured"))
+    cells = [nbformat.v4.new_code_cell("", outputs=[output(f"f{i}", each)]) for i, each in outcomes]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), place.chapters / "index.ipynb")
+    monkeypatch.setattr(build, "chapters", lambda: ["index"])
+    monkeypatch.setattr(saving, "differing", lambda where: ["changed.csv", "missing.csv"])
+    with pytest.raises(BuildError) as error:
+        build.tell(REFERENCE, place, strict=True)
+    for said in (f"1 of 3 hold on {REFERENCE}", "f1 does not hold", "f2 is not measured", "changed.csv, missing.csv"):
+        assert said in str(error.value)
+    build.tell(REFERENCE, place, strict=False)
+    build.tell("another-card", place, strict=True)  # there it is an answer
+
+
+def test_the_csvs_of_figures_are_compared_with_the_recorded_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("same", "changed", "new"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n")
+    digest = hashlib.sha256(b"x\n1\n").hexdigest()
+    sums = tmp_path / "sums"
+    sums.write_text(f"{digest}  same.csv\n{'0' * 64}  changed.csv\n{digest}  missing.csv\n")
+    monkeypatch.setattr(saving, "CHECKSUMS", sums)
+    assert saving.differing(tmp_path) == ["changed.csv", "missing.csv", "new.csv"]
+
+
+# ---------------------------------------------------------------- what Sphinx does not check
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A book of two pages without a fault."""
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "x.js").write_text("")
+    (tmp_path / "_static" / "x.css").write_text("body { background: url(data:image/png;base64,AA) }")
+    (tmp_path / "_static" / "template.html").write_text('<a href="{{ pathto() }}">a template of the theme</a>')
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two words.html").write_text("<h1 id='here'>B</h1>")
+    (tmp_path / "a.html").write_text(
+        '<a href="https://example.org">a link may leave</a><script src="_static/x.js?v=1"></script>'
+        '<link href="_static/x.css" rel="stylesheet"><a href="b/two%20words.html#here">B</a>'
+        f"<a href='#top' id='top'>up</a><img src='data:image/svg+xml;base64,{'A' * check.LARGEST}' alt='a figure'>"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('<link rel="stylesheet" href="https://example.org/x.css">', "loads https://example.org/x.css"),
+        ('<img src="//example.org/x.png">', "loads //example.org/x.png"),
+        ('<a href="c.html">C</a>', "c.html is not there"),
+        ('<img src="_static/x.png">', "_static/x.png is not there"),
+        ('<a href="b/two words.html#there">B</a>', "b/two words.html#there has no such anchor"),
+        ('<a href="#nowhere">here</a>', "#nowhere has no such anchor"),
+        ("x" * (check.LARGEST + 1), "without its images; the most is 1,500,000 B"),
+    ],
+)
+def test_a_fault_of_a_page_is_named_and_a_site_without_has_none(site: Path, text: str, says: str) -> None:
+    assert check.faults(site) == []
+    (site / "a.html").write_text(text)
+    (found,) = check.faults(site)
+    assert found.startswith("a.html") and says in found
+
+
+def test_a_style_sheet_may_not_ask_the_network_either(site: Path) -> None:
+    (site / "_static" / "x.css").write_text("@import 'https://example.org/y.css'; a { background: url(//b.org/z.png) }")
+    assert len(check.faults(site)) == 2
