@@ -137,10 +137,8 @@ def closed(evidence: Measured, version: str, without: str, baseline: str) -> Sha
     """The share of a version's gap to a faster baseline that closes in its ablation `without` something."""
     found = {}
     for hdim, problem in evidence.shapes(version).items():
-        less, whole = (evidence.ratio(version, each, problem) for each in (without, baseline))
-        if less and whole:
-            low, value, high = ((1 - 1 / part) / (1 - 1 / whole.value) for part in (less.low, less.value, less.high))
-            found[hdim] = Ratio(value, min(low, high), max(low, high), less.runs)
+        if share := evidence.closed(version, without, baseline, problem):
+            found[hdim] = share
     return Shares(found) if found else Shares(why=why_none(evidence, without))
 
 

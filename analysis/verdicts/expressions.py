@@ -15,9 +15,10 @@ from typing import Any
 import pandas as pd
 
 from ..records.files import DataError
+from ..records.measured import middle_us
 from .facts import NUDGE, Facts, common_run
 from .measures import MEASURES
-from .rule import GAIN
+from .rule import GAIN, SIZE
 
 FUNCTIONS = (*(name for name in vars(Facts) if not name.startswith("_")), *MEASURES)
 # How many of a function's first arguments are versions, where that is not 1.
@@ -107,13 +108,14 @@ def measure(text: str, facts: Facts, names: Mapping[str, Any]) -> Any:
     def ask() -> Any:
         return evaluate(text, names, function)
 
-    facts.timed, facts.studies, noted = set(), set(), dict(facts.used)
+    facts.timed, facts.studies, facts.calls, noted = set(), set(), [], dict(facts.used)
     try:
         found = ask()
         if isinstance(found, pd.Series) and found.isna().all():  # some of its studies were measured again since
             facts.used, facts.run = noted, common_run(facts)
             found = ask()
         if isinstance(found, pd.Series):
+            found.attrs[SIZE] = middle_us(facts.calls)
             found.attrs[GAIN] = _gain(ask, found, facts)
     finally:
         facts.run = ""

@@ -31,8 +31,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from ..measure.studies import CONDITIONS
-from ..records.interval import TIE, Pool, Ratio, geometric_mean, mean
+from ..records.interval import TIE, Pool, Ratio, geometric_mean, mean, pool_of
 
+SIZE = "us"  # of a value by process: how long the calls take that it was computed from
 GAIN = "gain"  # of a value by process: its variance between runs in units of that of a ratio
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -74,13 +75,15 @@ class NotMeasured(Undecided):
 def interval(value: float | pd.Series, pools: Mapping[str, Pool]) -> Ratio:
     """The mean over the processes and its 95 % interval; an exact number is its own.
 
-    The index of a Series is named by its timer, whose pool of `pools` applies, with the `GAIN` of its attributes.
+    The index of a Series is named by its timer, whose pool of `pools` applies, with the `GAIN` and the `SIZE` of its
+    attributes.
 
     Raises: Undecided where no process has a value.
     """
     if not isinstance(value, pd.Series):
         return Ratio(*(float(value),) * 3)
-    values, pool = value.dropna().to_numpy(dtype=float), pools.get(str(value.index.name))
+    values = value.dropna().to_numpy(dtype=float)
+    pool = pool_of(pools, str(value.index.name), value.attrs.get(SIZE))
     if not len(values):
         raise Undecided("no process measured all of it")
     gain = value.attrs.get(GAIN, 1.0)

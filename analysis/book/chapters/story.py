@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,8 +130,8 @@ def step_up(waves: Measured, version: str, beyond: str) -> Speedups:
     for last, first in itertools.pairwise(problems):
         at_once = held(waves, beyond, last)
         if last.hdim == first.hdim and at_once and last.heads * last.seq_q <= at_once < first.heads * first.seq_q:
-            taken = (waves.medians(version, each, "device_warm") for each in (first, last))
-            if ratio := waves.mean(operator.truediv(*taken).dropna()):
+            after, before = (waves.medians(version, each, "device_warm") for each in (first, last))
+            if ratio := waves.mean((after / before).dropna(), "device_warm", after, before):
                 found[last.hdim] = ratio
     return Speedups(found) if found else Speedups(why=why_none(waves, version))
 
