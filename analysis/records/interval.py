@@ -103,9 +103,7 @@ def share_closed(slow: np.ndarray, middle: np.ndarray, fast: np.ndarray, pool: P
     gap = slow - fast
     shares = (slow - middle) / gap
     moves = slow * (middle - fast) / gap**2, -middle / gap, fast * (slow - middle) / gap**2
-    positive = bool((shares > 0).all())
-    gain = sum(float((move / shares if positive else move).mean()) ** 2 for move in moves) / 2
-    return (geometric_mean if positive else mean)(shares, pool, gain)
+    return mean(shares, pool, sum(float(move.mean()) ** 2 for move in moves) / 2)
 
 
 def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:

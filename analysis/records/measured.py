@@ -50,8 +50,8 @@ class Time(NamedTuple):
 class Check(NamedTuple):
     """What the checks of a version on a problem found: the worse of the two inputs decides whether it is right.
 
-    `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess` is
-    the largest share of what is allowed, which may be of the other input.
+    `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess`
+    is the largest share of what is allowed, which may be of the other input.
     """
 
     status: str

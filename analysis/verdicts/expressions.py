@@ -18,7 +18,7 @@ from ..records.files import DataError
 from ..records.measured import middle_us
 from .facts import NUDGE, Facts, common_run
 from .measures import MEASURES
-from .rule import GAIN, SIZE
+from .rule import GAIN, SIZE, is_ratio
 
 FUNCTIONS = (*(name for name in vars(Facts) if not name.startswith("_")), *MEASURES)
 # How many of a function's first arguments are versions, where that is not 1.
@@ -125,7 +125,7 @@ def measure(text: str, facts: Facts, names: Mapping[str, Any]) -> Any:
 def _gain(ask: Callable[[], pd.Series], found: pd.Series, facts: Facts) -> float:
     """What a value takes over of the variance between runs of a ratio, half of which is of either version's time."""
     values = found.dropna()
-    positive, gain = (values > 0).all(), 0.0
+    positive, gain = is_ratio(found), 0.0
     for version in sorted(facts.timed):
         facts.nudged = version
         moved = ask().dropna()

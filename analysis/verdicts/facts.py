@@ -23,7 +23,7 @@ from ..records.files import COUNTS, RESOURCES, DataError, parsed, per_file, read
 from ..records.known import FAILED, REFUSED, best, word
 from ..records.measured import Check, Measured, middle_us
 from ..records.pool import pools
-from .rule import DEVICE, MATCHED, SIZE, NotMeasured, Undecided
+from .rule import DEVICE, MATCHED, SHARE, SIZE, NotMeasured, Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -104,7 +104,9 @@ class Facts:
         measured, problem = self._measured((version, without, reference), hdim, chosen)
         names = (version, without, reference)
         slow, middle, fast = (self._times(name, measured, problem) for name in names)
-        return (slow - middle) / (slow - fast)
+        found = (slow - middle) / (slow - fast)
+        found.attrs[SHARE] = True
+        return found
 
     def tflops(self, version: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """Multiply-adds of both products in a second, counted as two."""
@@ -176,12 +178,14 @@ class Facts:
         values = {reason: self.counter(version, STALL.format(reason), hdim, **chosen) for reason in STALLS}
         return sum(values[reason] for reason in reasons.split()) / sum(values.values())
 
-    def resource(self, version: str, column: str, hdim: int, launch: int = -1, **chosen: Any) -> float:
-        """A column of data/resources.csv for this GPU, of one launch, by default the last."""
+    def resource(
+        self, version: str, column: str, hdim: int, launch: int = -1, target: str = "", **chosen: Any
+    ) -> float:
+        """A column of data/resources.csv for this GPU or another target, of one launch, by default the last."""
         rows = self._rows(self._assembled, "resources", version, hdim, chosen)
-        rows = rows[rows["target"] == self.target]
+        rows = rows[rows["target"] == (target or self.target)]
         if rows.empty:
-            raise NotMeasured(f"resources for {self.target} are not recorded")
+            raise NotMeasured(f"resources for {target or self.target} are not recorded")
         return float(_launch(rows, launch)[column].iloc[0])
 
     # ------------------------------------------------------------ plans
