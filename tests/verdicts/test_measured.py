@@ -110,7 +110,7 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
 
 
 def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
-    """The error that counts is the larger share of what its input allows; the one that is shown is the larger number."""
+    """The error that counts is the larger share of what its input allows; that which is shown, the larger number."""
     add_run(folder, "1", {"rope_separate": [10.0]})
     ok = {"status": "ok", "reason": None, "max_abs_err": 3e-7, "allowed_abs_err": 9e-7, "nan_share": 0.0}
     wrong = {"status": "wrong", "reason": "one warp", "max_abs_err": 2e-7, "allowed_abs_err": 1e-7, "nan_share": 0.25}
