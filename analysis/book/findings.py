@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -88,6 +89,11 @@ class Speedups:
         if all(condition(ratio) for ratio in self.by_hdim.values()):
             return True
         return LIKELY if all(condition(ratio.point) for ratio in self.by_hdim.values()) else False
+
+    @property
+    def high(self) -> float:
+        """The largest upper end of their intervals; infinite of none."""
+        return max((ratio.high for ratio in self.by_hdim.values()), default=math.inf)
 
     def at(self, *dims: int) -> Speedups:
         """Those at some of the head dims."""

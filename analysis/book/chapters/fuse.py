@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kernels import Problem
 
 from ...measure.studies import FUSIONS
+from ...models.advice import many_heads
 from ...models.fit import ALONE, FULL, LOSES, TIES, Judged, answers, errors, outcome, winners
 from ...records.interval import TIE, Condition
 from ...records.known import NOT_MEASURED
@@ -84,6 +85,10 @@ class Outcomes(NamedTuple):
         return self.won == self.problems if self.problems else None
 
     @property
+    def none_won(self) -> bool | None:
+        return self.won == 0 if self.problems else None
+
+    @property
     def more_won(self) -> bool | None:
         return self.won > self.lost if self.problems else None
 
@@ -99,6 +104,11 @@ def outcomes(measured: Measured | None, of: Callable[[Problem], bool]) -> Outcom
     fastest = [winners(measured, problem) for problem in measured.problems("rope") if of(problem)]
     counted = Counter(outcome(each) for each in fastest if each)
     return Outcomes(*(counted[each] for each in (ALONE, TIES, LOSES)))
+
+
+def prefill(problem: Problem) -> bool:
+    """Whether it has many heads, and more queries and keys than where full fusion is fastest."""
+    return many_heads(problem) and problem.seq_q > 64 and max(problem.seq_q, problem.seq_k) > 256
 
 
 class Worth(NamedTuple):

@@ -124,6 +124,14 @@ def occupied(evidence: Measured, version: str) -> Shares:
     return Shares(found) if found else Shares(why=why_none(evidence, version))
 
 
+def right(evidence: Measured, family: str) -> list[str]:
+    """The log's versions of a family whose results are right at every shape that they take."""
+    checks = {
+        name: [evidence.check(name, p) for p in evidence.shapes(name).values()] for name in evidence.versions(family)
+    }
+    return [name for name, found in checks.items() if found and all(each and each.status == OK for each in found)]
+
+
 def wave_counts(waves: Measured, version: str, problem: Problem) -> int | None:
     """How many waves a version's attention blocks take on the card; None where the compiler says nothing."""
     at_once = held(waves, version, problem)
