@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,11 @@ class Speedups:
             return True
         return LIKELY if all(condition(ratio.point) for ratio in self.by_hdim.values()) else False
 
+    @property
+    def high(self) -> float:
+        """The largest upper end of their intervals; infinite of none."""
+        return max((ratio.high for ratio in self.by_hdim.values()), default=math.inf)
+
     def at(self, *dims: int) -> Speedups:
         """Those at some of the head dims."""
         return Speedups({hdim: self.by_hdim[hdim] for hdim in dims if hdim in self.by_hdim}, self.why)
@@ -137,10 +143,8 @@ def closed(evidence: Measured, version: str, without: str, baseline: str) -> Sha
     """The share of a version's gap to a faster baseline that closes in its ablation `without` something."""
     found = {}
     for hdim, problem in evidence.shapes(version).items():
-        less, whole = (evidence.ratio(version, each, problem) for each in (without, baseline))
-        if less and whole:
-            low, value, high = ((1 - 1 / part) / (1 - 1 / whole.value) for part in (less.low, less.value, less.high))
-            found[hdim] = Ratio(value, min(low, high), max(low, high), less.runs)
+        if share := evidence.closed(version, without, baseline, problem):
+            found[hdim] = share
     return Shares(found) if found else Shares(why=why_none(evidence, without))
 
 

@@ -271,7 +271,13 @@ def relative_error(check: Check | None) -> float | None:
     """An error in units of that of fp32 math SDPA on the same inputs, of which the allowance is four."""
     if check is None or check.status != "ok" or not check.allowed_abs_err > 0:
         return None
-    return ERROR_FACTOR * check.max_abs_err / check.allowed_abs_err
+    return ERROR_FACTOR * check.excess
+
+
+def _of_one(measured: Measured, problem: Problem) -> Ratio | None:
+    """V8's time, with its interval."""
+    times = measured.medians(V8, problem, "device_warm")
+    return measured.mean(times, "device_warm", times)
 
 
 def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
@@ -281,7 +287,7 @@ def result(evidence: Evidence, target: Target, problem: Problem) -> Result:
         if measured is None:
             return Result(target, problem, None)
         if target.quantity == "us":
-            return Result(target, problem, measured.mean(measured.medians(V8, problem, "device_warm").to_numpy()))
+            return Result(target, problem, _of_one(measured, problem))
         error = relative_error(measured.check(V8, problem))
         return Result(target, problem, None if error is None else Ratio(error, math.nan, math.nan))
     found = rivals(evidence, problem, peers=target.quantity != "v7", versions=target.quantity in ("other", "v7"))
@@ -361,7 +367,7 @@ def embeddings(evidence: Evidence) -> pd.DataFrame:
                     continue
                 ratios = (measured.medians(version, problem, "device_warm") / base).dropna()
                 taken = measured.time(version, problem)
-                found = measured.mean(ratios)
+                found = measured.mean(ratios, "device_warm", measured.medians(version, problem, "device_warm"), base)
                 if found is None or taken is None:
                     continue
                 stored = problem.table != "computed"

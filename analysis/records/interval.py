@@ -7,9 +7,10 @@ alone.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,22 @@ class Pool(NamedTuple):
     runs: int
 
 
+SIZES_US = (10.0, 30.0, 100.0, 300.0)  # of a call: between them runs differ alike
+
+
+def sized(timer: str, us: float) -> str:
+    """The name of the pool of a timer's ratios whose calls take about so long."""
+    return f"{timer} {bisect.bisect(SIZES_US, us)}"
+
+
+def pool_of(pools: Mapping[str, Pool], timer: str, us: float | None = None) -> Pool | None:
+    """The pool of ratios whose calls take about `us` microseconds, the geometric mean of all that are compared.
+
+    Where too few ratios of that size were measured again, or no size is known, that of all ratios of the timer.
+    """
+    return pools.get(timer) if us is None else pools.get(sized(timer, us), pools.get(timer))
+
+
 def covers(runs: int) -> str:
     """What an interval covers, for captions: "95 % interval ..."."""
     return "for another run" if runs > 1 else "within one run"
@@ -76,6 +93,17 @@ def geometric_mean(values: Sequence[float] | np.ndarray, pool: Pool | None = Non
     """Geometric mean of positive values with the t interval of their logarithms."""
     value, low, high, runs = mean(np.log(np.asarray(values, dtype=float)), pool, gain)
     return Ratio(math.exp(value), math.exp(low), math.exp(high), runs)
+
+
+def share_closed(slow: np.ndarray, middle: np.ndarray, fast: np.ndarray, pool: Pool | None = None) -> Ratio:
+    """The share of the gap from `slow` to `fast` that goes in `middle`, of times by process, with its interval.
+
+    Its `gain` of the variance between runs follows from how it moves with each of the three times.
+    """
+    gap = slow - fast
+    shares = (slow - middle) / gap
+    moves = slow * (middle - fast) / gap**2, -middle / gap, fast * (slow - middle) / gap**2
+    return mean(shares, pool, sum(float(move.mean()) ** 2 for move in moves) / 2)
 
 
 def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:

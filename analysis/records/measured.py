@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from kernels import VERSIONS, Problem, Unsupported
 
 from .current import called_today, complete_runs, outdated
 from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems, written
-from .interval import Pool, Ratio, covers, geometric_mean
+from .interval import Pool, Ratio, covers, geometric_mean, pool_of, share_closed
 from .pool import pools
 from .published import main_problems
 from .schema import STATUSES
@@ -48,13 +48,24 @@ class Time(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What the checks of a version on a problem found: the worse of the two inputs decides."""
+    """What the checks of a version on a problem found: the worse of the two inputs decides whether it is right.
+
+    `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess`
+    is the largest share of what is allowed, which may be of the other input.
+    """
 
     status: str
     reason: str
     nan_share: float
     max_abs_err: float
     allowed_abs_err: float
+    excess: float = math.nan
+
+
+def middle_us(times: Iterable[pd.Series]) -> float | None:
+    """The geometric mean of times by process; None of none."""
+    logs = [float(np.log(each).mean()) for each in times]
+    return math.exp(statistics.mean(logs)) if logs else None
 
 
 def baseline_of(version: str) -> str:
@@ -201,11 +212,26 @@ class Measured:
         over, under = self.medians(a, problem, timer), self.medians(b, problem, timer)
         if not over.index.equals(under.index):
             over, under = over.align(under, join="inner")
-        return self.mean(over.to_numpy() / under.to_numpy(), timer)
+        return self.mean(over / under, timer, over, under)
 
-    def mean(self, values: Sequence[float] | np.ndarray, timer: str = "device_warm") -> Ratio | None:
-        """The geometric mean of positive values by process, with its interval; None of none."""
-        return geometric_mean(values, self.pools.get(timer)) if len(values) else None
+    def mean(self, values: Sequence[float] | np.ndarray, timer: str, *times: pd.Series) -> Ratio | None:
+        """The geometric mean of positive values by process, with its interval; None of none.
+
+        `times` are those that the values were computed from; they say how long a call takes.
+        """
+        if not len(values):
+            return None
+        return geometric_mean(np.asarray(values), pool_of(self.pools, timer, middle_us(times)))
+
+    def closed(self, version: str, without: str, baseline: str, problem: Problem) -> Ratio | None:
+        """The share of a version's gap to a faster baseline that goes in the version `without` something."""
+        names = (version, without, baseline)
+        times = pd.DataFrame({name: self.medians(name, problem, "device_warm") for name in names}).dropna()
+        if times.empty:
+            return None
+        slow, middle, fast = (times[name].to_numpy() for name in names)
+        size = middle_us(times[name] for name in names)
+        return share_closed(slow, middle, fast, pool_of(self.pools, "device_warm", size))
 
     def runs_covered(self, timer: str = "device_warm") -> int:
         """How many runs the intervals of a timer take in."""
@@ -256,18 +282,19 @@ class Measured:
     def _judged(rows: list[dict[str, Any]]) -> Check:
         def excess(row: Mapping[str, Any]) -> float:
             error, allowed = row["max_abs_err"], row["allowed_abs_err"]
-            if not error >= 0:  # it has none
-                return -1.0
             return error / allowed if allowed > 0 else math.inf
 
         worst = max(rows, key=lambda row: STATUSES.index(row["status"]))
-        decisive = max(rows, key=excess)
+        errors = [row for row in rows if row["max_abs_err"] >= 0] or rows[:1]  # one that has none has NaN
+        alike = [row for row in errors if row["status"] == worst["status"]] or errors
+        largest = max(alike, key=lambda row: row["max_abs_err"])
         return Check(
             worst["status"],
             worst["reason"] if isinstance(worst["reason"], str) else "",
             max((row["nan_share"] for row in rows if row["nan_share"] >= 0), default=math.nan),
-            decisive["max_abs_err"],
-            decisive["allowed_abs_err"],
+            largest["max_abs_err"],
+            largest["allowed_abs_err"],
+            max(map(excess, errors)),
         )
 
 

@@ -52,6 +52,8 @@ from .rule import (
     MATCHED,
     NOT_SUPPORTED,
     NOT_TESTED,
+    REPRODUCED,
+    SAME_DIRECTION,
     UNDECIDED,
     VERDICTS,
     NotMeasured,
@@ -61,12 +63,14 @@ from .rule import (
     explain,
     interval,
     together,
+    too_wide,
     verdict,
 )
 
 CLAIMS = DATA / "claims.yml"
 HEADLINE, EFFECT, SUPPORT = ROLES = ("headline", "effect", "support")
 NO_EFFECT = "there is no effect to explain"
+WIDE = "whether it is reproduced is open: the interval is too wide"
 RULES = ("published", "direction", "least", "most", "between", "equals")
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 PAIRS = ("published", "between")  # rules that may take two bounds
@@ -325,6 +329,8 @@ def judge(test: Test, facts: Facts, condition: str = DEVICE) -> dict[str, Any]:
         row |= {"outcome": outcome, "measured": _plain(measured.value)}
         if isinstance(value, pd.Series):
             row |= {"low": _plain(measured.low), "high": _plain(measured.high)}
+        if test.rule == "published" and too_wide(bounds[0], bounds[-1], outcome, measured):
+            row["reason"] = WIDE
         if outcome == UNDECIDED:
             alone = math.isnan(measured.low)
             row["reason"] = "a single process has no interval" if alone else "the interval straddles the bounds"
@@ -367,6 +373,13 @@ def _under(condition: str, tests: Sequence[Test], facts: Facts) -> tuple[list[di
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))], others
 
 
+def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a headline under a condition falls short of reproduced by intervals alone that are too wide."""
+    headline = [row for row in rows if row["role"] == HEADLINE]
+    outcomes = [REPRODUCED if row.get("reason") == WIDE else row["outcome"] for row in headline]
+    return headline[0]["given"] == SAME_DIRECTION and verdict("number", outcomes) == REPRODUCED
+
+
 def _beside(tests: Iterable[Test], facts: Facts) -> list[dict[str, Any]]:
     """The rows of tests that give no verdict: on the device, and where the load is left open also matched in load."""
     rows = []
@@ -391,7 +404,8 @@ def judge_claim(claim: Claim, facts: Facts) -> list[dict[str, Any]]:
                 if any("measured" in row for row in there if row["role"] == HEADLINE):
                     under[condition] = there
         rows += [row for condition in JUDGED for row in under.get(condition, ())]
-        given.append(across({condition: found[0]["given"] for condition, found in under.items()}))
+        words = {condition: found[0]["given"] for condition, found in under.items()}
+        given.append(across(words, [condition for condition, found in under.items() if _may_be_reproduced(found)]))
         if MATCHED not in under:  # where the headline says nothing of that load, its effects may
             effects = _beside((test for test in own if test.role == EFFECT), facts)
             effects = [row for row in effects if row["condition"] == MATCHED]

@@ -15,9 +15,10 @@ from typing import Any
 import pandas as pd
 
 from ..records.files import DataError
+from ..records.measured import middle_us
 from .facts import NUDGE, Facts, common_run
 from .measures import MEASURES
-from .rule import GAIN
+from .rule import GAIN, SIZE, is_ratio
 
 FUNCTIONS = (*(name for name in vars(Facts) if not name.startswith("_")), *MEASURES)
 # How many of a function's first arguments are versions, where that is not 1.
@@ -107,13 +108,14 @@ def measure(text: str, facts: Facts, names: Mapping[str, Any]) -> Any:
     def ask() -> Any:
         return evaluate(text, names, function)
 
-    facts.timed, facts.studies, noted = set(), set(), dict(facts.used)
+    facts.timed, facts.studies, facts.calls, noted = set(), set(), [], dict(facts.used)
     try:
         found = ask()
         if isinstance(found, pd.Series) and found.isna().all():  # some of its studies were measured again since
             facts.used, facts.run = noted, common_run(facts)
             found = ask()
         if isinstance(found, pd.Series):
+            found.attrs[SIZE] = middle_us(facts.calls)
             found.attrs[GAIN] = _gain(ask, found, facts)
     finally:
         facts.run = ""
@@ -123,7 +125,7 @@ def measure(text: str, facts: Facts, names: Mapping[str, Any]) -> Any:
 def _gain(ask: Callable[[], pd.Series], found: pd.Series, facts: Facts) -> float:
     """What a value takes over of the variance between runs of a ratio, half of which is of either version's time."""
     values = found.dropna()
-    positive, gain = (values > 0).all(), 0.0
+    positive, gain = is_ratio(found), 0.0
     for version in sorted(facts.timed):
         facts.nudged = version
         moved = ask().dropna()

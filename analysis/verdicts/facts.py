@@ -21,9 +21,9 @@ from ..records import published
 from ..records.current import complete_runs, outdated
 from ..records.files import COUNTS, RESOURCES, DataError, parsed, per_file, read_json, with_problems
 from ..records.known import FAILED, REFUSED, best, word
-from ..records.measured import Check, Measured
+from ..records.measured import Check, Measured, middle_us
 from ..records.pool import pools
-from .rule import DEVICE, MATCHED, NotMeasured, Undecided
+from .rule import DEVICE, MATCHED, SHARE, SIZE, NotMeasured, Undecided
 
 COUNTER = re.compile(
     r"inst\.(fma|fp(32|64|16)|int|cvt|mufu\.\w+|(ld|st)\.(global|shared|local)|atom\.(global|shared)|cp_async|shfl"
@@ -58,9 +58,9 @@ class Facts:
     log, fp16 for that family, ablation where one is named), any column of a problem, and for RoPE `rotary`, "full" or
     "partial" (by default the partial one where a version takes both, as published). Times are a Series with a value a
     process, named by the timer, so that what is computed from them has an interval; `timed` notes of which versions,
-    and of the one that is `nudged` they are `NUDGE` times as long. What names no timer or study is measured by those
-    of the `condition`, and `varies` notes which was left to it; `used`, `studies` and `stale` note where answers are
-    from.
+    `calls` the times, and of the one that is `nudged` they are `NUDGE` times as long. What names no timer or study is
+    measured by those of the `condition`, and `varies` notes which was left to it; `used`, `studies` and `stale` note
+    where answers are from.
 
     A study is asked in its latest complete run; in `run`, if that is set; and, where `earlier`, in the run before the
     latest, if it is of the same code.
@@ -79,6 +79,7 @@ class Facts:
         self.condition = DEVICE
         self.pools = pools(folder)
         self.timed: set[str] = set()
+        self.calls: list[pd.Series] = []
         self.nudged = ""
         self.studies: set[str] = set()
         self.run = ""
@@ -93,14 +94,19 @@ class Facts:
     def speed(self, version: str, other: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """How many times as fast as `other` a version is on the same problem."""
         where = self._measured((version, other), hdim, chosen)
-        return self._times(other, *where, timer) / self._times(version, *where, timer)
+        over, under = self._times(other, *where, timer), self._times(version, *where, timer)
+        found = over / under
+        found.attrs[SIZE] = middle_us((over, under))
+        return found
 
     def closed(self, version: str, without: str, reference: str, hdim: int, **chosen: Any) -> pd.Series:
         """The share of the gap from a version to a faster `reference` that goes in the version `without` something."""
         measured, problem = self._measured((version, without, reference), hdim, chosen)
         names = (version, without, reference)
         slow, middle, fast = (self._times(name, measured, problem) for name in names)
-        return (slow - middle) / (slow - fast)
+        found = (slow - middle) / (slow - fast)
+        found.attrs[SHARE] = True
+        return found
 
     def tflops(self, version: str, hdim: int, timer: str = "", **chosen: Any) -> pd.Series:
         """Multiply-adds of both products in a second, counted as two."""
@@ -130,7 +136,7 @@ class Facts:
         return self._number(version, hdim, chosen).nan_share
 
     def error(self, version: str, hdim: int, **chosen: Any) -> float:
-        """The largest absolute difference from float64 over the finite outputs, on the input that decides."""
+        """The largest absolute difference from float64 over the finite outputs, of either input."""
         return self._number(version, hdim, chosen).max_abs_err
 
     # ------------------------------------------------------------ counts, counters, resources
@@ -172,12 +178,14 @@ class Facts:
         values = {reason: self.counter(version, STALL.format(reason), hdim, **chosen) for reason in STALLS}
         return sum(values[reason] for reason in reasons.split()) / sum(values.values())
 
-    def resource(self, version: str, column: str, hdim: int, launch: int = -1, **chosen: Any) -> float:
-        """A column of data/resources.csv for this GPU, of one launch, by default the last."""
+    def resource(
+        self, version: str, column: str, hdim: int, launch: int = -1, target: str = "", **chosen: Any
+    ) -> float:
+        """A column of data/resources.csv for this GPU or another target, of one launch, by default the last."""
         rows = self._rows(self._assembled, "resources", version, hdim, chosen)
-        rows = rows[rows["target"] == self.target]
+        rows = rows[rows["target"] == (target or self.target)]
         if rows.empty:
-            raise NotMeasured(f"resources for {self.target} are not recorded")
+            raise NotMeasured(f"resources for {target or self.target} are not recorded")
         return float(_launch(rows, launch)[column].iloc[0])
 
     # ------------------------------------------------------------ plans
@@ -324,6 +332,7 @@ class Facts:
             why = f": {check.reason}" if check and check.reason else ""
             raise Undecided(f"{version} has no time by {timer} on {problem}{why}")
         self.timed.add(version)
+        self.calls.append(times)
         times = times * NUDGE if version == self.nudged else times
         return times.set_axis([f"{run} {process}" for process in times.index]).rename_axis(timer)
 

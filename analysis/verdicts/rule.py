@@ -18,21 +18,25 @@ cause      supported (the effect is there, and doing without the cause closes as
            no effect to explain; not tested where nothing measured does without it, or nothing at the load that alone
            has the effect. Of several, what most are
 
-A place is undecided where the interval straddles the bounds, or there is none. Each condition gives a verdict: as timed
-by the documents' harness, on the device, and matched in load. Where they disagree, the claim depends on the load or on
-the timer. A claim with parts of which some stand and some fall is in part.
+A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
+without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
+reproduced does not weaken another that is. Each condition gives a verdict: as timed by the documents' harness, on the
+device, and matched in load. Where they disagree, the claim depends on the load or on the timer. A claim with parts of
+which some stand and some fall is in part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
 
 from ..measure.studies import CONDITIONS
-from ..records.interval import TIE, Pool, Ratio, geometric_mean, mean
+from ..records.interval import TIE, Pool, Ratio, geometric_mean, mean, pool_of
 
+SIZE = "us"  # of a value by process: how long the calls take that it was computed from
+SHARE = "share"  # whether a value by process is a share of a gap, which may be near 0, or below
 GAIN = "gain"  # of a value by process: its variance between runs in units of that of a ratio
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -74,17 +78,23 @@ class NotMeasured(Undecided):
 def interval(value: float | pd.Series, pools: Mapping[str, Pool]) -> Ratio:
     """The mean over the processes and its 95 % interval; an exact number is its own.
 
-    The index of a Series is named by its timer, whose pool of `pools` applies, with the `GAIN` of its attributes.
+    The index of a Series is named by its timer, whose pool of `pools` applies, with the `GAIN` and the `SIZE` of its
+    attributes.
 
     Raises: Undecided where no process has a value.
     """
     if not isinstance(value, pd.Series):
         return Ratio(*(float(value),) * 3)
-    values, pool = value.dropna().to_numpy(dtype=float), pools.get(str(value.index.name))
+    values = value.dropna().to_numpy(dtype=float)
+    pool = pool_of(pools, str(value.index.name), value.attrs.get(SIZE))
     if not len(values):
         raise Undecided("no process measured all of it")
-    gain = value.attrs.get(GAIN, 1.0)
-    return geometric_mean(values, pool, gain) if (values > 0).all() else mean(values, pool, gain)
+    return (geometric_mean if is_ratio(value) else mean)(values, pool, value.attrs.get(GAIN, 1.0))
+
+
+def is_ratio(value: pd.Series) -> bool:
+    """Whether logarithms are taken of the values: of positive ones that are no share of a gap."""
+    return bool((value.dropna() > 0).all()) and not value.attrs.get(SHARE, False)
 
 
 # ---------------------------------------------------------------- one place
@@ -107,6 +117,11 @@ def compare(low: float, high: float, measured: Ratio) -> str:
         return REPRODUCED if near else SAME_DIRECTION
     reaches = measured.high > TIE if faster else measured.low < 1 / TIE
     return UNDECIDED if reaches else NO_DIFFERENCE
+
+
+def too_wide(low: float, high: float, outcome: str, measured: Ratio) -> bool:
+    """Whether the same direction is found of a ratio that may as well be reproduced, the interval being too wide."""
+    return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
 
 
 def stands(published: float | None, measured: Ratio | None) -> str:
@@ -187,11 +202,13 @@ def verdict(kind: str, outcomes: Sequence[str]) -> str:
     return IN_PART
 
 
-def across(given: Mapping[str, str]) -> str:
-    """The verdict of a headline from those under each condition."""
+def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
+    """The verdict of a headline from those under each condition; those `unsure` may be stronger than they say."""
     decided = {condition: word for condition, word in given.items() if word not in OPEN}
     if not decided:
         return given[DEVICE]
+    if _weaker(decided.values()):
+        decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
     if len(set(decided.values())) == 1:
         return next(iter(decided.values()))
     if weaker := _weaker(decided.values()):

@@ -197,6 +197,30 @@ def test_conditions_that_disagree_are_the_verdict(given: dict[str, str], verdict
     assert rule.across(given) == verdict
 
 
+def test_a_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
+    given = {"as timed": "same direction", "device": "reproduced", "matched": "reproduced"}
+    assert rule.across(given) == "same direction" and rule.across(given, unsure=["as timed"]) == "reproduced"
+    assert rule.across({**given, "device": "opposite"}, unsure=["as timed"]) == rule.across(
+        {**given, "device": "opposite"}
+    )
+    assert rule.across(dict.fromkeys(given, "same direction"), unsure=list(given)) == "same direction"
+    wide, clear = Ratio(1.4, 1.2, 1.6), Ratio(1.4, 1.38, 1.42)
+    assert rule.too_wide(1.3, 1.3, rule.compare(1.3, 1.3, wide), wide)
+    assert not rule.too_wide(1.2, 1.2, rule.compare(1.2, 1.2, clear), clear)
+
+
+def test_the_words_of_a_claim_decide_its_verdict_on_the_record() -> None:
+    """A size, "only", a count or a rival cause in a claim: verdicts that a blind audit found too kind or too hard."""
+    found = {name: rows[0]["verdict"] for name, rows in claims.recorded("nvidia-h200").items()}
+    expected = {
+        **dict.fromkeys(("A-17", "A-22", "C-21", "C-24", "E-16"), "refuted"),
+        **dict.fromkeys(("B-07", "B-10", "B-13", "B-16", "E-05"), "in part"),
+        "C-10": "depends on the load",
+        "C-22": "reproduced",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
 @pytest.mark.parametrize(
     ("parts", "verdict"),
     [

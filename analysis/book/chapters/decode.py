@@ -46,7 +46,7 @@ class Token(NamedTuple):
         if not (self.us(slow) and self.us(fast)):
             return None
         a, b = (self.measured.medians(name, self._of(name), "device_warm") for name in (slow, fast))
-        return self.measured.mean((a / b).dropna())
+        return self.measured.mean((a / b).dropna(), "device_warm", a, b)
 
     def _of(self, name: str) -> Problem:
         return replace(self.problem, cache="rotated") if name in CACHED else self.problem

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kernels import Problem
 
+from ...models.advice import many_heads
 from ...models.fusion import ALONE, FULL, LOSES, TIES, outcome, winners
 from ...records.interval import TIE, Condition
 from ...records.known import NOT_MEASURED
@@ -82,6 +83,10 @@ class Outcomes(NamedTuple):
         return self.won == self.problems if self.problems else None
 
     @property
+    def none_won(self) -> bool | None:
+        return self.won == 0 if self.problems else None
+
+    @property
     def more_won(self) -> bool | None:
         return self.won > self.lost if self.problems else None
 
@@ -97,3 +102,8 @@ def outcomes(measured: Measured | None, of: Callable[[Problem], bool]) -> Outcom
     fastest = [winners(measured, problem) for problem in measured.problems("rope") if of(problem)]
     counted = Counter(outcome(each) for each in fastest if each)
     return Outcomes(*(counted[each] for each in (ALONE, TIES, LOSES)))
+
+
+def prefill(problem: Problem) -> bool:
+    """Whether it has many heads, and more queries and keys than where full fusion is fastest."""
+    return many_heads(problem) and problem.seq_q > 64 and max(problem.seq_q, problem.seq_k) > 256

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import ROUNDING
 
+from ...measure.studies import AUTHORS_SMS
 from ...models.roofline import SECTOR_BYTES
 from ...records import published
 from ...records.files import COUNTS, RESOURCES, DataError, parsed, with_problems
@@ -29,6 +29,7 @@ from ..origin import COUNTED, DECIDED, measured_in
 from ..table import NOTHING, Table, link, rotary, timed
 from ..tables.claims import tested as tests_of
 
+AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries
 MEGABYTES = 1e6 / SECTOR_BYTES
 # What a version does in one call: words, the counters that make it up, by what it is divided.
 WORK: tuple[tuple[str, tuple[str, ...], float], ...] = (
@@ -123,6 +124,60 @@ def occupied(evidence: Measured, version: str) -> Shares:
     return Shares(found) if found else Shares(why=why_none(evidence, version))
 
 
+def right(evidence: Measured, family: str) -> list[str]:
+    """The log's versions of a family whose results are right at every shape that they take."""
+    checks = {
+        name: [evidence.check(name, p) for p in evidence.shapes(name).values()] for name in evidence.versions(family)
+    }
+    return [name for name, found in checks.items() if found and all(each and each.status == OK for each in found)]
+
+
+def wave_counts(waves: Measured, version: str, problem: Problem) -> int | None:
+    """How many waves a version's attention blocks take on the card; None where the compiler says nothing."""
+    at_once = held(waves, version, problem)
+    return math.ceil(problem.heads * problem.seq_q / at_once) if at_once else None
+
+
+def by_waves(waves: Measured, more: bool) -> tuple[list[int], Speedups]:
+    """V7 over separate kernels where these need `more` waves of blocks than V7, or no more: heads, and speedups."""
+    names, heads, found = ("rope_v7", "rope_separate"), set(), []
+    for problem in waves.problems("rope"):
+        own, separate = (wave_counts(waves, name, problem) for name in names)
+        ratio = waves.ratio("rope_separate", "rope_v7", problem)
+        if own and separate and ratio and (separate > own) == more:
+            heads.add(problem.heads)
+            found.append(ratio)
+    return sorted(heads), Speedups(dict(enumerate(found))) if found else Speedups(why=why_none(waves, "rope_v7"))
+
+
+def windows(waves: Measured | None) -> tuple[str, Speedups, Speedups]:
+    """The heads at which separate kernels need a wave more than V7, V7's speedups there, and those with as many."""
+    if waves is None:
+        return NOTHING, Speedups(), Speedups()
+    heads, won = by_waves(waves, more=True)
+    return runs_of(heads, {problem.heads for problem in waves.problems("rope")}), won, by_waves(waves, more=False)[1]
+
+
+def as_many_there() -> bool:
+    """Whether V7 and separate kernels need as many waves on the authors' card, in our build for it."""
+    return all(waves_there("rope_v7", hdim) == waves_there("rope_separate", hdim) for hdim in (128, 512, 2048))
+
+
+def runs_of(heads: Iterable[int], all_heads: Iterable[int]) -> str:
+    """Numbers of heads as ranges of those that were measured: `"11 to 12 and 21 to 24"`."""
+    chosen, order = set(heads), sorted(all_heads)
+    runs = [[*each] for inside, each in itertools.groupby(order, key=chosen.__contains__) if inside]
+    return " and ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in runs) or NOTHING
+
+
+def waves_there(version: str, hdim: int) -> int:
+    """How many waves the 256 blocks of the log take on the authors' card, as our build for it has registers."""
+    rows = parsed(RESOURCES, "resources")
+    rows = rows[(rows["target"] == AUTHORS_TARGET) & (rows["version"] == version) & (rows["hdim"] == hdim)]
+    blocks_per_sm = rows[rows["heads"] * rows["seq_q"] == LOG_BLOCKS].sort_values("launch")["blocks_per_sm"]
+    return math.ceil(LOG_BLOCKS / (AUTHORS_SMS * int(blocks_per_sm.iloc[-1])))
+
+
 def step_up(waves: Measured, version: str, beyond: str) -> Speedups:
     """By head dim, how many times as long a version takes with the first number of heads at which the blocks of
     `beyond` no longer fit the card at once, as with the last at which they do."""
@@ -131,8 +186,8 @@ def step_up(waves: Measured, version: str, beyond: str) -> Speedups:
     for last, first in itertools.pairwise(problems):
         at_once = held(waves, beyond, last)
         if last.hdim == first.hdim and at_once and last.heads * last.seq_q <= at_once < first.heads * first.seq_q:
-            taken = (waves.medians(version, each, "device_warm") for each in (first, last))
-            if ratio := waves.mean(operator.truediv(*taken).dropna()):
+            after, before = (waves.medians(version, each, "device_warm") for each in (first, last))
+            if ratio := waves.mean((after / before).dropna(), "device_warm", after, before):
                 found[last.hdim] = ratio
     return Speedups(found) if found else Speedups(why=why_none(waves, version))
 

@@ -138,7 +138,7 @@ def _title(log: pd.DataFrame, family: str, over: str, card: str) -> str:
     base = f"{base} kernels" if base.startswith("separate") else base
     measured = log[log["measured"].notna()]
     if len(measured) and (measured["high"].fillna(measured["measured"]) < TIE).all():
-        return f"No published {name} kernel beats {base} at the published load ({card})"
+        return f"No published {name} kernel beats {base} at the published shapes ({card})"
     faster = measured[measured["low"].fillna(measured["measured"]) > TIE]["version"]
     if len(faster) == 1:
         return f"Of published {name} kernels only {short(faster.iloc[0])} beats {base} ({card})"
