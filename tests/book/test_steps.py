@@ -187,3 +187,11 @@ def test_the_work_of_a_version_is_counted_by_calls_in_millions(measured: Measure
     assert table.header[1].startswith("calls of sine") and table.header[-2] == "barriers, thousands"
     assert calls["sinusoidal_v3"] == calls["sinusoidal_v5"] == f"{2 * 4 * 64 * 64 * 2048 / 1e6:.1f}"
     assert calls["sinusoidal_v1"] == "–"
+
+
+def test_a_step_shows_the_speedup_of_the_recorded_times(measured: Measured) -> None:
+    problem = measured.shapes("rope_v4")[2048]
+    slow, fast = (measured.medians(name, problem, "device_warm") for name in ("rope_separate", "rope_v4"))
+    speedup = math.exp((slow / fast).map(math.log).mean())
+    at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
+    assert at["2048"][3].startswith(f"{speedup:.2f}× ±") and set(at["4096"][2:]) == {"infeasible"}
