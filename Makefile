@@ -30,6 +30,7 @@ test: .venv/.stamp
 
 test-deep: .venv/.cluster
 	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)
+	$(run) -m pytest -m cards
 
 cluster: .venv/.cluster
 

@@ -47,7 +47,7 @@ def main() -> None:
             asked += [study.name for study in chosen]
             store = DATA.with_name("made-up") / "-".join(asked)
             if not store.exists():
-                cards.write(CARD, store, asked, cards.PARTS)
+                cards.write(CARD, store, asked)
             shutil.rmtree(DATA, ignore_errors=True)
             shutil.copytree(store, DATA)
             return next(DATA.iterdir()).name

@@ -34,7 +34,7 @@ def words(html: str) -> str:
     html = re.sub(r"<(pre|script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
     html = re.sub(r"<(\w+)[^>]*class=.reference-card.*?</\1>", "", html, flags=re.DOTALL)
     read = re.findall(r"(?:alt|title|aria-label)=(?:'([^']*)'|\"([^\"]*)\")", html)
-    return " ".join(unescape(" ".join([re.sub("<[^>]+>", "", html), *map(" ".join, read)])).split())
+    return " ".join(unescape(" ".join([re.sub("<[^>]+>", " ", html), *map(" ".join, read)])).split())
 
 
 def times(folder: Path) -> set[str]:

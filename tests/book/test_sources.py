@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import pytest
 
 from analysis import __main__ as command_line
@@ -38,14 +35,6 @@ def test_the_diff_of_the_hybrid_shows_a_launch_and_a_sync_fewer(capsys: pytest.C
     assert shown.startswith(f"--- {VERSIONS['rope_v7'].parent}\n+++ rope_v7\n")
 
 
-def test_another_version_takes_the_place_of_the_parent(capsys: pytest.CaptureFixture[str]) -> None:
-    head, _, shown = printed(capsys, "diff", "rope_v7", "rope_v4").partition("\n@@")
-    assert head == "--- rope_v4\n+++ rope_v7"
-    for sign, name in (("-", "rope_v4"), ("+", "rope_v7")):
-        changed = {line[1:] for line in shown.splitlines()[1:] if line.startswith(sign)}
-        assert changed and changed <= set(sources.kernel_text(name).splitlines())
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -58,17 +47,6 @@ def test_ablations_variants_and_peers_are_shown(capsys: pytest.CaptureFixture[st
     assert line in printed(capsys, "show", name)
 
 
-def test_a_variant_differs_from_its_parent_in_the_build_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "diff", "rope_v3_fast_math").splitlines()[2:]
-    changed = [line for line in lines if line[0] in "+-"]
-    assert len(changed) == 2 and changed[1] == f"+{changed[0][1:]} fast-math"
-
-
-def test_versions_alike_line_for_line_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["diff", "rope_v4", "rope_v4"]) == 0
-    assert capsys.readouterr() == ("", "diff: rope_v4 has the kernels and the launches of rope_v4, line for line\n")
-
-
 def test_messages_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, "show", "rope_v44")
     assert message.startswith("show: no version is called 'rope_v44'; known: rope_v4, ")
@@ -78,23 +56,3 @@ def test_messages_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
     assert refused(capsys, "diff", "rope_separate") == (
         "diff: 'rope_separate' has no parent to compare with; name another version behind it\n"
     )
-
-
-def test_only_a_terminal_gets_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    plain = printed(capsys, "diff", "rope_v7")
-    assert "\033" not in plain
-    for name, coloured in (("NO_COLOUR", True), ("NO_COLOR", False)):
-        with monkeypatch.context() as patch:
-            patch.delenv("NO_COLOR", raising=False)
-            patch.setenv(name, "1")
-            patch.setattr(sys, "stdout", Terminal())
-            assert command_line.main(["diff", "rope_v7"]) == 0
-            text = sys.stdout.getvalue()
-        assert ("\033[31m-sync\033[0m\n" in text) == coloured
-        for code in (*sources.COLOURS.values(), sources.PLAIN):
-            text = text.replace(code, "")
-        assert text == plain

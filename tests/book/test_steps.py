@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
-from typing import Any
 
 import pandas as pd
 import pytest
 from IPython.display import Markdown
 from matplotlib.colors import to_rgba
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch
 
 from analysis.book import figures, moves, step
 from analysis.book.chapters import story
 from analysis.book.figures.flow import KERNEL
+from analysis.book.homes import has_page
 from analysis.book.style import Plot
 from analysis.records import published
 from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
@@ -23,7 +23,7 @@ from analysis.records.measured import Measured
 from kernels import VERSIONS
 from kernels.version import Launch
 
-OWN = [version.id for version in VERSIONS.values() if not version.is_peer]
+OWN = [version.id for version in VERSIONS.values() if has_page(version)]
 
 
 @cache
@@ -92,38 +92,6 @@ def test_the_rotations_in_the_picture_are_those_counted(name: str) -> None:
     assert often["K"] == {"rope_v4": 64, "rope_v3": 16, "rope_v7": 1, "rope_v8": 3}.get(name, often["K"])
 
 
-def test_a_picture_says_what_its_version_does_more_or_less_of_than_its_parent() -> None:
-    """By hand from counts.csv: V4 of RoPE against V3."""
-    total = {
-        name: counted(name)[counted(name)["counter"] == "barriers"]["value"].sum() for name in ("rope_v3", "rope_v4")
-    }
-    drawn = texts(figures.flow("rope_v4"))
-    assert "counted, over V3:" in drawn
-    assert f"barriers {total['rope_v4'] / total['rope_v3']:.2f}×" in drawn
-    assert "sines, powers (none before)" in texts(figures.flow("rope_v2"))
-    assert not any("counted" in text for text in texts(figures.flow("rope_separate"))), "it has no parent"
-    fewer = {
-        each.what: each.now < each.before
-        for each in moves.changes("attention_online", moves.plan_of("attention_online").problem)
-    }
-    assert fewer == {"global memory": True, "shared memory": True, "barriers": False, "instructions": True}
-
-
-def test_no_two_steps_of_a_chapter_have_the_same_picture() -> None:
-    steps = [name for name in OWN if VERSIONS[name].of_log and moves.changes(name, moves.plan_of(name).problem)]
-    drawn = {name: tuple(texts(figures.flow(name))[1:]) for name in steps}
-    assert len({*drawn.values()}) == len(steps) > 20
-
-
-def test_the_pipelines_say_how_often_each_rotates_a_key() -> None:
-    plot = figures.pipelines()
-    assert kernels(plot) == sum(len(moves.plan_of(name).launches) for name in figures.PIPELINES.values())
-    told = [text for text in texts(plot) if text.startswith("each key rotated")]
-    assert told == [f"each key rotated {often}" for often in ("once", "once", "64×", "3×")]
-    (axis,) = plot.figure.axes
-    assert any(isinstance(patch, FancyArrowPatch) for patch in axis.patches)
-
-
 def test_what_cannot_be_drawn_says_so() -> None:
     with pytest.raises(DataError, match="'torch_sdpa' is another's library"):
         figures.flow("torch_sdpa")
@@ -157,14 +125,6 @@ def test_a_step_has_every_time_and_speedup_that_a_document_prints_of_its_version
         assert any(each == pytest.approx(value, abs=0.005) for each in shown if each), row["id"]
         seen += 1
     assert seen > 80
-
-
-def test_documents_that_differ_stand_with_their_source(measured: Measured) -> None:
-    at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
-    assert at["2048"][1] == "0.84× 0.273 ms log 0.40× write-up" and at["128"][1] == "0.55× 0.058 ms"
-    ratio = measured.ratio("rope_separate", "rope_v4", measured.shapes("rope_v4")[2048])
-    assert ratio and at["2048"][3].startswith(f"{ratio.value:.2f}× ±{(ratio.high - ratio.low) / 2:.1g} ")
-    assert set(at["4096"][2:]) == {"infeasible"}
 
 
 def test_the_estimated_time_of_a_part_is_not_a_time_of_the_version() -> None:
@@ -213,21 +173,6 @@ def test_a_diff_shows_the_marked_lines_of_both_sources(monkeypatch: pytest.Monke
         step.changed("rope_v4")
 
 
-def test_more_than_two_claims_are_folded_under_how_many_have_which_verdict(
-    measured: Measured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[Any] = []
-    monkeypatch.setattr(step, "display", shown.append)
-    verdicts = {"A-01": "wrong", "A-02": "in part", "A-03": "wrong"}
-    recorded = {name: [{"verdict": verdict}] for name, verdict in verdicts.items()}
-    monkeypatch.setattr(step.claims, "recorded", lambda slug: recorded)
-    step.claimed(measured, "A-01", "A-02", "A-03")
-    step.claimed(measured, "A-01", "A-02")
-    folded, plain = (str(each.data) for each in shown)
-    assert "<summary>3 claims of the documents: 2 wrong, 1 in part</summary>" in folded and folded.count("<li>") == 3
-    assert "details" not in plain and plain.count("<li>") == 2
-
-
 def test_what_a_step_asks_for_and_is_not_there_fails(measured: Measured) -> None:
     with pytest.raises(DataError, match="there is no claim 'A-99'"):
         step.claimed(measured, "A-01", "A-99")
@@ -242,3 +187,11 @@ def test_the_work_of_a_version_is_counted_by_calls_in_millions(measured: Measure
     assert table.header[1].startswith("calls of sine") and table.header[-2] == "barriers, thousands"
     assert calls["sinusoidal_v3"] == calls["sinusoidal_v5"] == f"{2 * 4 * 64 * 64 * 2048 / 1e6:.1f}"
     assert calls["sinusoidal_v1"] == "–"
+
+
+def test_a_step_shows_the_speedup_of_the_recorded_times(measured: Measured) -> None:
+    problem = measured.shapes("rope_v4")[2048]
+    slow, fast = (measured.medians(name, problem, "device_warm") for name in ("rope_separate", "rope_v4"))
+    speedup = math.exp((slow / fast).map(math.log).mean())
+    at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
+    assert at["2048"][3].startswith(f"{speedup:.2f}× ±") and set(at["4096"][2:]) == {"infeasible"}

@@ -63,7 +63,8 @@ def attention_online(evidence: Measured) -> Plot:
         f"Above, device time of one call (device_warm) on the {evidence.card}; below, the share of outputs that "
         "are not a number. A check that asks whether |a − b| exceeds a tolerance lets NaN pass.",
         "; ".join(
-            f"{row.version} at {row.hdim}: {row.us:.1f} µs, {row.nan_percent:.1f} % NaN" for row in frame.itertuples()
+            f"{row.version} at {row.hdim}: {row.us:.1f} µs, {row.nan_percent:.1f} % NaN"
+            for row in frame.dropna(subset=["us"]).itertuples()
         ),
         frame,
         measured_in(evidence),
