@@ -78,7 +78,7 @@ serve: .venv/.stamp
 	$(run) -m http.server --directory _build/$(GPU)/html $(PORT)
 
 clean:
-	rm -rf _build build *.egg-info book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf _build build *.egg-info book/_build .pytest_cache .mypy_cache .ruff_cache
 
 # Which CUDA the environment is for. Its stamp says what it was made for.
 made := $(if $(wildcard .venv/.stamp),$(or $(strip $(file < .venv/.stamp)),13))

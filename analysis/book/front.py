@@ -12,7 +12,7 @@ from kernels import Problem
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, known_gpus, read_json
-from ..records.known import NOT_MEASURED
+from ..records.known import NOT_MEASURED, WRONG
 from ..records.measured import Measured
 from ..records.text import number, ratios
 from ..verdicts.rule import stands
@@ -79,7 +79,9 @@ def five(evidence: Measured) -> Table:
         for problem, value in stated.items():
             word = stands(value, measured["device_warm"][problem])
             word = word or why_untimed(evidence, baseline, version, problem)
-            outcomes.setdefault(word, []).append(str(problem.hdim))
+            check = evidence.check(version, problem)
+            wrong = f" (its result is {WRONG})" * bool(check and check.status == WRONG)
+            outcomes.setdefault(word, []).append(f"{problem.hdim}{wrong}")
         rows.append(
             {
                 "compared": words,

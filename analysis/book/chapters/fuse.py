@@ -21,8 +21,8 @@ class Gains(Speedups):
 
     @property
     def never_much_slower(self) -> Condition:
-        """Whether it takes at most 5 % longer everywhere."""
-        return self._all(lambda ratio: ratio.value > 1 / 1.05)
+        """Whether it takes at most 6 % longer everywhere."""
+        return self._all(lambda ratio: ratio.value > 1 / 1.06)
 
     @property
     def lost(self) -> int:
@@ -83,8 +83,8 @@ class Outcomes(NamedTuple):
         return self.won == self.problems if self.problems else None
 
     @property
-    def none_won(self) -> bool | None:
-        return self.won == 0 if self.problems else None
+    def as_often_lost(self) -> bool | None:
+        return self.lost >= self.won if self.problems else None
 
     @property
     def more_won(self) -> bool | None:
