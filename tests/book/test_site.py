@@ -33,7 +33,8 @@ def test_a_notebook_is_executed_with_its_parameters_and_holds_nothing_of_this_ma
     text = notebook.with_name("out.ipynb").read_text()
     executed = nbformat.reads(text, as_version=4)
     assert executed.cells[-1].outputs[0]["text"] == f"{REFERENCE} recorded\n"
-    assert "papermill" not in executed.metadata and str(notebook.parent) not in text
+    assert not any("papermill" in each.metadata for each in (executed, *executed.cells))
+    assert str(notebook.parent) not in text
 
 
 def test_a_failed_notebook_stops_with_its_error(notebook: Path) -> None:
