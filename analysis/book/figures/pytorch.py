@@ -37,7 +37,7 @@ def peers(evidence: Measured, family: str, versions: Sequence[str]) -> Plot:
     series: dict[str, dict[Problem, str | None]] = {version: {p: version for p in problems} for version in versions}
     for way, among in (("PyTorch, compiled", compiled), ("PyTorch, eager", eager)):
         if among:
-            series[f"{way}, the fastest way"] = {p: fastest(evidence, among, p) for p in problems}
+            series[f"{way}, its fastest of these"] = {p: fastest(evidence, among, p) for p in problems}
     ratios = []
     for problem in problems:
         own, theirs = (fastest(evidence, names, problem) for names in (versions, offered))

@@ -146,30 +146,32 @@ def _where(before: Measured, evidence: Measured) -> str:
 
 
 def coverage(evidence: Measured) -> Table | Missing:
-    """Of the ratios of each run in turn, how many lie outside the intervals that the other runs give, by timer."""
+    """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
     folder = gpu_folder(evidence.slug)
     found, runs = covered(folder), whole(folder, "runs")
     rows = []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]
-        if len(mine):
-            ratios, outside, alone = mine[["ratios", "outside", "alone"]].sum()
-            apart = math.sqrt(evidence.pools[timer].between) if timer in evidence.pools else math.nan
-            rows.append((timer, ratios, outside / ratios, alone / ratios, mine["half"].median() - 1, apart))
+        for study, some in [*mine.groupby("study"), ("all", mine)] if len(mine) else ():
+            ratios, outside, alone = some[["ratios", "outside", "alone"]].sum()
+            later = some[~some["chose"]]
+            apart = later["outside"].sum() / later["ratios"].sum() if len(later) else math.nan
+            rows.append((timer, study, ratios, outside / ratios, apart, alone / ratios, some["half"].median() - 1))
     if not rows:
         return Missing(why=f"No run can be left out: that takes {RUNS + 1} complete runs of the same code")
     cards = runs.loc[runs["run"].isin(found["run"]), "uuid"]
     return Table.from_frame(
-        pd.DataFrame(rows, columns=["timer", "ratios", "outside", "alone", "half", "apart"]),
+        pd.DataFrame(rows, columns=["timer", "study", "ratios", "outside", "apart", "alone", "half"]),
         {
             "timer": ("timer", str),
+            "study": ("study", str),
             "ratios": ("ratios", str),
             "outside": ("outside the interval", share),
+            "apart": ("outside it in runs by which the pools were not chosen", share),
             "alone": ("outside the interval within one run", share),
             "half": ("half width, median", share),
-            "apart": ("standard deviation between runs", share),
         },
-        slice(1, None),
+        slice(2, None),
         f"On the {evidence.card}. Complete runs: {found['run'].nunique()}; single cards of this model that they name: "
         f"{cards.replace('', None).nunique()}.",
     )
