@@ -49,6 +49,22 @@ def test_an_unknown_gpu_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixtur
     assert said.count("\n") == 1 and "'abacus'" in said and REFERENCE in said
 
 
+def test_a_second_build_and_a_folder_that_cannot_be_written_are_one_line_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Place, "of", lambda gpu: Place(tmp_path / "a book"))
+    monkeypatch.setattr(build, "execute_all", lambda gpu: pytest.fail("it began"))
+    with build.alone(Place.of(REFERENCE)):
+        assert build.main([]) == 1
+    shutil.rmtree(tmp_path / "a book")
+    (tmp_path / "a book").write_text("a file")
+    assert build.main([]) == 1
+    assert [line.partition(str(tmp_path))[0] for line in capsys.readouterr().err.splitlines()] == [
+        "build: another build writes to ",
+        "build: ",
+    ]
+
+
 def test_measuring_live_without_a_gpu_is_one_message(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ Notebooks are executed again, and pages rendered again, only when something that
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -16,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,24 @@ def content_key(*parts: str, files: Iterable[Path]) -> str:
 def is_current(record: Path, key: str, made: Iterable[Path]) -> bool:
     """Whether files are there and were made from what the key is of."""
     return record.exists() and record.read_text(encoding="utf-8") == key and all(path.exists() for path in made)
+
+
+@contextlib.contextmanager
+def alone(place: Place) -> Iterator[None]:
+    """Hold the folder of a GPU's book before anything is executed.
+
+    Raises: BuildError where another build holds it, and for what the disk refuses, then or later.
+    """
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        with (place.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BuildError(f"another build writes to {place.folder}; call again when it has ended") from None
+            yield
+    except OSError as error:
+        raise BuildError(f"{error.filename or place.folder}: {error.strerror or error}") from error
 
 
 # ---------------------------------------------------------------- the steps
@@ -155,7 +175,13 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
         evidence = load(gpu, source)
     except RuntimeError as error:  # no GPU to measure on, or measuring failed
         raise BuildError(str(error)) from error
-    gpu, place = evidence.slug, Place.of(evidence.slug)
+    place = Place.of(evidence.slug)
+    with alone(place):
+        return _build(evidence, place, strict)
+
+
+def _build(evidence: Measured, place: Place, strict: bool) -> Path:
+    gpu = evidence.slug
     load_published()
     claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
     executed = execute_all(gpu)

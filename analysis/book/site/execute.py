@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
 def in_pool(gpu: str, log: Path, tasks: dict[str, Callable[[], Any]]) -> Iterator[str]:
     """Call each task and yield its name when it is done; what they print goes to a file.
 
-    Raises: what the first that fails raises.
+    Raises: what the first that fails raises; the others are ended.
     """
     processes = get_context("forkserver")
     processes.set_forkserver_preload(list(PRELOADED))
@@ -130,6 +130,8 @@ def in_pool(gpu: str, log: Path, tasks: dict[str, Callable[[], Any]]) -> Iterato
                 future.result()
                 yield running[future]
         except BaseException:
+            for process in active_children():
+                process.terminate()
             pool.shutdown(cancel_futures=True)
             raise
         finally:
