@@ -161,10 +161,12 @@ def test_time_steps_up_where_the_blocks_of_a_version_no_longer_fit() -> None:
     assert [f"{each:}" for each in (*own.values(), other)] == ["2.00×", "2.00×", "1.00×"]
     assert sorted(other.by_hdim) == [512, 2048]
     plot = figures.waves(waves)
-    assert "time steps up" in plot.figure.get_suptitle() and len(plot.data) == 2 * len(problems)
+    assert "need a wave more" in plot.figure.get_suptitle() and len(plot.data) == len(problems)
+    heads, won, same = story.windows(waves)
+    assert (heads, f"{won}", f"{same}") == ("11 to 12 and 21 to 24", "1.50–2.00×", "1.00×")
     level = replace(waves, timings=timings.assign(median_us=10.0))
     assert not story.step_up(level, "rope_v7", "rope_v7").faster
-    assert "steps up" not in figures.waves(level).figure.get_suptitle()
+    assert "need a wave more" not in figures.waves(level).figure.get_suptitle()
 
 
 def test_a_second_round_is_needed_where_fewer_blocks_fit_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

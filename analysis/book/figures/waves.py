@@ -1,63 +1,64 @@
-"""Time of a call by how many blocks it has: it steps up where they no longer fit the card at once."""
+"""V7 over separate kernels by how many blocks a call has: it wins where these need a wave of blocks more than V7."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from ...measure.studies import AUTHORS_SMS
 from ...records.measured import Measured
-from ..chapters.story import held, step_up
+from ..chapters.story import LOG_BLOCKS, wave_counts, windows
 from ..origin import computed
-from ..style import PALETTE, Plot, canvas, measured_in, short
+from ..style import PALETTE, Plot, canvas, measured_in
 
-INKS = {"rope_separate": PALETTE[1], "rope_v7": PALETTE[0]}
+V7, SEPARATE = "rope_v7", "rope_separate"
 
 
 def waves(evidence: Measured) -> Plot:
-    """Separate kernels and V7 with more and more heads, and where another wave of their attention blocks begins."""
+    """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
     rows = [
         (
             problem.hdim,
-            version,
             problem.heads,
             problem.heads * problem.seq_q,
-            held(evidence, version, problem),
-            taken.us,
+            *(wave_counts(evidence, version, problem) for version in (V7, SEPARATE)),
+            *ratio[:3],
         )
-        for version in INKS
         for problem in evidence.problems("rope")
-        if (taken := evidence.time(version, problem))
+        if (ratio := evidence.ratio(SEPARATE, V7, problem))
     ]
-    frame = pd.DataFrame(rows, columns=["hdim", "version", "heads", "blocks", "held", "us"])
+    names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
+    frame = pd.DataFrame(rows, columns=names)
     dims = sorted(frame["hdim"].unique())
     card = evidence.card.removeprefix("NVIDIA ")
-    own = [step_up(evidence, version, version).faster for version in INKS]
-    title = "Where blocks no longer fit at once, time steps up" if all(own) else "Time of a call by its blocks"
-    with canvas(f"{title} ({card})", 1, len(dims), height=3.4) as (
-        figure,
-        axes,
-    ):
+    _, won, _ = windows(evidence)
+    message = "V7 wins where separate kernels need a wave more" if won.faster else "V7 and separate kernels by blocks"
+    marks = {"their shapes": LOG_BLOCKS, "their load": LOG_BLOCKS * evidence.gpu["sms"] / AUTHORS_SMS}
+    with canvas(f"{message} ({card})", 1, len(dims), height=3.4, sharey=True) as (figure, axes):
         for axis, hdim in zip(axes, dims):
-            for version, mine in frame[frame["hdim"] == hdim].groupby("version", sort=False):
-                mine = mine.sort_values("blocks")
-                ink = INKS[str(version)]
-                axis.plot(mine["blocks"], mine["us"], "o-", color=ink, ms=4, lw=1.5)
-                last = mine.iloc[-1]
-                axis.annotate(short(str(version)), (last["blocks"], last["us"]), (5, 0), textcoords="offset points",
-                              color=ink, va="center", fontsize=8.5)  # fmt: skip
-                for full in range(int(mine["held"].iloc[0] or 0), int(last["blocks"]), int(mine["held"].iloc[0] or 1)):
-                    axis.axvline(full, color=ink, lw=1, ls=":")
+            mine = frame[frame["hdim"] == hdim].sort_values("blocks").reset_index(drop=True)
+            more = mine["waves_separate"] > mine["waves_v7"]
+            edges = mine["blocks"].tolist()
+            for place in mine.index[more]:
+                left = (edges[max(place - 1, 0)] + edges[place]) / 2
+                right = (edges[min(place + 1, len(edges) - 1)] + edges[place]) / 2
+                axis.axvspan(left, right, color=PALETTE[0], alpha=0.15, lw=0)
+            axis.plot(mine["blocks"], mine["speedup"], "o-", color=PALETTE[0], ms=4, lw=1.5)
+            axis.axhline(1, color="black", lw=1)
+            for words, blocks in marks.items():
+                axis.axvline(blocks, color="gray", lw=1, ls=":")
+                axis.annotate(words, (blocks, 0.02), (3, 0), textcoords="offset points", fontsize=8.5,
+                              xycoords=("data", "axes fraction"))  # fmt: skip
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
             axis.set_xlabel("blocks of attention, 64 a head", loc="left")
-            axis.set_ylim(0)
-            axis.margins(x=0.14)
-        axes[0].set_ylabel("µs of a call")
-    alt = "; ".join(f"{row.version}, {row.heads} heads at {row.hdim}: {row.us:.1f} µs" for row in frame.itertuples())
+        axes[0].set_ylabel("speedup of V7")
+    alt = "; ".join(f"{row.heads} heads at {row.hdim}: {row.speedup:.2f}" for row in frame.itertuples())
     return Plot(
         "waves",
         figure,
-        "Dotted: how many blocks of the attention kernel the card holds at a time, computed from the kernel's "
-        "registers, and multiples of that number. Time on the GPU alone.",
-        f"Line plot of time by blocks. {alt}.",
+        "Above 1 V7 is faster, on the GPU alone. Shaded: the attention blocks of separate kernels take one wave more "
+        "than V7's, by the kernels' registers. Dotted: the blocks of the authors' shapes, and as many for each SM as "
+        "on their card.",
+        f"Line plot of V7's speedup over separate kernels by blocks. {alt}.",
         frame,
-        measured_in(evidence) + computed("blocks held by the compiler's report"),
+        measured_in(evidence) + computed("waves by the compiler's report"),
     )
