@@ -239,7 +239,7 @@ def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(fo
         return dict(zip(table.header, found))
 
     hybrid, half = row("rope_v7"), row("fp16_phase4")
-    assert "versions/control_rope_v7.html" in hybrid["version"]
+    assert "versions/rope_v7.html#control_rope_v7" in hybrid["version"]
     assert "0.25×" in hybrid["512"] and "launched 0.67×" in hybrid["512"]
     assert "not measured" in hybrid["2048"] and "×" not in hybrid["2048"]
     assert "not measured" in half["64"] and "measured" not in half["512"]
