@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from ..measure.machine import commit
+from ..measure.provenance import commit
 from ..records.files import BUILD, DATA
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition

@@ -25,7 +25,7 @@ from typing import Any
 
 import nbformat
 
-from ...measure.machine import commit
+from ...measure.provenance import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
