@@ -28,7 +28,7 @@ SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 TIME = "gpu__time_duration.sum"
 GPU = "nvidia-h200"
 
-GPU = {"name": "Test GPU", "slug": "test-gpu", "compute_capability": "9.0", "sms": 132}
+CARD = {"name": "Test GPU", "slug": "test-gpu", "compute_capability": "9.0", "sms": 132}
 
 
 # ---------------------------------------------------------------- measuring
@@ -86,7 +86,7 @@ def page(metrics: list[str], kernels: list[str], value: str) -> str:
 def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
-    monkeypatch.setattr(counters, "identity", lambda: GPU)
+    monkeypatch.setattr(counters, "identity", lambda: CARD)
     monkeypatch.setattr(counters, "environment", dict)
     monkeypatch.setattr(counters, "profiler", lambda: "ncu")
     monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
@@ -217,7 +217,7 @@ def test_what_cannot_be_asked_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    monkeypatch.setattr(counters, "identity", lambda: GPU)
+    monkeypatch.setattr(counters, "identity", lambda: CARD)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     assert command("attention_abacus") == 1
