@@ -103,7 +103,7 @@ STEPS = (
         having=_wgmma(cluster=8),
     ),
     Step(
-        "a cluster of 16, not 8",
+        "a cluster of 16, not 8, for 4 heads of head dim 2048",
         "fewer bytes are copied to each block",
         (MAIN,),
         without=_wgmma(cluster=8),

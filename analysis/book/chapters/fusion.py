@@ -75,6 +75,7 @@ def work_table(frame: pd.DataFrame) -> Table:
         },
         slice(1, None),
         f"One call at head dim {HDIM}, 4 heads of 64 tokens. Embeds: how often each element of Q and K is embedded. "
+        "RoPE is counted as the log timed each version: all dims rotated, or a part of them. "
         "Sines, cosines and MB of 32-byte sectors are counted by the emulator. Times are of "
         "the GPU alone; the speedup is over separate kernels with float4 loads that embed the same dims.",
     )
