@@ -114,11 +114,11 @@ def held(evidence: Measured, version: str, problem: Problem) -> int | None:
     return int(rows["blocks_per_sm"].iloc[-1] * evidence.gpu["sms"]) if len(rows) else None
 
 
-def occupied(evidence: Measured, version: str) -> Shares:
+def occupied(evidence: Measured | None, version: str) -> Shares:
     """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
     found = {}
-    for hdim, problem in evidence.shapes(version).items():
-        if at_once := held(evidence, version, problem):
+    for hdim, problem in evidence.shapes(version).items() if evidence else ():
+        if evidence and (at_once := held(evidence, version, problem)):
             blocks = math.prod(VERSIONS[version](problem, evidence.target).launches[-1].grid)
             found[hdim] = Ratio(*3 * (blocks / at_once,))
     return Shares(found) if found else Shares(why=why_none(evidence, version))
