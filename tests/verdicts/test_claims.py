@@ -492,7 +492,8 @@ def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_
     after = verdicts(copy)
     pairs = list(zip(before, after, strict=True))
     flipped = {old["claim_id"] for old, new in pairs if old["verdict"] != new["verdict"]}
-    moved = {old["claim_id"] for old, new in pairs if old.get("measured") != new.get("measured")}  # intervals are pooled
+    # Values alone: intervals are pooled over versions.
+    moved = {old["claim_id"] for old, new in pairs if old.get("measured") != new.get("measured")}
     naming = {claim.id for claim in load() for test in claim.tests if version in claims.versions_of(test)}
     deciding = {
         claim.id
