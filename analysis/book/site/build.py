@@ -181,6 +181,7 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
 
 
 def _build(evidence: Measured, place: Place, strict: bool) -> Path:
+    """As `build`, by a process that holds the folder. Raises: BuildError, DataError, OSError."""
     gpu = evidence.slug
     load_published()
     claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
