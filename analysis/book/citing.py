@@ -6,6 +6,7 @@ import hashlib
 from html import escape
 from urllib.parse import quote
 
+from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
 from .origin import Part, Source
 
@@ -85,4 +86,13 @@ def block(anchor: str, title: str, source: Source, files: str, path: str = "") -
         f"<details class='cite'><summary>Cite or download</summary><p>{files}. "
         f"<a href='{LICENSE_URL}'>{LICENSE}</a>.</p><ul>{facts}</ul>"
         f"<pre>{escape(bibtex(anchor, title, source, path))}</pre></details>"
+    )
+
+
+def table(what: Table, source: Source, anchor: str) -> str:
+    """A table as HTML with a permalink, a download and how to cite it; `source` where it names none of its own."""
+    title = f"Table of {', '.join(what.plain().header)}"
+    return (
+        f"<div class='evidence-table' id='{anchor}'>{what._repr_html_()}<div class='below'>{permalink(anchor)}"
+        f"{block(anchor, title, what.source or source, download(what.csv(), f'{anchor}.csv'))}</div></div>"
     )

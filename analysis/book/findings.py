@@ -30,7 +30,7 @@ from ..records.interval import LIKELY, TIE, Condition, Ratio
 from ..records.known import FAILED, INFEASIBLE, NOT_MEASURED, UNSUPPORTED, Known, best
 from ..records.measured import Measured
 from ..records.text import ratios, span
-from .tables import fastest
+from ..tables import fastest
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 RECORDED = "finding"  # the key, in the metadata of a notebook's output, that holds what a finding recorded

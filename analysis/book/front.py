@@ -9,17 +9,17 @@ from statistics import median
 
 from kernels import Problem
 
+from ..figures.style import Plot
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, known_gpus, read_json
 from ..records.known import NOT_MEASURED, WRONG
 from ..records.measured import Measured
 from ..records.text import number, ratios
+from ..tables import changes
+from ..tables.table import Table, share, why_untimed
 from ..verdicts.rule import stands
 from .findings import Finding, broken
-from .style import Plot
-from .table import Table, share, why_untimed
-from .tables import changes
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS
 
+from ..figures.style import Plot
 from ..measure.studies import STUDIES, studies
 from ..models.targets import Evidence
 from ..records import published
@@ -20,17 +22,20 @@ from ..records.known import NOT_MEASURED, REFUSED, Known, known
 from ..records.known import best as best_known
 from ..records.measured import Measured, baseline_of
 from ..records.text import span
+from ..tables import fastest
+from ..tables.table import Missing, Table, to, verdict_mark
 from ..verdicts import claims, rule
-from . import saving
+from . import citing, saving
 from .origin import Source, measured_in
-from .sources import kernel_text
-from .style import Plot
-from .table import Missing, Table
-from .tables import fastest
+from .sources import diff_text, kernel_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
 FEW = 5  # versions that a sentence can name
+MOST = 12  # lines of a diff that a step shows
+LEDGER = "claims.html"
+UNFOLDED = 2  # claims
+Marks = str | tuple[str, str]  # the line that begins so; or from there to the next that begins with the second
 
 
 def card(gpu: str | int, source: str, names: str) -> str:
@@ -80,7 +85,7 @@ def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
         display(Markdown(what.text(evidence.card)))
     elif isinstance(what, Table):
         if what.rows or not isinstance(evidence, Measured):
-            display(HTML(what.cited(source_of(evidence), _anchor(what))))
+            display(HTML(citing.table(what, source_of(evidence), _anchor(what))))
         else:
             display(Markdown(Missing.study(str(evidence.run["study"])).text(evidence.card)))
     else:
@@ -109,7 +114,7 @@ def _anchor(table: Table) -> str:
 def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> None:
     """`show` a table folded below a line that says what it has; what is missing is said openly."""
     if isinstance(what, Table) and what.rows:
-        table = what.cited(source_of(evidence), _anchor(what))
+        table = citing.table(what, source_of(evidence), _anchor(what))
         display(HTML(f"<details><summary>{summary}</summary>{table}</details>"))
     else:
         show(what, evidence)
@@ -220,3 +225,69 @@ def lines(name: str, first: str, last: str) -> None:
         raise DataError(f"{name!r} has no lines from {first!r} to {last!r}")
     shown = textwrap.dedent("\n".join(text[begins[0] : ends[0] + 1]))
     display(Markdown(f"```python\n{shown}\n```"))
+
+
+def changed(name: str, gone: Marks | Sequence[Marks] = (), new: Marks | Sequence[Marks] = (), other: str = "") -> None:
+    """Show what a version changes in its parent, or in another, as a diff of their sources.
+
+    Of the lines taken out those marked `gone`, of those put in those marked `new`; without marks all of both. A mark is
+    how a line begins, or a pair: how the first and the last of some begin; a list has several.
+
+    Raises: DataError where no line begins so, or more than 12 would be shown.
+    """
+    lines = [line for line in diff_text(name, other or None).splitlines() if line[:3] not in ("---", "+++")]
+    out, put = ([line[1:] for line in lines if line[:1] == sign] for sign in "-+")
+    out, put = (_marked(name, each, marks, bool(gone or new)) for each, marks in ((out, gone), (put, new)))
+    if not 0 < len(out) + len(put) <= MOST:
+        raise DataError(f"the diff of {name!r} has {len(out) + len(put)} marked lines; allowed: 1 to {MOST}")
+    text = [
+        sign + line
+        for sign, each in (("-", out), ("+", put))
+        for line in textwrap.dedent("\n".join(each)).splitlines()
+        if each
+    ]
+    display(Markdown("```diff\n{}\n```".format("\n".join(text))))
+
+
+def _marked(name: str, text: list[str], marks: Marks | Sequence[Marks], some: bool) -> list[str]:
+    """The marked lines of some that were taken out or put in; all where nothing is marked at all."""
+    if not some:
+        return [line for line in text if line.strip()]
+    single = isinstance(marks, (str, tuple)) and len(marks) > 0
+    found: list[str] = []
+    for pair in [marks] if single else marks:
+        first, last = (pair, pair) if isinstance(pair, str) else pair
+        begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
+        ends = (
+            [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
+        )
+        if not ends:
+            raise DataError(f"the diff of {name!r} has no lines from {first!r} to {last!r}")
+        found += text[begins[0] : ends[0] + 1]
+    return found
+
+
+# ---------------------------------------------------------------- claims
+
+
+def claimed(evidence: Measured, *ids: str) -> None:
+    """Show some claims, each in the documents' sense with its verdict on this card and a link to its tests.
+
+    More than `UNFOLDED` are folded under their number and how many have which verdict.
+
+    Raises: DataError for one that there is not.
+    """
+    recorded = claims.recorded(evidence.slug)
+    known_claims = {claim.id: claim for claim in claims.load()}
+    unknown = [name for name in ids if name not in known_claims]
+    if unknown:
+        raise DataError(f"there is no claim {unknown[0]!r}")
+    given = {name: recorded[name][0]["verdict"] if name in recorded else rule.UNDECIDED for name in ids}
+    items = (
+        f"<li>{to(name, LEDGER)} {escape(known_claims[name].claim)} {verdict_mark(given[name])}</li>" for name in ids
+    )
+    shown = f"<ul class='evidence-list'>{''.join(items)}</ul>"
+    if len(ids) > UNFOLDED:
+        counted = ", ".join(f"{number} {word}" for word, number in Counter(given.values()).items())
+        shown = f"<details><summary>{len(ids)} claims of the documents: {counted}</summary>{shown}</details>"
+    display(HTML(shown))

@@ -13,11 +13,11 @@ from typing import Any
 
 import matplotlib as mpl
 
+from ..figures.style import STYLE, Plot
 from ..measure.provenance import commit
 from ..records.files import BUILD, DATA
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition
-from .style import STYLE, Plot
 
 CHECKSUMS = DATA / "figures.sha256"  # of the CSVs of the reference's figures, as sha256sum writes them
 _commit = functools.cache(commit)

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import nbformat
 import pytest
 
-from analysis.book import findings, notebook, step
+from analysis.book import findings, notebook
 from analysis.book.chapters import questions
 from analysis.book.findings import NOTEBOOKS, RECORDED
 from analysis.book.origin import DECIDED
-from analysis.book.style import Plot
-from analysis.book.table import Table
+from analysis.figures.style import Plot
 from analysis.records import files
 from analysis.records.files import REFERENCE
 from analysis.records.measured import Measured
+from analysis.tables.table import Table
 from analysis.verdicts import claims
 
 CHAPTERS = ("rope", "sinusoidal")
@@ -81,7 +81,7 @@ class Watch:
             patch.setattr(Measured, name, self.noting(getattr(Measured, name)))
         patch.setattr(notebook, "show", lambda what, evidence: self.shown.append((what, evidence, "")))
         patch.setattr(notebook, "fold", lambda title, what, evidence: self.shown.append((what, evidence, "")))
-        for module in (notebook, findings, questions, step):
+        for module in (notebook, findings, questions):
             patch.setattr(module, "display", self.display)
 
     def display(self, what: Any, metadata: dict[str, Any] | None = None) -> None:

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.book import figures, findings
+from analysis import figures
+from analysis.book import findings
 from analysis.book.compare import carry, command, speedups, tables
 from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
 from analysis.book.compare.distance import distances

@@ -12,11 +12,13 @@ import pytest
 import yaml
 from PIL import Image
 
-from analysis.book import citing, edition, figures, origin, saving, style
-from analysis.book.table import Table
+from analysis import figures
+from analysis.book import citing, edition, origin, saving
+from analysis.figures import style
 from analysis.models import roofline
 from analysis.records.files import ROOT, DataError
 from analysis.records.measured import Measured
+from analysis.tables.table import Table
 from kernels import VERSIONS, Problem
 
 MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
@@ -108,12 +110,14 @@ def test_bad_settings_are_named(tmp_path: Path) -> None:
 
 def test_a_table_can_be_downloaded_and_cited() -> None:
     table = Table(("version", "time, \u00b5s"), [("<code>a_<wbr>b</code>", "1.5&nbsp;<small>\u00b1 0.1</small>")])
-    html = table.cited(MEASURED, table.anchor())
+    html = citing.table(table, MEASURED, table.anchor())
     (address,) = re.findall(r"href='data:text/csv;charset=utf-8,([^']+)'", html)
     assert unquote(address).splitlines() == ['version,"time, \u00b5s"', "a_b,1.5\xa0\u00b1 0.1"]
     assert "measured on a card, run 20261122T130720Z" in unescape(html)
     own = Table(table.header, table.rows, source=origin.COUNTED, id="counts")
-    assert "counted in the emulator" in own.cited(MEASURED, "x") and "a card" not in own.cited(MEASURED, "x")
+    assert "counted in the emulator" in citing.table(own, MEASURED, "x") and "a card" not in citing.table(
+        own, MEASURED, "x"
+    )
 
 
 def test_a_table_shows_a_dash_where_a_number_is_missing() -> None:

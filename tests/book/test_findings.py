@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.book import figures, findings, front, style
+from analysis import figures
+from analysis.book import findings, front
 from analysis.book.chapters import decode, fuse, fusion, setup, story, use
-from analysis.book.figures import rope_savings
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
 from analysis.book.site import build
+from analysis.figures import rope_savings, style
 from analysis.measure.studies import study
 from analysis.models import counter_agreement, profiles, roofline, steps, targets
 from analysis.models.advice import few_heads, many_heads, short

@@ -12,14 +12,17 @@ from IPython.display import Markdown
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
-from analysis.book import figures, moves, step
+from analysis import figures
+from analysis.book import notebook
 from analysis.book.chapters import story
-from analysis.book.figures.flow import KERNEL
-from analysis.book.homes import has_page
-from analysis.book.style import Plot
+from analysis.figures import moves
+from analysis.figures.flow import KERNEL
+from analysis.figures.style import Plot
 from analysis.records import published
 from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
 from analysis.records.measured import Measured
+from analysis.tables import steps
+from analysis.tables.homes import has_page
 from kernels import VERSIONS
 from kernels.version import Launch
 
@@ -119,7 +122,7 @@ def test_a_step_has_every_time_and_speedup_that_a_document_prints_of_its_version
         problem = next((p for p in measured.problems(row["family"]) if published.states(row, p)), None)
         if problem is None or (row["quantity"] == "speedup" and base not in VERSIONS):
             continue
-        said = step.stated(row["version"], base, problem)
+        said = steps.stated(row["version"], base, problem)
         value = 1 / row["value"] if row["unit"] == "x_slower" else row["value"]
         shown = [each.ms if row["quantity"] == "time_ms" else each.speedup for each in said]
         assert any(each == pytest.approx(value, abs=0.005) for each in shown if each), row["id"]
@@ -129,24 +132,24 @@ def test_a_step_has_every_time_and_speedup_that_a_document_prints_of_its_version
 
 def test_the_estimated_time_of_a_part_is_not_a_time_of_the_version() -> None:
     half = Measured.load(REFERENCE, "fp16")
-    (said,) = step.stated("fp16_phase4", "fp16_minimal", half.shapes("fp16_phase4")[64])
+    (said,) = steps.stated("fp16_phase4", "fp16_minimal", half.shapes("fp16_phase4")[64])
     assert said.ms == 1.028 and said.speedup == 2.79
 
 
 def test_a_step_says_where_its_result_is_right(measured: Measured) -> None:
-    assert step.right_where(measured, "rope_v1c") == "right at 128, 512, 2048, 4096, 8192"
-    assert step.right_where(measured, "rope_v1a").startswith("wrong at 128, 512, 2048, 4096, 8192 (warps beyond")
-    assert "; infeasible at 4096, 8192 (hdim 4096 needs 57,728 B" in step.right_where(measured, "rope_v4")
+    assert steps.right_where(measured, "rope_v1c") == "right at 128, 512, 2048, 4096, 8192"
+    assert steps.right_where(measured, "rope_v1a").startswith("wrong at 128, 512, 2048, 4096, 8192 (warps beyond")
+    assert "; infeasible at 4096, 8192 (hdim 4096 needs 57,728 B" in steps.right_where(measured, "rope_v4")
     nothing = Measured.nothing(REFERENCE, "log")
-    assert step.right_where(nothing, "rope_v4") == "not measured"
-    told = {name: step.speeds(measured, name).caption for name in ("rope_v7", "rope_v1a", "rope_v1c")}
+    assert steps.right_where(nothing, "rope_v4") == "not measured"
+    told = {name: steps.speeds(measured, name).caption for name in ("rope_v7", "rope_v1a", "rope_v1c")}
     assert "; with the matched load wrong at 8192 too" in told["rope_v7"]  # several heads of fewer than 64 tokens
     assert "matched load wrong" not in told["rope_v1a"] + told["rope_v1c"], "said once, or right"
 
 
 def test_a_mask_that_differs_is_compared_as_published() -> None:
     half = Measured.load(REFERENCE, "fp16")
-    table = step.speeds(half, "fp16_phase6_iter2", over="fp16_phase4")
+    table = steps.speeds(half, "fp16_phase6_iter2", over="fp16_phase4")
     (row,) = table.rows  # no document prints it at head dim 128, which it refuses
     assert table.header[1:3] == ["published", "device"], "the study has no times by the authors' harness"
     (plain,) = (p for p in half.problems("fp16") if p.hdim == 64 and not p.causal)
@@ -160,24 +163,24 @@ def test_a_mask_that_differs_is_compared_as_published() -> None:
 
 def test_a_diff_shows_the_marked_lines_of_both_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Markdown] = []
-    monkeypatch.setattr(step, "display", shown.append)
-    step.changed("rope_v4", gone=[("exponent =", "inv_freq =")], new=("pair = tid", "pair += THREADS"))
+    monkeypatch.setattr(notebook, "display", shown.append)
+    notebook.changed("rope_v4", gone=[("exponent =", "inv_freq =")], new=("pair = tid", "pair += THREADS"))
     lines = str(shown[0].data).splitlines()
     assert lines[0] == "```diff" and lines[-1] == "```" and len(lines) == 9
     assert [line[0] for line in lines[1:-1]] == ["-", "-", "+", "+", "+", "+", "+"]
     assert lines[1].startswith("-exponent =") and lines[3] == "+pair = tid"
-    step.changed("rope_v1b")  # whole, where it is short
+    notebook.changed("rope_v1b")  # whole, where it is short
     with pytest.raises(DataError, match="no lines from 'nobody wrote this'"):
-        step.changed("rope_v4", new="nobody wrote this")
+        notebook.changed("rope_v4", new="nobody wrote this")
     with pytest.raises(DataError, match="marked lines; allowed: 1 to 12"):
-        step.changed("rope_v4")
+        notebook.changed("rope_v4")
 
 
 def test_what_a_step_asks_for_and_is_not_there_fails(measured: Measured) -> None:
     with pytest.raises(DataError, match="there is no claim 'A-99'"):
-        step.claimed(measured, "A-01", "A-99")
+        notebook.claimed(measured, "A-01", "A-99")
     with pytest.raises(DataError, match="there is no version 'rope_v0'"):
-        step.speeds(measured, "rope_v0")
+        steps.speeds(measured, "rope_v0")
 
 
 def test_the_work_of_a_version_is_counted_by_calls_in_millions(measured: Measured) -> None:
@@ -193,5 +196,5 @@ def test_a_step_shows_the_speedup_of_the_recorded_times(measured: Measured) -> N
     problem = measured.shapes("rope_v4")[2048]
     slow, fast = (measured.medians(name, problem, "device_warm") for name in ("rope_separate", "rope_v4"))
     speedup = math.exp((slow / fast).map(math.log).mean())
-    at = {row[0].split()[0]: row for row in step.speeds(measured, "rope_v4").plain().rows}
+    at = {row[0].split()[0]: row for row in steps.speeds(measured, "rope_v4").plain().rows}
     assert at["2048"][3].startswith(f"{speedup:.2f}× ±") and set(at["4096"][2:]) == {"infeasible"}

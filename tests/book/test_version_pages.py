@@ -9,7 +9,6 @@ import pytest
 
 from analysis.book import pages
 from analysis.book.chapters import story
-from analysis.book.homes import address, page_of
 from analysis.book.pages import counted
 from analysis.book.pages.records import totals
 from analysis.book.pages.write import family_page
@@ -17,6 +16,7 @@ from analysis.measure import counters
 from analysis.records import files, published
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.measured import Measured
+from analysis.tables.homes import address, page_of
 from analysis.verdicts import facts
 from kernels import VERSIONS, Problem
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.book import tables
+from analysis import tables
 from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, merge, missing, parse, tidy
 from analysis.measure.refused import REFUSED

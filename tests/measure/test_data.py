@@ -116,7 +116,6 @@ def test_a_folder_whose_name_is_a_number_is_found_by_it(tmp_path, monkeypatch: p
         card(5090, "recorded", "log")
 
 
-
 ENTRY = {
     **dict.fromkeys(("run", "study", "node", "started_at", "driver", "cuda", "python", "numba"), "x"),
     **dict.fromkeys(("numba_cuda", "torch", "throttle", "commit"), "x"),

@@ -11,8 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.book import figures, tables
-from analysis.book.table import Table
+from analysis import figures, tables
 from analysis.measure.studies import FUSIONS, STUDIES
 from analysis.models import advice, fusion
 from analysis.models.fusion import FULL, HYBRID, SEPARATE
@@ -21,6 +20,7 @@ from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.measured import CEILINGS, Measured
+from analysis.tables.table import Table
 from kernels import Problem, Unsupported
 
 GPU = {

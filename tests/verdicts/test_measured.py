@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis.book import tables
+from analysis import tables
 from analysis.book.chapters.language import language
-from analysis.book.figures.speedups import speedup_rows
-from analysis.book.table import Missing
+from analysis.figures.speedups import speedup_rows
 from analysis.records import measured, published
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS, Check, Measured
+from analysis.tables.table import Missing
 from analysis.verdicts.rule import stands
 from kernels import Problem
 from kernels.checking.reference import INPUTS

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from analysis.book.chapters import fuse, targets, use
-from analysis.book.table import Missing, Table
 from analysis.measure import candidates
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps
@@ -25,6 +24,7 @@ from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
 from analysis.records.interval import TIE, Pool, Ratio
 from analysis.records.measured import CEILINGS
+from analysis.tables.table import Missing, Table
 from kernels import VERSIONS, Problem
 
 GPU = {

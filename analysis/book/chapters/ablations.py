@@ -11,10 +11,10 @@ from ...records.files import gpu_folder
 from ...records.interval import Ratio
 from ...records.measured import Measured
 from ...records.text import number
+from ...tables.table import Table, code, link, small
 from ...verdicts import claims
 from ...verdicts.facts import Facts
 from ...verdicts.rule import Undecided, interval
-from ..table import Table, code, link, small
 from .questions import NOT_YET
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)

@@ -13,10 +13,10 @@ from ...models.advice import decoding
 from ...models.targets import V8, Evidence, floor, label
 from ...records.interval import Ratio
 from ...records.measured import Measured, Time
+from ...tables import fastest
+from ...tables.table import Missing, Table, microseconds, ratio
 from ..findings import why_none
 from ..origin import measured_in
-from ..table import Missing, Table, microseconds, ratio
-from ..tables import fastest
 from .fuse import Gains
 from .use import missing
 

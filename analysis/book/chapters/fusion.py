@@ -9,11 +9,11 @@ from kernels import VERSIONS
 from ...records.interval import geometric_mean
 from ...records.measured import Measured, Time
 from ...records.text import factor, number
+from ...tables import NOTHING, Table, link
 from ...verdicts.facts import Facts
 from ...verdicts.measures import SEPARATE, embedded, rotary
 from ...verdicts.rule import Undecided, interval
 from ..findings import Speedups, why_none
-from ..tables import NOTHING, Table, link
 
 HDIM = 2048
 SECTOR_BYTES = 32

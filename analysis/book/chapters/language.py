@@ -12,7 +12,7 @@ from ...measure.studies import study
 from ...records.interval import Ratio
 from ...records.measured import Measured
 from ...records.published import main_problems
-from ..table import NOTHING, Missing, Table, compared, lines, link, small
+from ...tables.table import NOTHING, Missing, Table, compared, lines, link, small
 
 ALIKE = 1.1  # a port and its control whose times are nearer than this owe nothing to the language
 WHY_UNLIKE = {

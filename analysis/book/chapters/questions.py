@@ -12,12 +12,12 @@ from ...records.interval import covers
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import number
+from ...tables.table import NOTHING, Table, lines, small, to, verdict_mark
 from ...verdicts import claims
 from ...verdicts.questions import Item, Result, Settled, ends
 from ...verdicts.rule import UNDECIDED
 from ..findings import DIFFERS, HOLDS, finding, outcome
 from ..origin import DECIDED
-from ..table import NOTHING, Table, lines, small, to, verdict_mark
 
 NOT_YET = "not measured"
 NOT_HELD = {DIFFERS: "Differs on this card.", NOT_MEASURED: "Not measured on this card."}

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from kernels import VERSIONS, Problem
 
+from ...figures import savings
 from ...measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, SOURCE_TIMER, partial_rope
 from ...records import published
 from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING, number
+from ...tables.table import Table
 from ...verdicts.rule import interval
-from ..figures import savings
 from ..origin import computed, measured_in, published_on
-from ..table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]

@@ -23,11 +23,11 @@ from ...records.interval import Ratio
 from ...records.known import OK, WRONG
 from ...records.measured import Measured, baseline_of
 from ...records.text import number
+from ...tables.claims import tested as tests_of
+from ...tables.table import NOTHING, Table, link, rotary, timed
 from ...verdicts import claims
 from ..findings import Shares, Speedups, why_none
 from ..origin import COUNTED, DECIDED, measured_in
-from ..table import NOTHING, Table, link, rotary, timed
-from ..tables.claims import tested as tests_of
 
 AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries
 MEGABYTES = 1e6 / SECTOR_BYTES

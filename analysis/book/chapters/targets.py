@@ -14,6 +14,8 @@ from kernels import VERSIONS, Problem
 from kernels.limits import EMULATED_TARGET, capability
 from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 
+from ... import figures
+from ...figures import style
 from ...measure import candidates
 from ...measure.studies import MAIN
 from ...models import profiles, steps, targets
@@ -47,10 +49,9 @@ from ...models.targets import (
 from ...records.interval import Condition, Ratio
 from ...records.known import WORDS
 from ...records.text import NOTHING
-from .. import figures, style
+from ...tables.table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 from ..findings import Speedups, every
 from ..notebook import card
-from ..table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 from .fuse import Gains
 
 STYLE = {  # of targets, and of steps

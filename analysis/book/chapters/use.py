@@ -34,9 +34,9 @@ from ...records.interval import TIE, Ratio
 from ...records.known import FAILED, NOT_MEASURED, OK, RAN, REFUSED
 from ...records.measured import Check, Measured
 from ...records.text import NOTHING, factor
+from ...tables import fastest
+from ...tables.table import Format, Missing, Table, error, lines, mark, ratio, small, status, timed
 from ..notebook import try_load
-from ..table import Format, Missing, Table, error, lines, mark, ratio, small, status, timed
-from ..tables import fastest
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
 PAST_AUDIT = "This was measured in a past audit of another card alone"

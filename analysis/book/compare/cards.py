@@ -12,9 +12,9 @@ from kernels import Problem
 from ...records import published
 from ...records.files import DataError, card_name, gpu_folder, known_gpus, read_json
 from ...records.measured import Measured
+from ...tables.environment import clock
 from ..notebook import try_load
 from ..origin import Source, measured_in, published_on
-from ..tables.environment import clock
 
 PUBLISHED = "published"
 STUDIES = ("log", "fp16")  # those that hold every shape with a published speedup

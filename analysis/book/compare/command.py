@@ -16,7 +16,7 @@ from textwrap import wrap
 import pandas as pd
 
 from ...records.files import ROOT, DataError
-from ..table import Table
+from ...tables.table import Table
 from . import carry, speedups, tables
 from .cards import PUBLISHED, about, chosen
 

@@ -15,13 +15,13 @@ from ...records.files import problem_of
 from ...records.interval import Ratio
 from ...records.known import NOT_MEASURED, OK, Known
 from ...records.text import NOTHING
+from ...tables.claims import in_ledger
+from ...tables.table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from ...verdicts.rule import VERDICTS
 from ..chapters import targets as chapter
 from ..findings import DIFFERS, HOLDS, PROBABLY
 from ..notebook import source_of
 from ..origin import Source
-from ..table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
-from ..tables.claims import in_ledger
 from . import carry
 from .cards import Card, about
 from .speedups import STATED

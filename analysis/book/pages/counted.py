@@ -14,7 +14,7 @@ from ...measure.counters import STALL, STALLS
 from ...models.roofline import SECTOR_BYTES
 from ...records.published import main_problems
 from ...records.text import NOTHING, span
-from ..table import Table, code, lines, small
+from ...tables.table import Table, code, lines, small
 from .measured import shape
 from .records import Records, planned, totals
 

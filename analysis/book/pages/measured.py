@@ -14,9 +14,7 @@ from ...records import published
 from ...records.known import REFUSED, WRONG, best, known, word
 from ...records.measured import Measured
 from ...records.text import NOTHING, ratios
-from ...verdicts.rule import stands
-from ..origin import Source, measured_in, published_on
-from ..table import (
+from ...tables.table import (
     Table,
     badge,
     code,
@@ -33,6 +31,8 @@ from ..table import (
     status,
     timed,
 )
+from ...verdicts.rule import stands
+from ..origin import Source, measured_in, published_on
 from .records import Records, families, in_order, planned
 
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised

@@ -17,14 +17,16 @@ from typing import Any
 
 from kernels import VERSIONS, Version
 
+from ... import tables
+from ...figures import style
 from ...measure.studies import TIMERS
 from ...records.files import ROOT, DataError
 from ...records.measured import Measured
-from .. import sources, style, tables
+from ...tables.homes import has_page, page_of
+from ...tables.table import Table
+from ...tables.table import link as linked
+from .. import sources
 from ..chapters.language import beside_control, why_unlike
-from ..homes import has_page, page_of
-from ..table import Table
-from ..table import link as linked
 from ..templates import render
 from . import counted, measured
 from .measured import family_title

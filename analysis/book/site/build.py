@@ -25,12 +25,13 @@ from typing import Any
 
 import nbformat
 
+from ... import figures
 from ...measure.provenance import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
 from ...verdicts import claims
-from .. import figures, pages, saving, templates
+from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..findings import NOTEBOOKS, Finding, broken, recorded
 from ..front import five, readme

@@ -25,12 +25,13 @@ from nbformat.v4 import new_output
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from traitlets.config import Config
 
+from ... import figures
 from ...models import profiles
 from ...records.current import complete_runs
 from ...records.files import ROOT, DataError, gpu_folder, parsed
 from ...records.measured import Measured
 from ...verdicts import facts
-from .. import figures, pages
+from .. import pages
 
 ENGINE = "in_process"
 AT_ONCE = 2

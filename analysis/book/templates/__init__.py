@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..table import Table
+from ...tables.table import Table
 
 FOLDER = Path(__file__).parent
 

@@ -1,0 +1,170 @@
+"""What the figures share: palette, canvas, ticks, legends. The sources that they name are handed on from origin."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from kernels import VERSIONS, Problem
+
+from ..book.origin import COUNTED as COUNTED
+from ..book.origin import Source
+from ..book.origin import computed as computed
+from ..book.origin import counters_of as counters_of
+from ..book.origin import measured_in as measured_in
+from ..book.origin import measured_on as measured_on
+from ..book.origin import published_for as published_for
+from ..book.origin import published_on as published_on
+
+PALETTE = sns.color_palette("colorblind")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+SERIES: dict[str, dict[str, Any]] = {
+    "published": {"color": "0.35", "marker": "D", "markerfacecolor": "white", "label": "published"},
+    "device_warm": {"color": PALETTE[0], "marker": "o", "label": "measured on the device"},
+    "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
+}  # fmt: skip
+WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
+FAMILIES = {"rope": "RoPE", "fp16": "half-precision"}  # where the name in a figure is not just the word
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "fused-positional-embeddings",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 9,
+    "lines.markersize": 6.5,
+    "axes.grid.axis": "y",
+    "grid.color": "0.9",
+}
+WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
+TITLE_WORDS = 12  # at most
+TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
+TITLE_COLUMNS, SOURCE_COLUMNS = 72, 114  # characters of a line
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with what a reader needs to find, read and cite it. Where its numbers are from is written inside it."""
+
+    id: str
+    figure: Figure
+    caption: str
+    alt: str
+    data: pd.DataFrame
+    source: Source
+    name: str = ""  # of a figure without a title inside
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            raise ValueError(f"figure {self.id} has neither a title nor a name")
+        if self.figure.get_suptitle():
+            _head(self.figure, self.title, self.source.brief)
+
+    @property
+    def title(self) -> str:
+        """The message, in one line, or the name of a figure that shows none."""
+        return " ".join(self.figure.get_suptitle().split()) or self.name
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it fits a phone as it is."""
+        return bool(self.figure.get_figwidth() < WIDTH)
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def short(version: str) -> str:
+    """The name within its family: `"rope_v7"` to `"V7"`."""
+    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
+    return words[0].upper() + words[1:]
+
+
+def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
+    """How series are drawn, by their names: colour of the palette, marker, label."""
+    return {name: {"color": PALETTE[colour], "marker": marker, "label": label} for name, colour, marker, label in rows}
+
+
+@contextmanager
+def canvas(
+    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any
+) -> Iterator[tuple[Figure, list]]:
+    """A figure in the book's style whose title, at the left, is its message, in `TITLE_WORDS` words or fewer."""
+    with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, **axes)
+        _head(figure, title, "")
+        yield figure, [axis for row in grid for axis in row]
+        sns.despine(fig=figure)
+
+
+def _head(figure: Figure, title: str, source: str) -> None:
+    """Write the title and, small below it, the source, and leave them the room that they take."""
+    height = figure.get_figheight()
+    for text in [text for text in figure.texts if text.get_gid() == "source"]:
+        text.remove()
+    share = figure.get_figwidth() / WIDTH
+    titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
+    sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
+    below = 0.06 + len(titles) * TITLE_SIZE * 1.3 / 72
+    bottom = below + len(sources) * SOURCE_SIZE * 1.3 / 72 + 0.08
+    place: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
+    head = figure.suptitle("\n".join(titles), y=1 - 0.04 / height, fontsize=TITLE_SIZE, fontweight="bold", **place)
+    head.set_in_layout(False)
+    if sources:
+        small = figure.text(
+            s="\n".join(sources), y=1 - below / height, fontsize=SOURCE_SIZE, color="0.35", gid="source", **place
+        )
+        small.set_in_layout(False)
+    layout = figure.get_layout_engine()
+    if isinstance(layout, ConstrainedLayoutEngine):
+        layout.set(rect=(0, 0, 1, 1 - bottom / height))
+
+
+def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, unit: str = "") -> None:
+    """Make an axis logarithmic, with plain numbers at 1, 2 and 5."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if high / low < 1e3 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def mark_wrong(axis: Axes, x: Sequence[float], y: pd.Series, status: pd.Series) -> None:
+    """Cross out the points whose result is wrong."""
+    wrong = [(left, up) for left, up, found in zip(x, y, status) if found == "wrong"]
+    if wrong:
+        axis.plot(*zip(*wrong), **WRONG)
+
+
+def shape_ticks(axis: Axes, problems: Sequence[Problem]) -> None:
+    labels = [f"{problem.hdim}\n{problem.heads}×{problem.seq_q}" for problem in problems]
+    axis.set_xticks(range(len(problems)), labels)
+    axis.set_xlim(-0.5, len(problems) - 0.5)
+    axis.set_xlabel("head dim\nheads × sequence")
+
+
+def place_of(problems: Sequence[Problem], hdim: int) -> int:
+    return [problem.hdim for problem in problems].index(hdim)
+
+
+def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
+    found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    found |= {label: found.pop(label) for label in (WRONG["label"],) if label in found}
+    figure.legend(
+        found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
+    )

@@ -1,0 +1,64 @@
+"""V7 over separate kernels by how many blocks a call has: it wins where these need a wave of blocks more than V7."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..book.chapters.story import LOG_BLOCKS, wave_counts, windows
+from ..book.origin import computed
+from ..measure.studies import AUTHORS_SMS
+from ..records.measured import Measured
+from .style import PALETTE, Plot, canvas, measured_in
+
+V7, SEPARATE = "rope_v7", "rope_separate"
+
+
+def waves(evidence: Measured) -> Plot:
+    """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
+    rows = [
+        (
+            problem.hdim,
+            problem.heads,
+            problem.heads * problem.seq_q,
+            *(wave_counts(evidence, version, problem) for version in (V7, SEPARATE)),
+            *ratio[:3],
+        )
+        for problem in evidence.problems("rope")
+        if (ratio := evidence.ratio(SEPARATE, V7, problem))
+    ]
+    names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
+    frame = pd.DataFrame(rows, columns=names)
+    dims = sorted(frame["hdim"].unique())
+    card = evidence.card.removeprefix("NVIDIA ")
+    _, won, _ = windows(evidence)
+    message = "V7 wins where separate kernels need a wave more" if won.faster else "V7 and separate kernels by blocks"
+    marks = {"their shapes": LOG_BLOCKS, "their load": LOG_BLOCKS * evidence.gpu["sms"] / AUTHORS_SMS}
+    with canvas(f"{message} ({card})", 1, len(dims), height=3.4, sharey=True) as (figure, axes):
+        for axis, hdim in zip(axes, dims):
+            mine = frame[frame["hdim"] == hdim].sort_values("blocks").reset_index(drop=True)
+            more = mine["waves_separate"] > mine["waves_v7"]
+            edges = mine["blocks"].tolist()
+            for place in mine.index[more]:
+                left = (edges[max(place - 1, 0)] + edges[place]) / 2
+                right = (edges[min(place + 1, len(edges) - 1)] + edges[place]) / 2
+                axis.axvspan(left, right, color=PALETTE[0], alpha=0.15, lw=0)
+            axis.plot(mine["blocks"], mine["speedup"], "o-", color=PALETTE[0], ms=4, lw=1.5)
+            axis.axhline(1, color="black", lw=1)
+            for words, blocks in marks.items():
+                axis.axvline(blocks, color="gray", lw=1, ls=":")
+                axis.annotate(words, (blocks, 0.02), (3, 0), textcoords="offset points", fontsize=8.5,
+                              xycoords=("data", "axes fraction"))  # fmt: skip
+            axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
+            axis.set_xlabel("blocks of attention, 64 a head", loc="left")
+        axes[0].set_ylabel("speedup of V7")
+    alt = "; ".join(f"{row.heads} heads at {row.hdim}: {row.speedup:.2f}" for row in frame.itertuples())
+    return Plot(
+        "waves",
+        figure,
+        "Above 1 V7 is faster, on the GPU alone. Shaded: the attention blocks of separate kernels take one wave more "
+        "than V7's, by the kernels' registers. Dotted: the blocks of the authors' shapes, and as many for each SM as "
+        "on their card.",
+        f"Line plot of V7's speedup over separate kernels by blocks. {alt}.",
+        frame,
+        measured_in(evidence) + computed("waves by the compiler's report"),
+    )

@@ -1,0 +1,90 @@
+"""When to fuse: the fastest of three versions of one core, by keys and heads."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..models import fusion
+from ..models.advice import CORE_KEYS, MANY_HEADS, kv_heads
+from ..models.targets import MEASURED_IN, Evidence, beside_one_graph
+from ..records.measured import Measured
+from .style import Plot, canvas, legend, looks, measured_in
+
+OUTCOMES = looks(
+    (fusion.ALONE, 0, "o", fusion.ALONE), (fusion.TIES, 7, "D", fusion.TIES), (fusion.LOSES, 1, "s", fusion.LOSES)
+)
+OUTCOMES[fusion.TIES]["markerfacecolor"] = "white"
+BEATEN = {"marker": "o", "markerfacecolor": "none", "color": "0.1", "label": "PyTorch is faster than full fusion"}
+CELL = 0.23  # between marks of the same keys and heads
+
+
+def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
+    """Where full fusion is the fastest of the family, ties or loses, by keys and by heads of K and V; and where it
+    loses to the fastest peer, of those problems that have one."""
+    rows, peers = [], beside_one_graph(evidence)
+    for problem in fusion.problems(measured):
+        times = fusion.times(measured, problem)
+        best, second = sorted(times, key=lambda version: times[version])[:2]
+        rows.append(
+            {
+                "problem": str(problem),
+                "keys": problem.seq_k,
+                "kv_heads": kv_heads(problem),
+                "winner": best,
+                "margin": times[second] / times[best],
+                "outcome": fusion.outcome(fusion.winners(measured, problem) or {best}),
+                "peer": peers[problem].version if problem in peers else None,
+                "peer_over_full": peers[problem].ratio.value if problem in peers else None,
+                "beaten": problem in peers and peers[problem].faster,
+            }
+        )
+    frame = pd.DataFrame(rows).sort_values(["keys", "kv_heads", "outcome"], kind="stable")
+    keys, heads = (sorted(frame[name].unique()) for name in ("keys", "kv_heads"))
+    cells = frame.groupby(["keys", "kv_heads"])
+    beside, abreast = cells.cumcount(), cells["keys"].transform("size").clip(upper=4)
+    x = frame["keys"].map(keys.index) + CELL * (beside % 4 - (abreast - 1) / 2)
+    y = frame["kv_heads"].map(heads.index) + CELL * (beside // 4)
+    tile = sum(count <= CORE_KEYS for count in keys) - 0.5
+    few = sum(count < MANY_HEADS for count in heads) - 0.5
+    with canvas(_title(frame), height=4.4) as (figure, (axis,)):
+        axis.set(xlim=(-0.6, len(keys) - 0.4), ylim=(-0.6, len(heads) - 0.3))
+        axis.axvline(tile, color="0.4", lw=1)
+        axis.plot([tile, len(keys)], [few] * 2, color="0.4", lw=1)
+        for rule, place in (
+            ("1", (-0.5, few)),
+            ("2", (tile + 0.1, len(heads) - 0.75)),
+            ("3", (tile + 0.1, few - 0.45)),
+        ):
+            axis.text(*place, rule, fontsize=13, color="0.4", fontweight="bold", va="center")
+        for name, look in OUTCOMES.items():
+            mine = frame["outcome"] == name
+            axis.plot(x[mine], y[mine], ls="", ms=5.5, zorder=3, **look)
+        if frame["beaten"].any():
+            axis.plot(x[frame["beaten"]], y[frame["beaten"]], ls="", ms=11, **BEATEN)
+        axis.set_xticks(range(len(keys)), keys)
+        axis.set_yticks(range(len(heads)), heads)
+        axis.set(xlabel=f"keys; {measured.card}", ylabel="batch × heads of K and V")
+        legend(figure, [axis])
+    return Plot(
+        "fusion-map",
+        figure,
+        f"Three versions of one core on {len(frame)} problems, device_warm on the {measured.card}; a mark is a "
+        "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two tie "
+        f"if their times differ by less than 3 %, or by less than the 95 % interval {measured.covers()}.",
+        "Dot plot by number of keys and heads of K and V. "
+        + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
+        + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",
+        frame,
+        measured_in(measured, *(evidence.studies[name] for name in MEASURED_IN if name in evidence.studies)),
+    )
+
+
+def _title(frame: pd.DataFrame) -> str:
+    """The message where the chapter's rules hold, else what is drawn."""
+    short = frame["keys"] <= CORE_KEYS
+    few = ~short & (frame["kv_heads"] < MANY_HEADS)
+    wins, losses = frame["outcome"] == fusion.ALONE, frame["outcome"] == fusion.LOSES
+    more = [int((wins & region).sum() - (losses & region).sum()) for region in (short, ~short & ~few, few)]
+    if more[0] > 0 and more[1] > 0 > more[2]:
+        return "Full fusion wins with few keys, and mostly with many heads"
+    return "Where full fusion wins, by keys and heads"

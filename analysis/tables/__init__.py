@@ -1,0 +1,51 @@
+"""The tables of the chapters, by what they are about; how a table and its cells are written is in `book/table.py`."""
+
+from ..measure.studies import SOURCE_TIMER
+from .claims import flipped, ledger, verdicts
+from .claims import summary as verdict_summary
+from .counters import bounds, caches, emulator_agreement, points, resources
+from .environment import ceilings, changes, coverage, machine, repeatability, runs, statuses
+from .map import advice, map_problems
+from .speed import checks, fastest, peers, speedups, summary, throughput, times
+from .steps import speeds
+from .table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
+
+__all__ = [
+    "NOTHING",
+    "SOURCE_TIMER",
+    "VERDICT_STYLE",
+    "Table",
+    "advice",
+    "badge",
+    "bounds",
+    "caches",
+    "ceilings",
+    "changes",
+    "checks",
+    "code",
+    "coverage",
+    "emulator_agreement",
+    "fastest",
+    "flipped",
+    "ledger",
+    "link",
+    "machine",
+    "map_problems",
+    "microseconds",
+    "name",
+    "peers",
+    "points",
+    "ratio",
+    "repeatability",
+    "resources",
+    "runs",
+    "small",
+    "speeds",
+    "speedups",
+    "statuses",
+    "summary",
+    "throughput",
+    "times",
+    "verdict_summary",
+    "verdicts",
+]

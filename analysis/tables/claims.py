@@ -1,0 +1,225 @@
+"""Claims with their verdicts and tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ..book.origin import DECIDED
+from ..records.measured import Measured
+from ..records.text import NOTHING
+from ..verdicts import claims
+from ..verdicts.claims import HEADLINE
+from ..verdicts.rule import (
+    A_DIFFERENCE,
+    EXACT,
+    FALLS,
+    HOLDS,
+    IN_PART,
+    NO_DIFFERENCE,
+    NOT_SUPPORTED,
+    NOT_TESTED,
+    ON_LOAD,
+    ON_TIMER,
+    OPPOSITE,
+    REFUTED,
+    REPRODUCED,
+    SAME_DIRECTION,
+    STANDS,
+    SUPPORTED,
+    UNDECIDED,
+    VERDICTS,
+    WRONG,
+)
+from .table import Missing, Table, lines, small, to, verdict_mark
+
+LEDGER = "../chapters/claims.html"
+MEANS = {  # what a verdict says of a claim
+    REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
+    SAME_DIRECTION: "a published ratio: the interval is on its side of 1, but not all within 10 %",
+    NO_DIFFERENCE: "a difference is published, and none is measured",
+    A_DIFFERENCE: "a tie is published, and a difference is measured",
+    OPPOSITE: "faster is published and slower is measured, or the reverse",
+    HOLDS: "true wherever the claim says so",
+    REFUTED: "false: at least one counterexample, which is named, or the cause closes nothing of the gap",
+    SUPPORTED: "the cause, taken away, closes at least half of the gap",
+    NOT_SUPPORTED: "the cause, taken away, closes less, or there is no gap",
+    EXACT: "a count that agrees to the last digit",
+    WRONG: "a count that does not; the row says what it is",
+    IN_PART: "the claim has parts; some stand and some fall",
+    ON_LOAD: "another verdict when the card is loaded as the authors' card was",
+    ON_TIMER: "another verdict when launches and host waits are timed",
+    NOT_TESTED: "a cause that no measurement takes away",
+    UNDECIDED: "the intervals are too wide, or it is not measured here",
+}
+
+SIDES = {"all that stand": STANDS, "all that fall": FALLS}
+
+
+def summary(evidence: Measured) -> Table:
+    """How many claims have each verdict, and what the verdict means."""
+    given = Counter(tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values())
+    rows = [
+        (verdict_mark(word), f"<a href='?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
+        for word in VERDICTS
+        if given[word]
+    ]
+    return Table(("verdict", "claims", "means"), rows, numbers=("claims",)).of(DECIDED)
+
+
+def ledger(evidence: Measured, letter: str) -> Table:
+    """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
+    recorded = claims.recorded(evidence.slug)
+    rows = []
+    for claim in claims.load():
+        if claim.id.startswith(letter):
+            tests = recorded.get(claim.id, [])
+            about = lines(escape(claim.claim), *map(small, _about(claim)))
+            rows.append((_place(claim), about + _tests(tests), verdict(tests) + _side(tests)))
+    return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
+
+
+def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The verdict of a claim; under it that of each part and condition, and the places that decide it or differ."""
+    if not rows:
+        return verdict_mark(UNDECIDED)
+    under: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["role"] == HEADLINE:
+            under.setdefault((row["part"] or "", row["condition"] or ""), []).append(row)
+    cell = [verdict_mark(rows[0]["verdict"])]
+    for (part, condition), places in under.items():
+        where = ", ".join(filter(None, (part, condition)))
+        cell.append(small(f"{escape(where)}: {places[0]['given']}") if len(under) > 1 else "")
+        cell += [small(escape(text)) for text in _named(places)]
+    return lines(*cell)
+
+
+def _side(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Nothing to see: by what the reader can pick all claims that stand, or fall, whatever their kind."""
+    given = rows[0]["verdict"] if rows else UNDECIDED
+    side = next((name for name, words in SIDES.items() if given in words), "")
+    return f"<span data-status='{side}'></span>" if side else ""
+
+
+def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first place that refutes what is said of all of them; else the places that are not what most are."""
+    given = places[0]["given"]
+    if places[0]["kind"] in ("universal", "count"):
+        with_value = (row for row in places if row["outcome"] == given and row["measured"] is not None)
+        first = next(with_value, None) if given in FALLS else None
+        if first is None:
+            return []
+        value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip()
+        return [f"{_at(first)}{value}, claimed: {first['rule']}"]
+    return [f"except {_at(row)}{row['outcome']}" for row in places if row["outcome"] != given]
+
+
+def _at(row: Mapping[str, Any]) -> str:
+    return f"{row['place']}: " if row["place"] else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def _place(claim: claims.Claim) -> str:
+    """The address of a claim in the ledger, with what the reader can pick it by."""
+    documents = escape("|".join(dict.fromkeys(place["document"] for place in claim.sources)), quote=True)
+    return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
+
+
+def _about(claim: claims.Claim) -> Iterable[str]:
+    """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
+    yield "; ".join(", ".join(map(escape, place.values())) for place in claim.sources)
+    if claim.contradicts:
+        yield f"against {', '.join(map(to, claim.contradicts))}"
+    if numbers := sorted({row for test in claim.tests for row in claims.rows_of(test)}):
+        yield f"numbers {', '.join(to(row, 'published.html') for row in numbers)}"
+
+
+def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
+    """The tests that fail, and folded, those that do not: places where one asks the same are one line."""
+    groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    for row in tests:
+        says = row["says"].removesuffix(f" at {row['place']}").rstrip(",") if row["place"] else row["says"]
+        role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
+        groups.setdefault((role, says, row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
+    fails = [_line(*key, rows) for key, rows in groups.items() if key[-1] in FALLS]
+    rest = [_line(*key, rows) for key, rows in groups.items() if key[-1] not in FALLS]
+    shown = f"<ul class='fails'>{''.join(fails)}</ul>" if fails else ""
+    folded = f"{len(rest)} {'other ' if fails else ''}test{'s' * (len(rest) != 1)}"
+    return shown + (f"<details><summary>{folded}</summary><ul>{''.join(rest)}</ul></details>" if rest else "")
+
+
+def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    values = [f"{_number(row['measured'])} {row['unit'] or ''}".rstrip() for row in rows if row["measured"] is not None]
+    places = ", ".join(row["place"] for row in rows if row["place"])
+    asked = small(escape("; ".join(filter(None, (role, rule, places)))))
+    return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"
+
+
+def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[claims.Claim]) -> Table:
+    """Some claims with their verdicts (`claims.recorded`), each with a link to its place in the ledger."""
+    return Table.from_frame(
+        [{"id": claim.id, "claim": claim.claim, "verdict": verdict(recorded.get(claim.id, []))} for claim in chosen],
+        {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", str)},
+    )
+
+
+def flipped(evidence: Measured) -> Table | Missing:
+    """The claims that the runs before the latest, where those are of the same code, give another verdict."""
+    recorded = claims.recorded(evidence.slug)
+    rows = [
+        (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
+        for claim in claims.load()
+        if (tests := recorded.get(claim.id)) and tests[0]["before"] not in (None, tests[0]["verdict"])
+    ]
+    if not rows:
+        return Missing(why="No claim has another verdict by the runs before the latest")
+    caption = f"{len(rows)} of {len(recorded)} claims have another verdict by the runs before the latest."
+    return Table(("claim", "what is claimed", "by the runs before", "now"), rows, caption=caption).of(DECIDED)
+
+
+def in_ledger(claim: str) -> str:
+    """A link to a claim's place in the ledger, from any page."""
+    return to(claim, LEDGER)
+
+
+def tested(evidence: Measured, chosen: Iterable[claims.Claim], role: str = "") -> Table:
+    """The tests of some claims, or those of one role: what each asks for, and what was found."""
+    chosen, recorded = list(chosen), claims.recorded(evidence.slug)
+    rows = [row for claim in chosen for row in recorded.get(claim.id, ()) if not role or row["role"] == role]
+    return Table.from_frame(
+        [
+            {
+                **row,
+                "role": lines(row["role"], small(row["condition"]) if row["condition"] else ""),
+                "rule": row["rule"] or "",
+                "value": _value(row),
+                "outcome": lines(verdict_mark(row["outcome"]), small(escape(row["reason"])) if row["reason"] else ""),
+            }
+            for row in rows
+        ],
+        {
+            "claim_id": ("claim", in_ledger),
+            "role": ("role", str),
+            "says": ("what is tested", escape),
+            "rule": ("claimed", escape),
+            "value": ("found", str),
+            "outcome": ("outcome", str),
+        },
+        slice(4, 5),
+        lines(*(f"{claim.id}: {escape(claim.claim)}" for claim in chosen)),
+    )
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    """The value of a test with its interval."""
+    measured, low, high = row["measured"], row["low"], row["high"]
+    if measured is None:
+        return NOTHING
+    unit = {"x": "×"}.get(row["unit"] or "", f" {row['unit'] or ''}").rstrip()
+    return lines(f"{_number(measured)}{unit}", small(f"{low:.4g}–{high:.4g}") if low is not None else "")

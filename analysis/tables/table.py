@@ -1,0 +1,260 @@
+"""Tables of the book: HTML made of a frame and a short description of its columns, and how a cell is written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape, unescape
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from ..book.origin import Source
+from ..records.interval import Ratio
+from ..records.known import NOT_MEASURED, RAN, Known, known, word
+from ..records.measured import Check, Measured, Time
+from ..records.published import Published
+from ..records.text import NOTHING, factor
+from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
+from .homes import address
+
+Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
+VERDICT_STYLE = {
+    **dict.fromkeys(STANDS, "ok"),
+    **dict.fromkeys(BETWEEN, "stale"),
+    **dict.fromkeys(FALLS, "wrong"),
+    **dict.fromkeys(OPEN, "unsupported"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined.
+
+    `id` is its address in a page, by default made from its header; `source` where its numbers are from, by default
+    the evidence that it is shown for.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[str] = ()
+    caption: str = ""
+    id: str = ""
+    source: Source | None = None
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame | Iterable[Mapping[str, Any]],
+        columns: Mapping[str, tuple[str, Format]],
+        numbers: slice = slice(0),
+        caption: str = "",
+        source: Source | None = None,
+    ) -> Table:
+        """The named columns of a frame, or of its rows, each with its header and format; `numbers` are flush right."""
+        records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else frame
+        header = [title for title, _ in columns.values()]
+        rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
+        return cls(header, rows, header[numbers], caption, source=source)
+
+    def of(self, source: Source) -> Table:
+        """The same, from a source of its own."""
+        return replace(self, source=source)
+
+    def plain(self) -> Table:
+        """The same without HTML, for Markdown."""
+
+        def text(html: str) -> str:
+            return re.sub("<[^>]+>", "", html.replace("<br>", " "))
+
+        rows = [tuple(map(text, row)) for row in self.rows]
+        return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
+
+    def csv(self) -> str:
+        """What the cells say, without HTML."""
+        plain = self.plain()
+        return pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header).to_csv(
+            index=False, lineterminator="\n"
+        )
+
+    def anchor(self) -> str:
+        """Its address, by its header where it has none."""
+        return f"table-{self.id or re.sub('[^a-z0-9]+', '-', ' '.join(self.plain().header).lower()).strip('-')}"
+
+    def _repr_html_(self) -> str:
+        # of the rows that a phone shows as cards
+        labels = [escape(unescape(re.sub("<[^>]+>", " ", title)), quote=True) for title in self.header]
+
+        def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
+            kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
+            label = f" data-label='{labels[column]}'" if tag == "td" else ""
+            return f"<{tag} class='{kind}'{attributes}{label}>{text}</{tag}>"
+
+        head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
+        body, row = [], 0
+        while row < len(self.rows):
+            first = self.rows[row][0]
+            same = 1
+            while row + same < len(self.rows) and self.rows[row + same][0] == first:
+                same += 1
+            for k in range(same):
+                start = cell("th", 0, first, f' scope="rowgroup" rowspan="{same}"') if k == 0 else ""
+                cells = "".join(cell("td", i, text) for i, text in enumerate(self.rows[row + k]) if i)
+                body.append(f"<tr class='{'' if k else 'group'}'>{start}{cells}</tr>")
+            row += same
+        caption = f"<p class='evidence-caption'>{self.caption}</p>" if self.caption else ""
+        table = f"<table class='evidence'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What stands where the evidence of a figure or table is not there: what measures it, or why nothing can."""
+
+    command: str = ""
+    why: str = ""
+
+    @classmethod
+    def study(cls, name: str) -> Missing:
+        return cls(f"make measure STUDY={name}")
+
+    def text(self, card: str) -> str:
+        """One sentence about a card."""
+        return f"*{self.why} ({card}).*" if self.why else f"*Not measured on the {card} yet: `{self.command}` does.*"
+
+
+def _cell(value: Any, how: Format) -> str:
+    if callable(how):
+        return how(value)
+    return NOTHING if value is None or value != value else how.format(value)
+
+
+# ---------------------------------------------------------------- cells
+
+
+def lines(*parts: str) -> str:
+    """What there is of some parts, below each other."""
+    return "<br>".join(part for part in parts if part)
+
+
+def small(text: str) -> str:
+    return f"<small>{text}</small>"
+
+
+def mark(word: str, style: str = "") -> str:
+    """A word in the colour of a style, of its own by default."""
+    return f"<span class='status {style or word}'>{word}</span>"
+
+
+def verdict_mark(word: str) -> str:
+    """The verdict of a claim, or the outcome of a test of one."""
+    return mark(word, VERDICT_STYLE[word])
+
+
+def badge(check: Check | None) -> str:
+    return status(Known(word(check.status), check.reason) if check else Known(NOT_MEASURED))
+
+
+def status(found: Known) -> str:
+    """What is known of a version on a problem, in its colour; a pointer that rests on it shows the reason."""
+    if found.word == NOT_MEASURED:
+        return small(NOT_MEASURED)
+    why = f" title='{escape(found.reason, quote=True)}'" if found.reason and found.word not in RAN else ""
+    return f"<span class='status {found.word}'{why}>{found.word}</span>"
+
+
+def timed(evidence: Measured, version: str, problem: Problem, timer: str = "device_warm") -> str:
+    """A time, or why there is none."""
+    taken = evidence.time(version, problem, timer)
+    return microseconds(taken) if taken else status(_untimed(evidence, version, problem))
+
+
+def compared(evidence: Measured, over: str, version: str, problem: Problem, timer: str = "device_warm") -> str:
+    """How many times as fast as another a version is, or why one of the two has no time."""
+    if found := evidence.ratio(over, version, problem, timer):
+        return ratio(found)
+    which = over if evidence.time(version, problem, timer) else version
+    return lines(status(_untimed(evidence, which, problem)), small(code(which)) if which == over else "")
+
+
+def why_untimed(evidence: Measured, over: str, version: str, problem: Problem) -> str:
+    """Why there is no ratio of two versions: the word for the one without a time."""
+    which = over if evidence.time(version, problem) else version
+    return _untimed(evidence, which, problem).word
+
+
+def _untimed(evidence: Measured, version: str, problem: Problem) -> Known:
+    """What is known of a version without a time: where it ran, its time is what is not measured."""
+    found = known(evidence, version, problem)
+    return Known(NOT_MEASURED) if found.ran else found
+
+
+def to(anchor: str, page: str = "", text: str = "") -> str:
+    """A link to an anchor of this page or of another."""
+    return f"<a href='{page}#{anchor}'>{text or anchor}</a>"
+
+
+def hdim(problem: Problem) -> str:
+    if problem.family == "fp16":
+        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
+    return f"{problem.hdim}{rotary(problem)}"
+
+
+def rotary(problem: Any) -> str:
+    """The dims that a problem rotates, if any."""
+    return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
+
+
+def name(version: str, stale: bool = False) -> str:
+    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
+    outdated = " " + mark("stale") if stale else ""
+    return f"{link(version)}{outdated}<small class='title'><br>{escape(title)}</small>"
+
+
+def stale(evidence: Measured, version: str, problems: Iterable[Problem]) -> bool:
+    """Whether a version's code has changed since it was measured on any of the problems."""
+    return any(evidence.stale(version, problem) for problem in problems)
+
+
+def link(version: str, text: str = "") -> str:
+    """An id that leads to where the version stands, from a chapter as from the page of a version."""
+    text = text or code(version)
+    return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
+
+
+def code(version: str) -> str:
+    """An id that may break after an underscore."""
+    return f"<code>{escape(version).replace('_', '_<wbr>')}</code>"
+
+
+def ratio(value: Ratio | None) -> str:
+    if value is None:
+        return NOTHING
+    interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
+    return f"{factor(value.value)}{interval}"
+
+
+def microseconds(value: Time | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value.us:.1f} {small(f'± {(value.high - value.low) / 2:.1f}')}"
+
+
+def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
+    if value is None:
+        return NOTHING
+    spread = f"{value.high - value.low:.{digits}f}" != f"{0:.{digits}f}"
+    others = f"<br>{small(f'{value.low:.{digits}f}–{value.high:.{digits}f}')}" if spread else ""
+    return f"{value.value:.{digits}f}{unit}{others}"
+
+
+def share(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def error(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.1e}"
