@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 import torch
 
-from analysis.measure.static import counts
+from analysis.measure import static
 from analysis.measure.studies import study
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import differences, problems, supports
@@ -105,7 +105,7 @@ def with_marks():
 def events(name: str, problem: Problem) -> list[dict[str, int]]:
     return [
         {counter: count for counter, count in launch.items() if counter.startswith("event.")}
-        for launch in counts.work(VERSIONS[name](problem))
+        for launch in static.work(VERSIONS[name](problem))
     ]
 
 

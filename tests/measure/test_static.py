@@ -1,0 +1,122 @@
+"""What is recorded without a GPU is what today's code gives: counts, resources, and a digest of every kernel."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.measure import static
+from analysis.records import files
+from analysis.records.current import current, is_current, outdated
+from analysis.records.files import problem_columns, problem_of, read_records, read_table, write_table
+from kernels import VERSIONS, Problem
+from kernels.device import mark
+from kernels.runtime.compile import compile_ptx
+
+CALL = "rope_v7", Problem("rope", 1, 1, seq_q=16, hdim=8192, rotary_dim=128)
+TODAYS = current(read_records(files.LAUNCHES, "launches"))
+LOG = {version.id for version in VERSIONS.values() if not (version.beyond or version.is_peer)}
+V2 = next(row for row in TODAYS if row["version"] == "rope_v2")
+
+
+@pytest.mark.parametrize("table", ["counts", "resources"])
+def test_every_version_is_recorded_as_it_is_today(table: str) -> None:
+    frame = read_table(files.DATA / f"{table}.csv", table)
+    assert set(frame["version"]) == {version.id for version in VERSIONS.values() if not version.is_peer}
+    stale = set(frame.loc[outdated(frame), "version"])
+    assert not stale, f"python -m analysis {table} brings these up to date: {stale}"
+
+
+@pytest.fixture(scope="module")
+def with_marks() -> Any:
+    """Calls a function in a process whose kernels are compiled with marks."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+def events(name: str, problem: Problem, blocks: int | None) -> list[dict[str, int]]:
+    launches = static.work(VERSIONS[name](problem), blocks)
+    return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
+
+
+MARKED = [pytest.param(name, marks=pytest.mark.deep) for name in ("rope_v3", "rope_v6b", "sinusoidal_v3")]
+
+
+@pytest.mark.parametrize("name", ["rope_v7", "sinusoidal_v5", *MARKED])
+def test_events_of_one_block_times_the_blocks_are_those_of_all(with_marks: Callable, name: str) -> None:
+    family = VERSIONS[name].family
+    rotary_dim = 0 if family == "sinusoidal" else 32 if name == "rope_v3" else 16
+    problem = Problem(family, 1, 2, seq_q=8, hdim=32, rotary_dim=rotary_dim)
+    one, every = (with_marks(events, name, problem, blocks) for blocks in (1, None))
+    assert one == every and any(one)
+
+
+@pytest.mark.parametrize("table", ["counts", "resources"])
+def test_stale_rows_are_made_again_as_they_were_recorded(
+    table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded = read_records(files.DATA / f"{table}.csv", table)
+    planted = [
+        {**row, "source_hash": "0" * 16} if (row["version"], problem_of(row)) == CALL else row for row in recorded
+    ]
+    assert planted != recorded
+    write_table(tmp_path / f"{table}.csv", table, planted)
+    monkeypatch.setattr(files, "DATA", tmp_path)
+    assert getattr(static, table)([]) == 0
+    again = read_records(tmp_path / f"{table}.csv", table)
+    assert all(is_current(row["version"], row.pop("source_hash")) for row in again)
+    assert again == [{name: row[name] for name in again[0]} for row in recorded]
+
+
+# ---------------------------------------------------------------- kernels are what they were when they were recorded
+
+SEED = 39
+QUICK = static.pd.DataFrame(TODAYS).query("version in @LOG").sample(6, random_state=SEED)  # V8's take seconds each
+DEEP = static.pd.DataFrame(TODAYS).drop(QUICK.index).sample(40, random_state=SEED)
+
+
+def test_every_version_of_the_log_has_a_kernel_of_todays_code() -> None:
+    lacking = LOG - {row["version"] for row in TODAYS}
+    assert not lacking, f"python -m analysis launches records what was changed on purpose: {lacking}"
+
+
+@pytest.mark.parametrize("row", QUICK.to_dict("records"), ids=list(QUICK["version"]))
+def test_a_kernel_is_the_recorded_one(row: dict[str, Any]) -> None:
+    assert not static.differing([row])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("row", DEEP.to_dict("records"), ids=list(DEEP["version"]))
+def test_more_kernels_are_the_recorded_ones(row: dict[str, Any]) -> None:
+    assert not static.differing([row])
+
+
+def test_a_kernel_that_differs_is_another_versions_or_is_new_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(static.differing([V2 | {"ptx": "0" * 16}, V2 | {"version": "rope_v3"}])) == 2
+    monkeypatch.setattr(static, "recorded_pairs", lambda: [("rope_v2", problem_of(V2))])
+    (added,) = static.record([])
+    assert {**added, "source_hash": V2["source_hash"]} == {**V2, **problem_columns(problem_of(V2))}
+    monkeypatch.setattr(static, "ptx_of", lambda version, problem: pytest.fail("compiled again"))
+    assert static.record([added]) == [added]
+
+
+def test_ptx_is_compared_without_the_names_of_modules() -> None:
+    ptx = compile_ptx(VERSIONS["rope_v2"](problem_of(V2)).launches[0].kernel)
+    bare = static.without_names(ptx)
+    assert "kernels" in ptx and "kernels" not in bare and ".entry name0(" in bare
+    assert static.without_names(re.sub("7kernels4rope", "5house6rotary", ptx)) == bare
+    assert static.without_names(ptx.replace("ex2.approx", "lg2.approx")) != bare
+    of_cuda_12 = re.sub(r"release .*", "release 12.8, V12.8.93", re.sub(r"\.version .*", ".version 8.7", ptx))
+    assert static.without_names(of_cuda_12) == bare
+
+
+def test_old_hashes_lead_to_todays_one_to_one() -> None:
+    rows = read_table(files.HASHES, "hashes")
+    assert not set(rows["old"]) & set(rows["new"]) and rows["old"].is_unique
+    assert len(rows.groupby(["version", "new"])) == len(rows)
