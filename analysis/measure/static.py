@@ -132,7 +132,7 @@ def compiled(name: str, problem: Problem) -> list[Row]:
 def _update(
     table: str, arguments: list[str], key: Callable[[Row], Any], *passes: tuple[Callable[..., list[Row]], Any]
 ) -> int:
-    """Bring data/<table>.csv up to date. A pass makes the rows of a pair, in processes that its second part prepares."""
+    """Bring data/<table>.csv up to date. A pass: what makes the rows of a pair, and what prepares its processes."""
     parser = argparse.ArgumentParser(prog=f"python -m analysis {table}")
     parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
     path = files.DATA / f"{table}.csv"
@@ -150,7 +150,8 @@ def _update(
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), prepare) as pool:
             made = pool.map(make, *zip(*todo, strict=True))
             rows += [row for group in tqdm(made, total=len(todo), desc=table) for row in group]
-    write_table(path, table, sorted(rows, key=key))
+    rows.sort(key=key)
+    write_table(path, table, rows)
     print(f"[{table}] {len(rows)} rows in {path}")
     return 0
 
