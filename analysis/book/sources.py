@@ -15,29 +15,14 @@ import sys
 import textwrap
 
 from kernels import VERSIONS
-from kernels.checking.check import problems, supports
-from kernels.version import CudaFunction, Launch, Plan, Version
+from kernels.version import CudaFunction, Launch, Plan
 
-from ..measure.studies import STUDIES
+from ..models.moves import example, known
 from ..records.files import DataError
 
 CONTEXT = 2  # lines around a change
 COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
 PLAIN = "\033[0m"
-
-
-def known(name: str) -> Version:
-    """The version called `name`. Raises: DataError with the known ids, those spelt alike first."""
-    if name in VERSIONS:
-        return VERSIONS[name]
-    alike = difflib.get_close_matches(name, VERSIONS, n=5)
-    raise DataError(f"no version is called {name!r}; known: {', '.join(dict.fromkeys([*alike, *VERSIONS]))}")
-
-
-def example(of: Version) -> Plan:
-    """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
-    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
-    return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
 
 
 def _call(plan: Plan) -> str:

@@ -15,9 +15,9 @@ from matplotlib.patches import FancyBboxPatch
 from analysis import figures
 from analysis.book import notebook
 from analysis.book.chapters import story
-from analysis.figures import moves
 from analysis.figures.flow import KERNEL
 from analysis.figures.style import Plot
+from analysis.models import moves
 from analysis.records import published
 from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
 from analysis.records.measured import Measured
@@ -73,7 +73,7 @@ def test_the_picture_of_a_version_has_every_launch_and_wait_of_its_plan(name: st
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_launch_reads_and_writes_in_the_picture_what_it_does_in_the_emulator(name: str) -> None:
-    stages = [each for each in moves.moves(name, moves.plan_of(name)) if isinstance(each, moves.Stage)]
+    stages = [each for each in moves.moves(name, moves.plan_of(name)) if each]
     for place, stage in enumerate(stages):
         rows = counted(name)[counted(name)["launch"] == place]["counter"]
         for way, told in (("read", stage.reads), ("write", stage.writes)):

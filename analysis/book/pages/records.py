@@ -11,12 +11,12 @@ import pandas as pd
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 
 from ...measure.studies import STUDIES
+from ...models.moves import example
 from ...records.current import complete_runs
 from ...records.files import COUNTS, RESOURCES, DataError, gpu_folder, parsed, with_problems
 from ...records.measured import Measured
 from ...records.published import main_problems
 from ...verdicts import claims
-from .. import sources
 
 
 class Records:
@@ -111,7 +111,7 @@ def planned(name: str) -> dict[Problem, Plan]:
     for study in STUDIES.values():
         if found := plans(version, (problem for problem in study.problems if problem.family == version.family)):
             return found
-    plan = sources.example(version)
+    plan = example(version)
     return {plan.problem: plan}
 
 

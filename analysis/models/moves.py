@@ -1,33 +1,31 @@
-"""What one call of a version moves, from its plan and data/counts.csv: nothing here is declared by hand."""
+"""What one call of a version moves and how often it embeds, from its plan and data/counts.csv."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels import Problem
-from kernels.checking.check import supports
-from kernels.version import Launch, Plan
+from kernels import VERSIONS, Problem
+from kernels.checking.check import problems, supports
+from kernels.version import Launch, Plan, Version
 
-from ..book.sources import example, known
-from ..measure.studies import MAIN
+from ..measure.studies import MAIN, STUDIES
 from ..records.current import current
 from ..records.files import COUNTS, DataError, problem_of, read_records
-from ..verdicts.measures import SEPARATE
 
-INPUTS = ("q", "k", "v")
+SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
+SCALAR = "sinusoidal_separate_scalar"
 EMBEDS = {"rope": ("rotation",), "sinusoidal": ("sin", "cos", "sincos")}  # events that embed two dims, or one
-VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
-COUNTED = {  # what a step may do more or less of, by the counters that make it up
+CHANGES = {  # what a step may do more or less of, by the counters that make it up
     "global memory": ("global.read.sectors", "global.write.sectors"),
     "shared memory": ("shared.wavefronts",),
     "barriers": ("barriers",),
     "sines, powers": ("event.sin", "event.cos", "event.sincos", "event.pow"),
     "instructions": ("warp_inst",),
 }
-Counts = Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -57,16 +55,30 @@ class Stage:
 
     @property
     def keeps(self) -> tuple[str, ...]:
+        """What it holds in shared memory."""
         return tuple(name for name, size in self.launch.shared.sizes.items() if size)
 
+    def times(self, buffer: str) -> int:
+        """How often it reads a buffer: keys and values once for each tile of queries."""
+        return self.passes if self.attends and buffer[0] in "kv" else 1
 
-@dataclass(frozen=True)
-class Wait:
-    """The host waits for the card."""
+
+def known(name: str) -> Version:
+    """The version called `name`. Raises: DataError with the known ids, those spelt alike first."""
+    if name in VERSIONS:
+        return VERSIONS[name]
+    alike = difflib.get_close_matches(name, VERSIONS, n=5)
+    raise DataError(f"no version is called {name!r}; known: {', '.join(dict.fromkeys([*alike, *VERSIONS]))}")
+
+
+def example(of: Version) -> Plan:
+    """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
+    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
+    return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
 
 
 @functools.cache
-def _counts() -> Counts:
+def _counts() -> Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]:
     """What each launch does, by version and problem. Raises: DataError."""
     found: dict[tuple[str, Problem], dict[int, dict[str, float]]] = {}
     for row in current(read_records(COUNTS, "counts")) if COUNTS.exists() else ():
@@ -83,15 +95,13 @@ def plan_of(name: str, hdim: int | None = None) -> Plan:
     version = known(name)
     if version.is_peer:
         raise DataError(f"{name!r} is another's library: it has no launches to draw")
-    problems = [problem for each, problem in _counts() if each == name and supports(version, problem)]
-    problems = [problem for problem in problems if hdim in (None, problem.hdim)]
-    if not problems and hdim is None:
+    taken = [problem for each, problem in _counts() if each == name and supports(version, problem)]
+    taken = [problem for problem in taken if hdim in (None, problem.hdim)]
+    if not taken and hdim is None:
         return example(version)
-    if not problems:
+    if not taken:
         raise DataError(f"{name!r} is not counted at head dim {hdim}")
-    # The largest up to the documents' main head dim; of rotary dims the published one.
-    best = max(problems, key=lambda p: (p.hdim <= MAIN.hdim, p.hdim, p.heads, not p.causal, -p.rotary_dim))
-    return version(best)
+    return version(max(taken, key=lambda p: (p.hdim <= MAIN.hdim, p.hdim, p.heads, not p.causal, -p.rotary_dim)))
 
 
 def _embedded(name: str, plan: Plan, place: int) -> float | None:
@@ -109,50 +119,41 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
         return events / (problem.rotary_dim / 2)
     if events or "sin" not in launch.args:
         return None if launch.shape and not events else events / problem.hdim  # V8's cores mark rotations alone
-    alike = "sinusoidal_separate_scalar" if known(name).scalar_loads else SEPARATE["sinusoidal"]
+    alike = SCALAR if known(name).scalar_loads else SEPARATE["sinusoidal"]
     alike = f"control_{alike}" if known(name).control_of else alike
     plain = _counts().get((alike, problem), {}).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 
 
-@dataclass(frozen=True)
-class Change:
-    """How much of something a call does, and how much one of its parent."""
-
-    what: str
-    now: float
-    before: float
-
-
-def changes(name: str, problem: Problem) -> list[Change]:
-    """What a call of a version does against one of its parent, as counted; nothing where either is not counted."""
+def changes(name: str, problem: Problem) -> dict[str, tuple[float, float]]:
+    """What a call of a version and one of its parent do, as counted; nothing where either is not counted."""
     mine, theirs = (_counts().get((each, problem)) for each in (name, known(name).parent or ""))
     if not mine or not theirs:
-        return []
-    found = [
-        Change(
-            what, *(sum(launch.get(each, 0.0) for launch in one.values() for each in parts) for one in (mine, theirs))
-        )
-        for what, parts in COUNTED.items()
-    ]
-    return [each for each in found if each.now or each.before]
+        return {}
+    now, before = (
+        [sum(launch.get(each, 0.0) for launch in one.values() for each in parts) for parts in CHANGES.values()]
+        for one in (mine, theirs)
+    )
+    return {what: pair for what, pair in zip(CHANGES, zip(now, before)) if any(pair)}
 
 
-def moves(name: str, plan: Plan) -> list[Stage | Wait]:
-    """The launches of a plan and the host's waits, in order."""
-    given = {each for each, buffer in plan.buffers.items() if buffer.init and each != "out"} | {*INPUTS}
-    found: list[Stage | Wait] = []
-    written: set[str] = set()
+def moves(name: str, plan: Plan) -> list[Stage | None]:
+    """The launches of a plan, and None where the host waits, in order."""
     problem, place = plan.problem, 0
+    given = {each for each, buffer in plan.buffers.items() if buffer.init and each != "out"} | {"q", "k", "v"}
+    found: list[Stage | None] = []
     for step in plan.steps:
         if not isinstance(step, Launch):
-            found.append(Wait())
+            found.append(None)
             continue
-        buffers = tuple(dict.fromkeys(arg for arg in step.args if isinstance(arg, str)))
-        writes = tuple(each for each in buffers if each not in given | written)
+        buffers = dict.fromkeys(arg for arg in step.args if isinstance(arg, str))
+        writes = tuple(each for each in buffers if each not in given)
+        given |= {*writes}
         counts = _counts().get((name, problem), {}).get(place)
-        taken = tuple(each for each in buffers if each not in writes)
-        reads = tuple(each for each in taken if counts is None or f"global.read.sectors.{each}" in counts)
+        reads = tuple(
+            each for each in buffers
+            if each not in writes and (counts is None or f"global.read.sectors.{each}" in counts)
+        )  # fmt: skip
         passes = max(1, math.prod(step.grid) // (step.cluster * problem.batch * problem.heads))
         queries = problem.batch * problem.heads * problem.seq_q * ("q" in reads)
         keys = problem.batch * problem.kv_heads * problem.seq_k * ("k" in reads)
@@ -164,6 +165,5 @@ def moves(name: str, plan: Plan) -> list[Stage | Wait]:
             of_keys = float(times) if keys and total >= times * keys else 0.0
             of_queries = (total - of_keys * keys) / queries if queries else 0.0
         found.append(Stage(step, reads, writes, passes, of_queries, of_keys))
-        written |= {*writes}
         place += 1
     return found
