@@ -8,14 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from ..book.front import FLOAT4, SCALAR
 from ..measure.studies import MAIN
+from ..models.moves import SCALAR, SEPARATE
 from ..records import published
 from ..records.measured import Measured
 from ..records.text import factor
 from .style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
 
-FUSED = "rope_v8"
+FUSED, FLOAT4 = "rope_v8", SEPARATE["sinusoidal"]
 COMPARED = (  # in words, version, baseline
     ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", SCALAR),
     ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", FLOAT4),

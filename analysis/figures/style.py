@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from kernels import VERSIONS, Problem
+from kernels import Problem
 
 from ..book.origin import COUNTED as COUNTED
 from ..book.origin import Source
@@ -26,6 +26,7 @@ from ..book.origin import measured_in as measured_in
 from ..book.origin import measured_on as measured_on
 from ..book.origin import published_for as published_for
 from ..book.origin import published_on as published_on
+from ..tables.table import short as short
 
 PALETTE = sns.color_palette("colorblind")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -85,12 +86,6 @@ class Plot:
 
 
 # ---------------------------------------------------------------- drawing
-
-
-def short(version: str) -> str:
-    """The name within its family: `"rope_v7"` to `"V7"`."""
-    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
-    return words[0].upper() + words[1:]
 
 
 def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:

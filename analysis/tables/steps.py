@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from kernels import VERSIONS, Problem
 
 from ..book.origin import measured_in
-from ..figures.style import short
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError
@@ -19,7 +18,7 @@ from ..records.interval import Ratio, geometric_mean
 from ..records.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, known
 from ..records.measured import Measured, baseline_of
 from ..records.text import NOTHING, factor
-from .table import Table, lines, link, mark, rotary, small, status
+from .table import Table, lines, link, mark, rotary, short, small, status
 
 DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analysis", "status report")))
 RUN = "a run's log"  # of which no document prints the number

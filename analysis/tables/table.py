@@ -209,6 +209,12 @@ def rotary(problem: Any) -> str:
     return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
 
 
+def short(version: str) -> str:
+    """The name within its family: `"rope_v7"` to `"V7"`."""
+    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
+    return words[0].upper() + words[1:]
+
+
 def name(version: str, stale: bool = False) -> str:
     title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
     outdated = " " + mark("stale") if stale else ""

@@ -96,8 +96,9 @@ def execute_all(gpu: str) -> str:
     Raises: BuildError, DataError.
     """
     place, key = Place.of(gpu), content_key(gpu, files=inputs(gpu))
+    record = place.folder / "executed-from.txt"
     output = {name: place.chapters / f"{name}.ipynb" for name in chapters()}
-    if is_current(place.key, key, [saving.folder(gpu), place.versions, *output.values()]):
+    if is_current(record, key, [saving.folder(gpu), place.versions, *output.values()]):
         say("notebooks: nothing has changed since they were executed")
         return key
     for folder in (place.source, saving.folder(gpu)):
@@ -108,7 +109,7 @@ def execute_all(gpu: str) -> str:
         tasks[name] = partial(execute, NOTEBOOKS / f"{name}.ipynb", output[name], gpu)
     for done, name in enumerate(in_pool(gpu, place.folder / "chapters.log", tasks), 1):
         say(f"executed {done} of {len(tasks)}: {name}")
-    place.key.write_text(key, encoding="utf-8")
+    record.write_text(key, encoding="utf-8")
     return key
 
 
@@ -192,7 +193,8 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
         write_readme(evidence)
     texts = [path for path in (ROOT / "book").rglob("*") if path.is_file()]
     key = content_key(executed, commit(), files=[*texts, ROOT / CONFIG, ROOT / TOC])
-    if is_current(place.pages_key, key, [place.html]):
+    record = place.folder / "rendered-from.txt"
+    if is_current(record, key, [place.html]):
         say("pages: nothing has changed since they were rendered")
         return place.html / "index.html"
     began = time.monotonic()
@@ -202,7 +204,9 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
     shutil.copytree(saving.folder(gpu), html / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
     if found := faults(html):
         raise BuildError("\n".join([f"the pages in {html} have {len(found)} faults", *found[:20]]))
-    place.publish(html, key)
+    record.unlink(missing_ok=True)
+    place.publish(html)
+    record.write_text(key, encoding="utf-8")
     say(f"pages: {time.monotonic() - began:.0f} s")
     return place.html / "index.html"
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ...measure.provenance import commit
 from ...records.files import BUILD, ROOT
 from ...records.measured import Measured
 from .. import pages
-from ..edition import edition
-from .imprint import footer
+from ..edition import CODE_LICENSE, LICENSE, LICENSE_URL, Edition, edition
+from ..origin import measured_in
 
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
@@ -29,19 +31,34 @@ MADE_UP = "<b>Made up, for tests.</b> No card measured these numbers."
 KEPT = ("book/_static", "book/references.bib")  # beside the pages that are not made: those of _toc.yml
 
 
-def _toc() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / TOC).read_text(encoding="utf-8"))
+def _yaml(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
 
 def contents() -> list[str]:
     """The pages of _toc.yml, the front page first."""
-    toc = _toc()
+    toc = _yaml(TOC)
     return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
 
 
 def chapters() -> list[str]:
     """The names of the pages that are notebooks."""
     return [Path(page).name for page in contents() if page.startswith(f"{CHAPTERS}/")]
+
+
+def footer(evidence: Measured, code: str = "", this: Edition | None = None) -> str:
+    """The foot of every page as HTML: version, commit (by default of the repository), card, date and licence."""
+    this = this or edition()
+    dates = sorted({run.date for run in measured_in(evidence).runs})
+    places = {"source": this.repository, "DOI": f"https://doi.org/{this.doi}" if this.doi else ""}
+    return " ".join(
+        [
+            f"Version {this.version} of {this.date}, commit {code or commit()}.",
+            f"{evidence.card}: measured {dates[-1]}." if dates else f"{evidence.card}.",
+            f'Text, figures and data: <a href="{LICENSE_URL}">{LICENSE}</a>. Code: {CODE_LICENSE}.',
+            *(f'<a href="{escape(address)}">{words}</a>' for words, address in places.items() if address),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -70,58 +87,36 @@ class Place:
     def versions(self) -> Path:
         return self.source / VERSIONS
 
-    @property
-    def key(self) -> Path:
-        """A digest of what the chapters were executed from."""
-        return self.folder / "executed-from.txt"
+    def stage(self, evidence: Measured) -> None:
+        """Put beside what was made what is the same for every card, at the same relative places.
 
-    @property
-    def pages_key(self) -> Path:
-        """A digest of what the pages were rendered from."""
-        return self.folder / "rendered-from.txt"
-
-    def write_contents(self) -> None:
-        """_toc.yml with the pages of the versions, which are made from data, below their chapter."""
-        toc = _toc()
-        for part in toc["parts"]:
-            for chapter in part["chapters"]:
-                if chapter["file"] == VERSION_PAGES:
-                    chapter["sections"] = pages.contents()
-        self.source.mkdir(parents=True, exist_ok=True)
-        (self.source / TOC).write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
-
-    def write_config(self, evidence: Measured) -> None:
-        """_config.yml with the footer of a card's pages, a banner where it is made up, and the address of the book."""
-        config = yaml.safe_load((ROOT / CONFIG).read_text(encoding="utf-8"))
+        _toc.yml gets the pages of the versions below their chapter; _config.yml the footer, the address of the book,
+        and a banner where the card is made up.
+        """
+        toc, config = _yaml(TOC), _yaml(CONFIG)
+        for chapter in (chapter for part in toc["parts"] for chapter in part["chapters"]):
+            if chapter["file"] == VERSION_PAGES:
+                chapter["sections"] = pages.contents()
         config["html"] |= {"extra_footer": footer(evidence), "baseurl": edition().url}
         if evidence.gpu.get("made_up"):
             config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
-        (self.source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        self.source.mkdir(parents=True, exist_ok=True)
+        for name, content in ((TOC, toc), (CONFIG, config)):
+            (self.source / name).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        written = [page for page in contents() if not page.startswith(f"{CHAPTERS}/") and page not in MADE]
+        for name in (*KEPT, *(f"{page}.md" for page in written)):
+            target = self.source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, target, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(ROOT / name, target)
 
-    def stage(self, evidence: Measured) -> None:
-        """Put beside what was made what is the same for every card, at the same relative places."""
-        self.write_contents()
-        self.write_config(evidence)
-        made = [page for page in contents() if page.startswith(f"{CHAPTERS}/") or page in MADE]
-        written = [f"{page}.md" for page in contents() if page not in made]
-        for name in (*KEPT, *written):
-            _copy(ROOT / name, self.source / name)
-
-    def publish(self, built: Path, key: str) -> None:
-        """Make `built` the book, and record what it was rendered from; the one before goes at once."""
+    def publish(self, built: Path) -> None:
+        """Make `built` the book; the one before goes at once."""
         before = self.folder / "html.before"
         shutil.rmtree(before, ignore_errors=True)
-        self.pages_key.unlink(missing_ok=True)
         if self.html.exists():
             os.replace(self.html, before)
         os.replace(built, self.html)
-        self.pages_key.write_text(key, encoding="utf-8")
         shutil.rmtree(before, ignore_errors=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
