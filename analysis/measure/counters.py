@@ -3,15 +3,16 @@
 Only what is missing or was recorded of other code is profiled, and written after every few dozen problems; `--all`
 profiles anew. The profiler runs this module again as the program to be profiled: it launches every plan once to warm
 up and once profiled, so that the n-th profiled kernel is the n-th launch of what it says it launched. Clocks are left
-as they are. Caches are left warm, as device_warm finds them. More counters than fit in one pass make the profiler
-replay a kernel, for which it saves and restores memory and so cools the caches: what depends on them, the bytes of DRAM
-above all, is in the group `ONCE`, whose few counters need no replay. `COLD` is read behind a flush: the bytes that a
-call must move when nothing is cached.
+as they are, and caches warm, as device_warm finds them. More counters than fit in one pass make the profiler replay a
+kernel; it saves and restores memory for that, which cools the caches. So what depends on them, above all the bytes of
+DRAM, is in the group `ONCE`, whose few counters need no replay. `COLD` is read after a flush: the bytes that a call
+must move when nothing is cached.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import re
@@ -34,8 +35,7 @@ from ..records import cards
 from ..records.current import current, today
 from ..records.files import DataError, problem_columns, problem_of, read_records, write_table
 from .machine import environment, identity, now
-from .profiler import NoProfiler, profiler
-from .refused import exit_code
+from .refused import Refused, exit_code, toolkit
 from .run import compile_all
 from .studies import PROFILED, STUDIES, studies
 
@@ -86,25 +86,21 @@ COLD = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 
 
 class Group(NamedTuple):
-    """Metrics that are collected together: what ncu flushes before a pass, and what their names get behind them."""
+    """Metrics that are collected together: what ncu flushes before a pass, and what is added to their names."""
 
-    about: str
     metrics: tuple[str, ...]
     flushed: str = "none"
     mark: str = ""
 
 
-GROUPS = (
-    Group("in one pass, caches warm", ONCE),
-    Group("in replays, caches warm", REPLAYED),
-    Group("caches flushed", COLD, flushed="all", mark=", cold"),
-)
+GROUPS = (Group(ONCE), Group(REPLAYED), Group(COLD, flushed="all", mark=", cold"))
 METRICS = tuple(metric + group.mark for group in GROUPS for metric in group.metrics)
 
 CHUNK = 96  # problems that are profiled, and recorded, at a time
-HOPELESS = 3  # so many versions fail before anything was profiled: it is not their fault
+HOPELESS = 3  # after so many versions that fail before anything was profiled, the fault is not theirs
 UNKNOWN_METRIC = re.compile(r"Failed to find metric (\S+)")
 FORBIDDEN = "ERR_NVGPUCTRPERM"
+Row = dict[str, Any]
 
 
 class Task(NamedTuple):
@@ -126,15 +122,14 @@ class Spoiled(Exception):
 
 
 def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
-    """Everything own in some studies on a card of so many SMs, each version and problem once.
+    """Each version of the log and problem of some studies once, on a card with `sms` SMs.
 
     `versions` names some, separated by commas.
 
     Raises: ValueError for a name that there is not.
     """
     keep = versions.split(",") if versions else list(VERSIONS)
-    unknown = set(keep) - set(VERSIONS)
-    if unknown:
+    if unknown := set(keep) - set(VERSIONS):
         raise ValueError(f"no version is called {min(unknown)!r}")
     found: dict[tuple[str, Problem], Task] = {}
     for each in studies(study):
@@ -144,24 +139,24 @@ def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
     return list(found.values())
 
 
-def _key(row: dict[str, Any]) -> tuple[str, Problem]:
+def _key(row: Row) -> tuple[str, Problem]:
     return row["version"], problem_of(row)
 
 
-def missing(wanted: Iterable[Task], rows: Iterable[dict[str, Any]]) -> list[Task]:
+def missing(wanted: Iterable[Task], rows: Iterable[Row]) -> list[Task]:
     """The tasks that no row of today's code answers."""
     done = {_key(row) for row in current(rows)}
     return [task for task in wanted if (task.version, task.problem) not in done]
 
 
-def merge(rows: Iterable[dict[str, Any]], fresh: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge(rows: Iterable[Row], fresh: Sequence[Row]) -> list[Row]:
     """Rows with the fresh ones in place of those of the same version and problem, in the order of the log.
 
-    Rows of versions or metrics that are no more are left out.
+    Rows of versions or metrics that no longer exist are left out.
     """
     new = {_key(row) for row in fresh}
-    kept = [*(row for row in rows if _key(row) not in new), *fresh]
     place = {name: number for number, name in enumerate((*VERSIONS, *METRICS))}
+    kept = [*(row for row in rows if _key(row) not in new), *fresh]
     kept = [row for row in kept if row["version"] in place and row["metric"] in place]
     return sorted(kept, key=lambda row: (place[row["version"]], problem_of(row), row["launch"], place[row["metric"]]))
 
@@ -173,7 +168,7 @@ def launch_all(folder: Path) -> None:
     """What runs under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
 
     Writes outcomes.json: for each task the names of the kernels that it launched (none where this GPU cannot run it),
-    or why it failed. It ends early when the device answers no more.
+    or why it failed. It ends early when the device no longer answers.
     """
     outcomes: list[list[str] | str] = []
     for version, columns in json.loads((folder / "tasks.json").read_text()):
@@ -192,32 +187,23 @@ def launch_all(folder: Path) -> None:
             outcomes.append([])
         except RuntimeError as error:  # of the compiler, of the driver (GpuError) or of torch
             outcomes.append(str(error))
-            if not _answers():
+            try:
+                torch.cuda.profiler.stop()
+                torch.cuda.synchronize()
+            except RuntimeError:
                 break
     (folder / "outcomes.json").write_text(json.dumps(outcomes))
-
-
-def _answers() -> bool:
-    """Whether the device still does, with no profiling left on."""
-    try:
-        torch.cuda.profiler.stop()
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------- the profiler
 
 
-def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], dict[Task, str]]:
-    """A row a task, launch and metric of a group, and why tasks failed.
-
-    A metric that this GPU does not have is left out.
+def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, str]]:
+    """A row for each task, launch and metric of a group that this GPU has, and why tasks failed.
 
     Raises:
         Spoiled: a task ended the program, or the profiler saw other kernels than were launched.
-        NoProfiler.
+        Refused: there is no profiler, or it may not read counters.
     """
     metrics = list(group.metrics)
     start = time.monotonic()
@@ -228,9 +214,10 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], d
         (folder / "tasks.json").write_text(json.dumps(problems))
         while True:
             command = [
-                profiler(), "--profile-from-start", "off", "--clock-control", "none", "--cache-control", group.flushed,
-                "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(metrics),
-                "--log-file", str(log), sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
+                toolkit("ncu"), "--profile-from-start", "off", "--clock-control", "none",
+                "--cache-control", group.flushed, "--csv", "--page", "raw", "--print-units", "base",
+                "--metrics", ",".join(metrics), "--log-file", str(log),
+                sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
             ]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True)
             listing = log.read_text() if log.exists() else ""
@@ -240,7 +227,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], d
                 break
             metrics = [metric for metric in metrics if metric not in unknown]
         if FORBIDDEN in said:
-            raise NoProfiler(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
+            raise Refused(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
         found = json.loads(outcomes.read_text()) if outcomes.exists() else []
     failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
     if len(found) < len(todo):
@@ -251,51 +238,38 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[dict[str, Any]], d
         if task not in failed
         for launch, kernel in enumerate(outcome)
     ]
-    rows = tidy(parse(listing), launched, metrics, group.mark) if launched else []
-    print(
-        f"[counters] {len(todo)} problems, {len(launched)} kernels, {group.about}: {time.monotonic() - start:.0f} s",
-        flush=True,
-    )
+    rows = tidy(listing, launched, metrics, group.mark) if launched else []
+    counted = f"{len(todo)} problems, {len(launched)} kernels, {len(metrics)} metrics{group.mark}"
+    print(f"[counters] {counted}: {time.monotonic() - start:.0f} s", flush=True)
     return rows, failed
 
 
-def parse(text: str) -> list[dict[str, str]]:
-    """Rows of ncu's raw CSV page; the first behind the header holds the units.
+def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence[str], mark: str) -> list[Row]:
+    """A row for each launch (task, which of its launches, kernel) and metric of ncu's raw CSV page.
 
-    Raises: Spoiled when there is no table.
+    `mark` is added to the names of the metrics.
+
+    Raises: Spoiled when there is no table, or the profiler saw other kernels than were launched.
     """
     lines = [line for line in text.splitlines() if line.startswith('"')]
     if len(lines) < 2:
         raise Spoiled(f"ncu printed no table: {text[-500:].strip()}")
-    return list(csv.DictReader(lines))
-
-
-def tidy(
-    profiled: Sequence[dict[str, str]], launched: Sequence[tuple[Task, int, str]], metrics: Sequence[str], mark: str
-) -> list[dict[str, Any]]:
-    """A row a launch (task, which of its launches, kernel) and metric, whose name gets `mark` behind it.
-
-    Raises: Spoiled when the profiler saw other kernels than were launched.
-    """
-    units, *kernels = profiled
+    units, *kernels = csv.DictReader(lines)
     seen = [row["Kernel Name"] for row in kernels]
     if len(seen) != len(launched) or any(kernel not in name for (_, _, kernel), name in zip(launched, seen)):
         raise Spoiled(f"ncu saw {len(seen)} kernels where {len(launched)} were launched, or in another order")
     rows = []
     for (task, launch, kernel), row in zip(launched, kernels):
         columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
+        columns |= {"launch": launch, "kernel": kernel, "source_hash": today(task.version)}
         for metric in metrics:
-            try:
+            with contextlib.suppress(ValueError):  # n/a: this kernel has no such value
                 value = float(row.get(metric, "").replace(",", ""))
-            except ValueError:  # n/a: this kernel has no such value
-                continue
-            measured = {"metric": metric + mark, "value": value, "unit": units.get(metric, "")}
-            hashed = {"source_hash": today(task.version)}
-            rows.append({**columns, "launch": launch, "kernel": kernel, **measured, **hashed})
+                rows.append({**columns, "metric": metric + mark, "value": value, "unit": units.get(metric, "")})
     return rows
 
 
-def measure(todo: Sequence[Task], rows: list[dict[str, Any]], failed: dict[Task, str]) -> None:
+def measure(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> None:
     """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
 
     Where one spoils the others', each half is profiled alone, down to the one.
@@ -303,7 +277,7 @@ def measure(todo: Sequence[Task], rows: list[dict[str, Any]], failed: dict[Task,
     Raises: DataError when nothing at all can be profiled.
     """
     try:
-        found: list[dict[str, Any]] = []
+        found: list[Row] = []
         why: dict[Task, str] = {}
         for group in GROUPS:
             fresh, wrong = profile(todo, group)
@@ -323,25 +297,28 @@ def measure(todo: Sequence[Task], rows: list[dict[str, Any]], failed: dict[Task,
         raise DataError(f"nothing can be profiled; {task}: {reason}")
 
 
-def _profile_all(
-    path: Path, wanted: Sequence[Task], anew: bool, fresh: list[dict[str, Any]], failed: dict[Task, str]
-) -> None:
-    """Profile what the file lacks, or everything, a chunk at a time. Raises: DataError, GpuError."""
+def profile_all(path: Path, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
+    """Profile what the file lacks, or everything, a chunk at a time: how many rows are new, and why tasks failed.
+
+    Raises: DataError, GpuError, Refused.
+    """
+    fresh: list[Row] = []
+    failed: dict[Task, str] = {}
     run = now().replace("-", "").replace(":", "")
     kept = read_records(path, "counters")
     todo = list(wanted) if anew else missing(wanted, kept)
     print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
     if todo:
-        profiler()  # without one there is nothing to compile for
+        toolkit("ncu")  # without one there is nothing to compile for
         compile_all(((task.version, task.problem) for task in todo), device_target())
     for start in range(0, len(todo), CHUNK):
         measure(todo[start : start + CHUNK], fresh, failed)
         write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))
+    return len(fresh), failed
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
-    everything = ",".join(study for study, _ in PROFILED)
     parser.add_argument("--study", help=f"some of, separated by commas: {', '.join(STUDIES)}; else what the book shows")
     parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
     parser.add_argument("--all", action="store_true", help="profile anew also what was recorded of today's code")
@@ -351,21 +328,19 @@ def main(arguments: list[str] | None = None) -> int:
     if options.profiled:
         launch_all(options.profiled)
         return 0
-    fresh: list[dict[str, Any]] = []
-    failed: dict[Task, str] = {}
+    asked = PROFILED
+    if options.study or options.versions:
+        asked = ((options.study or ",".join(study for study, _ in PROFILED), options.versions),)
     try:
         gpu = {**identity(), **environment()}
         with cards.opened(gpu, options.gpu, options.wait) as folder:
             path = folder / "counters.csv"
-            asked = PROFILED
-            if options.study or options.versions:
-                asked = ((options.study or everything, options.versions),)
             wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
-            _profile_all(path, wanted, options.all, fresh, failed)
-    except (DataError, GpuError, ValueError) as error:
+            fresh, failed = profile_all(path, wanted, options.all)
+    except (Refused, DataError, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
         return exit_code(error)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
-    print(f"[counters] {len(fresh)} new rows in {path}")
+    print(f"[counters] {fresh} new rows in {path}")
     return 1 if failed else 0

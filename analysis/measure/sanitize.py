@@ -3,10 +3,14 @@
     python -m analysis sanitize --logs FOLDER      run the four tools on the GPU at hand, keep what they print
     python -m analysis sanitize --versions rope_v8
 
-One process for each tool and version, and one row: how many hazards the tool counts, over the version's small problems.
-What a version declares is expected. A tool that misses the planted kernel, or does not come to its end, has checked
-nothing; synccheck has no planted hazard, since a barrier that diverges may hang the GPU. Rows that name a kernel and a
-place are of an older way of measuring, which read them from the tools' reports.
+One process for each tool and version, `python -m analysis.measure.sanitize TOOL VERSION`, and one row: how many hazards
+the tool counts over the small, odd problems on which the emulator tries the version too. What a version declares is
+expected. In that process every buffer is a driver allocation of its exact size, which holds nothing unless the plan
+fills it: memcheck and initcheck watch that.
+
+A tool that misses the planted kernel, or does not come to its end, has checked nothing. That kernel reads past a
+buffer, reads what nobody wrote, and races; a barrier that diverges is not planted, since it may hang the GPU. Older
+rows name a kernel and a place, which were read from the tools' reports.
 """
 
 from __future__ import annotations
@@ -14,45 +18,53 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import ctypes
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernels import VERSIONS, Unsupported
+import torch
+from cuda.bindings import driver
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.checking.check import problems
+from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
-from kernels.runtime.gpu import GpuError, device_target
+from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.probes import EMPTY
 
 from ..records import cards
 from ..records.current import today
 from ..records.files import ROOT, DataError, read_records, write_table
-from . import sanitized
 from .machine import environment, identity, now
 from .progress import tqdm
-from .refused import REFUSED, Refused, exit_code
+from .refused import REFUSED, Refused, exit_code, toolkit
 from .runs import machine_columns, run_name
-from .workers import compile_each
+from .workers import MeasureError, compile_each
 
 Row = dict[str, Any]
 
-FINDS = {  # by tool: what it looks for, and whether the planted kernel has it
-    "memcheck": ("out_of_bounds", True),
-    "racecheck": ("race", True),
-    "initcheck": ("uninitialised", True),
-    "synccheck": ("divergent_barrier", False),
-}
-OPTIONS = {
-    "memcheck": ("--padding 65536", "--report-api-errors no"),
-    "racecheck": ("--racecheck-report analysis",),
-    "initcheck": ("--initcheck-address-space all",),
-    "synccheck": (),
+
+class Tool(NamedTuple):
+    """What a tool looks for, whether the planted kernel has it, and the tool's own options."""
+
+    finding: str
+    planted: bool
+    options: tuple[str, ...] = ()
+
+
+TOOLS = {
+    "memcheck": Tool("out_of_bounds", True, ("--padding 65536", "--report-api-errors no")),
+    "racecheck": Tool("race", True, ("--racecheck-report analysis",)),
+    "initcheck": Tool("uninitialised", True, ("--initcheck-address-space all",)),
+    "synccheck": Tool("divergent_barrier", False),
 }
 COMMON_OPTIONS = (
     "--destroy-on-device-error kernel",
@@ -64,33 +76,97 @@ SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
 FIRST_PORT = 49_152
 MOST_JOBS = 8
+PLANTED = "planted"
+EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
 
-class SanitizeError(RuntimeError):
-    """The sanitizers could not run."""
+# ---------------------------------------------------------------- the process that a tool watches
 
 
-class NoSanitizer(Refused, SanitizeError):
-    """There is no compute-sanitizer on this machine."""
+def planted_ptx(target: str) -> str:
+    """A kernel that reads x[1] and the first word of shared memory, then stores its thread in that word and in x[0]."""
+    header = re.findall(r"^\.(?:version|target|address_size) .*$", compile_ptx(EMPTY, target), re.MULTILINE)
+    body = f""".extern .shared .align 16 .b8 shared[];
+.visible .entry {PLANTED}(.param .u64 p_x) {{
+  .reg .b64 %x; .reg .b32 %r<5>;
+  ld.param.u64 %x, [p_x];
+  mov.u32 %r0, %tid.x; mov.u32 %r1, shared;
+  ld.global.b32 %r2, [%x+4]; ld.shared.b32 %r3, [%r1];
+  st.shared.b32 [%r1], %r0;
+  add.u32 %r4, %r2, %r3; add.u32 %r4, %r4, %r0; st.global.b32 [%x], %r4; ret;
+}}
+"""
+    return "\n".join([*header, body])
 
 
-def find_sanitizer() -> str:
-    """The path of compute-sanitizer. Raises: NoSanitizer naming where it was sought."""
-    folders = [os.path.join(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
-    path = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(folders))
-    if not path:
-        raise NoSanitizer(
-            f"compute-sanitizer is neither on the PATH nor in {' or '.join(folders)}; "
-            "it comes with the CUDA toolkit: set CUDA_HOME to where that is"
-        )
-    return path
+def _ask(entry: Any, *arguments: Any) -> Any:
+    code, *values = entry(*arguments)
+    if code != driver.CUresult.CUDA_SUCCESS:
+        raise GpuError(f"the CUDA driver answered {code.name} to {entry.__name__}")
+    return values[0] if values else None
 
 
-def options(tool: str, help_text: str, port: int) -> list[str]:
-    """The command-line options of a tool that this compute-sanitizer knows."""
-    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {port}", *OPTIONS[tool]]
-    known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", help_text)]
-    return [word for option in known for word in option.split()]
+@contextlib.contextmanager
+def _allocated(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Addresses of fresh allocations of so many bytes, a driver allocation each."""
+    pointers: dict[str, Any] = {}
+    try:
+        for name, size in sizes.items():
+            pointers[name] = _ask(driver.cuMemAlloc, size)
+        yield {name: int(pointer) for name, pointer in pointers.items()}
+    finally:
+        for pointer in pointers.values():
+            driver.cuMemFree(pointer)
+
+
+def run_planted(tool: str) -> None:
+    with _allocated({"x": 4 if tool == EXACT else 8}) as addresses:
+        function = load_ptx(planted_ptx(device_target()))
+        prepare_launch(function, (1,), (64,), [addresses["x"]], [ctypes.c_uint64], 16)()
+        torch.cuda.synchronize()
+
+
+def run_version(name: str, problem: Problem, tool: str) -> None:
+    """One call. Raises: Unsupported, GpuError."""
+    plan = VERSIONS[name](problem, device_target())
+    inputs = make_inputs(problem, "uniform")
+    itemsize = {name: DTYPES[buffer.dtype].itemsize for name, buffer in plan.buffers.items()}
+    sizes = {name: buffer.size * itemsize[name] for name, buffer in plan.buffers.items()}
+    padding = {name: 0 if tool == EXACT else b.padding * itemsize[name] for name, b in plan.buffers.items()}
+    with _allocated({name: size + padding[name] for name, size in sizes.items()}) as addresses:
+        for name, buffer in plan.buffers.items():
+            if padding[name]:
+                _ask(driver.cuMemsetD8, addresses[name] + sizes[name], 0xFF, padding[name])
+            contents = buffer.init() if buffer.init else inputs.get(name)
+            if contents is not None:
+                host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
+                _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
+        for launch in plan.launches:
+            require_target(launch, device_target())
+            values = [addresses[argument] if isinstance(argument, str) else argument for argument in launch.args]
+            function = load_ptx(compile_ptx(launch.kernel, device_target()))
+            shape = launch.grid, launch.block
+            prepare_launch(function, *shape, values, cells_of(launch), launch.dynamic_bytes, launch.cluster)()
+            torch.cuda.synchronize()
+
+
+def run_watched(tool: str, name: str) -> int:
+    """What a tool watches: a version on its small problems, or the planted kernel. Returns the exit code."""
+    torch.zeros(1, device=require_gpu())  # makes torch's context current, for the driver's allocations
+    if name == PLANTED:
+        run_planted(tool)
+        return 0
+    code = REFUSED
+    for problem in problems(VERSIONS[name]):
+        try:
+            run_version(name, problem, tool)
+            code = 0
+        except Unsupported as refusal:
+            print(refusal)
+    return code
+
+
+# ---------------------------------------------------------------- the tools
 
 
 class Told(NamedTuple):
@@ -100,15 +176,20 @@ class Told(NamedTuple):
     hazards: int | None
 
 
+def options(tool: str, help_text: str, port: int) -> list[str]:
+    """The command-line options of a tool that this compute-sanitizer knows."""
+    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {port}", *TOOLS[tool].options]
+    known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", help_text)]
+    return [word for option in known for word in option.split()]
+
+
 def watch(binary: str, tool: str, name: str, help_text: str, port: int, folder: Path) -> Told:
     """Run one version, or the planted kernel, under one tool."""
     log = folder / f"{tool}_{name}.log"
-    command = [binary, *options(tool, help_text, port), sys.executable, "-m", sanitized.__name__, tool, name]
+    command = [binary, *options(tool, help_text, port), sys.executable, "-m", "analysis.measure.sanitize", tool, name]
     with open(log, "wb") as out:
         try:
-            code = subprocess.run(
-                command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, timeout=TIMEOUT, check=False
-            ).returncode
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, timeout=TIMEOUT).returncode
         except subprocess.TimeoutExpired:
             return Told(-1, None)
     counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
@@ -118,12 +199,12 @@ def watch(binary: str, tool: str, name: str, help_text: str, port: int, folder: 
 def declared(name: str) -> set[str]:
     """The kinds of hazards that a version declares on its small problems."""
     version = VERSIONS[name]
-    return {hazard.kind for problem in sanitized.problems(version) for hazard in version(problem).hazards}
+    return {hazard.kind for problem in problems(version) for hazard in version(problem).hazards}
 
 
 def row_of(run: str, tool: str, name: str, told: Told, hears: bool) -> Row:
     """The row of one tool and version. `hears`: whether the tool found the planted hazard."""
-    finding, _ = FINDS[tool]
+    finding = TOOLS[tool].finding
     expected = finding in declared(name)
     if told.hazards:
         pass
@@ -133,14 +214,12 @@ def row_of(run: str, tool: str, name: str, told: Told, hears: bool) -> Row:
         finding, expected = "not_checked", False
     else:
         finding, expected = "none", True
-    return {
-        "run": run, "tool": tool, "version": name, "finding": finding, "hazards": told.hazards, "expected": expected,
-        "source_hash": today(name),
-    }  # fmt: skip
+    own = {"finding": finding, "hazards": told.hazards, "expected": expected}
+    return {"run": run, "tool": tool, "version": name, **own, "source_hash": today(name)}
 
 
 def _assemble(name: str, target: str) -> None:
-    for problem in sanitized.problems(VERSIONS[name]):
+    for problem in problems(VERSIONS[name]):
         with contextlib.suppress(Unsupported, CompileError):  # the watched process says so
             for launch in VERSIONS[name](problem, target).launches:
                 require_target(launch, target)
@@ -148,27 +227,22 @@ def _assemble(name: str, target: str) -> None:
 
 
 def sanitize(run: str, names: Sequence[str], folder: Path) -> list[Row]:
-    """Run every tool on the versions; what they print goes to `folder`. Raises: SanitizeError."""
-    binary = find_sanitizer()
-    help_text = subprocess.run(
-        [binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    ).stdout
+    """Run every tool on the versions; what they print goes to `folder`. Raises: MeasureError, Refused."""
+    binary = toolkit("compute-sanitizer")
+    help_text = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
     if "--tool" not in help_text:
-        raise SanitizeError(f"{binary} --help does not answer: {help_text.strip()[-300:]}")
-    todo = [(tool, name) for name in (sanitized.PLANTED, *names) for tool in FINDS]
+        raise MeasureError(f"{binary} --help does not answer: {help_text.strip()[-300:]}")
+    todo = [(tool, name) for name in (PLANTED, *names) for tool in TOOLS]
+
+    def told(place: int) -> Told:
+        return watch(binary, *todo[place], help_text, FIRST_PORT + 8 * (place % 1000), folder)
+
     with ThreadPoolExecutor(min(MOST_JOBS, os.cpu_count() or 1)) as pool:
-        told = tqdm(
-            pool.map(
-                lambda place: watch(binary, *todo[place], help_text, FIRST_PORT + 8 * (place % 1000), folder),
-                range(len(todo)),
-            ),
-            total=len(todo),
-        )
-        found = dict(zip(todo, told, strict=True))
-    hears = {tool: not planted or bool(found[tool, sanitized.PLANTED].hazards) for tool, (_, planted) in FINDS.items()}
-    rows = [row_of(run, tool, name, found[tool, name], hears[tool]) for name in names for tool in FINDS]
+        found = dict(zip(todo, tqdm(pool.map(told, range(len(todo))), total=len(todo)), strict=True))
+    hears = {name: not tool.planted or bool(found[name, PLANTED].hazards) for name, tool in TOOLS.items()}
+    rows = [row_of(run, tool, name, found[tool, name], hears[tool]) for name in names for tool in TOOLS]
     if all(row["finding"] == "not_checked" for row in rows):
-        raise SanitizeError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
+        raise MeasureError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
     return rows
 
 
@@ -178,17 +252,15 @@ def write(rows: list[Row], entry: Row, folder: Path) -> Path:
     ran = {row["version"] for row in rows}
     kept = [row for row in read_records(path, "sanitizers") if row["version"] in VERSIONS and row["version"] not in ran]
     order = list(VERSIONS)
-    folder.mkdir(parents=True, exist_ok=True)
     write_table(path, "sanitizers", sorted([*kept, *rows], key=lambda row: order.index(row["version"])))
-    runs = read_records(folder / "runs.csv", "runs")
-    write_table(folder / "runs.csv", "runs", [*runs, entry])
+    write_table(folder / "runs.csv", "runs", [*read_records(folder / "runs.csv", "runs"), entry])
     return path
 
 
 def summarise(rows: Sequence[Row]) -> list[str]:
     """Lines about what the tools found, and at the end what no version declares."""
     counts = collections.Counter((row["tool"], row["finding"]) for row in rows)
-    lines = [f"{tool}: {', '.join(f'{n} {what}' for (of, what), n in counts.items() if of == tool)}" for tool in FINDS]
+    lines = [f"{tool}: {', '.join(f'{n} {what}' for (of, what), n in counts.items() if of == tool)}" for tool in TOOLS]
     bad = [f"NOT DECLARED: {row['tool']}: {row['finding']} in {row['version']}" for row in rows if not row["expected"]]
     return lines + bad
 
@@ -203,8 +275,8 @@ def main(arguments: list[str] | None = None) -> int:
     names = chosen.versions.split(",") if chosen.versions else own
     try:
         if unknown := set(names) - set(own):
-            raise SanitizeError(f"no version of the log is called {min(unknown)!r}")
-        find_sanitizer()  # without one there is no card to hold
+            raise MeasureError(f"no version of the log is called {min(unknown)!r}")
+        toolkit("compute-sanitizer")  # without one there is no card to hold
         gpu = {**identity(), **environment()}
         with cards.opened(gpu, chosen.gpu, chosen.wait) as card:
             started, began = now(), time.monotonic()
@@ -219,8 +291,12 @@ def main(arguments: list[str] | None = None) -> int:
                 "seconds": round(time.monotonic() - began, 1), "throttle": "unknown", **machine_columns(gpu),
             }  # fmt: skip
             path = write(rows, entry, card)
-    except (SanitizeError, DataError, GpuError) as error:
+    except (Refused, MeasureError, DataError, GpuError) as error:
         print(f"sanitize: {error}", file=sys.stderr)
         return exit_code(error)
     print("\n".join(f"[sanitize] {line}" for line in (*summarise(rows), f"{path}; what the tools print: {folder}")))
     return int(not all(row["expected"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(run_watched(*sys.argv[1:]))

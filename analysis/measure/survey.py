@@ -17,8 +17,7 @@ import torch
 from kernels.runtime.cache import FOLDER
 
 from ..records import files
-from .profiler import NoProfiler, profiler
-from .sanitize import NoSanitizer, find_sanitizer
+from .refused import Refused, toolkit
 
 BOUND = ("torch", "nvidia-nvjitlink", "nvidia-nvvm")  # packages that ask for a driver of their CUDA version
 MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -146,10 +145,9 @@ def gather() -> Machine:
     found = _driver()
     uuid = found.pop("uuid", None)
     found |= _nvml(uuid) if uuid else {}
-    with contextlib.suppress(NoProfiler):
-        found["ncu"] = profiler()
-    with contextlib.suppress(NoSanitizer):
-        found["sanitizer"] = find_sanitizer()
+    for name, program in (("ncu", "ncu"), ("sanitizer", "compute-sanitizer")):
+        with contextlib.suppress(Refused):
+            found[name] = toolkit(program)
     return Machine(
         **found,
         needs_cuda=_needs_cuda(),

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from analysis.measure import sanitize, sanitized
+from analysis.measure import sanitize
 from analysis.measure.refused import REFUSED
-from analysis.measure.sanitize import FINDS, SanitizeError, Told, row_of
+from analysis.measure.sanitize import TOOLS, Told, row_of
+from analysis.measure.workers import MeasureError
 from analysis.records.files import MEASURED, read_records, read_table
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS
 from kernels.checking.check import OWN
-from kernels.checking.check import problems as odd_problems
 from kernels.runtime.compile import assembled, entry_name
 from kernels.runtime.emulator import Memory, execute, parse
 
 TABLES = sorted(MEASURED.glob("*/sanitizers.csv"))
 RACES = next(version.id for version in OWN if "race" in sanitize.declared(version.id))
 CLEAN = next(version.id for version in OWN if not sanitize.declared(version.id))
-
-
-@pytest.mark.parametrize("version", OWN, ids=lambda version: version.id)
-def test_the_small_problems_show_every_hazard_that_a_version_declares(version) -> None:
-    def declared(problems: list[Problem]) -> set[tuple[str, str, str]]:
-        return {(h.kind, h.kernel, h.place) for problem in problems for h in version(problem).hazards}
-
-    mine = sanitized.problems(version)
-    most = sanitized.MORE_DIMS if version.id == "attention_multi_query" else 128
-    assert 1 <= len(mine) <= 4
-    assert all(problem.seq_q <= 128 and problem.hdim <= most for problem in mine)
-    assert declared(odd_problems(version)) <= declared(mine)
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
@@ -46,13 +37,13 @@ def test_no_recorded_finding_is_undeclared(path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "sm_120"])
 def test_the_planted_kernel_has_what_each_tool_must_find(target: str) -> None:
-    ptx = sanitized.planted_ptx(target)
+    ptx = sanitize.planted_ptx(target)
     assert assembled(ptx, target)
     kinds = set()
     for size in (1, 2):
         memory = Memory({"x": np.zeros(size, np.uint32)}, unwritten={"x"})
         kinds |= {finding.kind for finding in execute(parse(ptx), memory, (1,), (64,), ("x",), 16).findings}
-    assert kinds == {finding for finding, planted in FINDS.values() if planted}
+    assert kinds == {tool.finding for tool in TOOLS.values() if tool.planted}
 
 
 @pytest.mark.parametrize(
@@ -75,35 +66,30 @@ def test_a_count_becomes_a_row(name: str, told: Told, hears: bool, finding: str,
 
 
 FAKE_TOOL = """#!{python}
-import os, sys
+import sys
 if "--help" in sys.argv:
     print("--tool arg --racecheck-report arg --port arg")
     sys.exit()
 tool, name = sys.argv[-2:]
 assert sys.argv[sys.argv.index("--tool") + 1] == tool and "--padding" not in sys.argv
-hazards = {hazards}[tool] if name == "planted" else 2 if (tool, name) == ("racecheck", "{races}") else 0
+counts = {{"memcheck": 0, "racecheck": 128, "initcheck": 64, "synccheck": 0}}
+hazards = counts[tool] if name == "planted" else 2 if (tool, name) == ("racecheck", "{races}") else 0
 print("========= Error: half a line", end="")
-if (tool, name) == ("initcheck", "{dies}"):
+if (tool, name) == ("initcheck", "{clean}"):
     sys.exit(3)
 kind = "RACECHECK" if tool == "racecheck" else "ERROR"
 print(f"\\n========= {{kind}} SUMMARY: {{hazards}} hazards displayed ({{hazards}} errors, 0 warnings)")
 """
 
 
-def tool(folder: Path, monkeypatch: pytest.MonkeyPatch, memcheck: int = 1, dies: str = CLEAN) -> None:
-    """A compute-sanitizer that counts races in one version, and whose initcheck dies on another."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "compute-sanitizer"
-    counts = {"memcheck": memcheck, "racecheck": 128, "initcheck": 64, "synccheck": 0}
-    path.write_text(FAKE_TOOL.format(python=sys.executable, hazards=counts, races=RACES, dies=dies))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
 def test_every_tool_runs_on_every_version_and_a_deaf_one_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool(tmp_path / "bin", monkeypatch, memcheck=0)
+    """The stand-in counts races in one version; its memcheck misses the planted kernel, its initcheck dies once."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(FAKE_TOOL.format(python=sys.executable, races=RACES, clean=CLEAN))
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     rows = sanitize.sanitize("1", [RACES, CLEAN], tmp_path)
     found = {(row["version"], row["tool"]): row["finding"] for row in rows}
     assert found == {
@@ -114,16 +100,10 @@ def test_every_tool_runs_on_every_version_and_a_deaf_one_says_nothing(
     assert any("NOT DECLARED: memcheck" in line for line in sanitize.summarise(rows))
 
 
-def test_rows_take_the_place_of_those_of_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [row_of("1", tool, name, Told(0, 0), True) for name in (CLEAN, RACES) for tool in FINDS]
+def test_rows_take_the_place_of_those_of_their_versions(tmp_path: Path) -> None:
+    before = [row_of("1", tool, name, Told(0, 0), True) for name in (CLEAN, RACES) for tool in TOOLS]
     words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "commit", "started_at", "finished_at")
-    entry = {
-        "study": "sanitizers",
-        "complete": True,
-        "seconds": 1.0,
-        "throttle": "unknown",
-        **dict.fromkeys(words, "x"),
-    }
+    entry = {"study": "sanitizers", "complete": True, "seconds": 1.0, "throttle": "x", **dict.fromkeys(words, "x")}
     sanitize.write(before, entry | {"run": "1"}, tmp_path)
     sanitize.write([row_of("2", "racecheck", RACES, Told(0, 5), True)], entry | {"run": "2"}, tmp_path)
     frame = read_table(tmp_path / "sanitizers.csv", "sanitizers")
@@ -132,11 +112,11 @@ def test_rows_take_the_place_of_those_of_their_versions(tmp_path: Path, monkeypa
     assert len(read_records(tmp_path / "runs.csv", "runs")) == 2
 
 
-def test_a_run_that_checked_nothing_and_a_machine_without_the_tool_are_told(
+def test_a_tool_that_does_not_answer_and_a_machine_without_it_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sanitize, "find_sanitizer", lambda: "/bin/false")
-    with pytest.raises(SanitizeError, match="--help does not answer"):
+    monkeypatch.setattr(sanitize, "toolkit", lambda program: "/bin/false")
+    with pytest.raises(MeasureError, match="--help does not answer"):
         sanitize.sanitize("1", [CLEAN], tmp_path)
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
@@ -147,38 +127,33 @@ def test_a_run_that_checked_nothing_and_a_machine_without_the_tool_are_told(
 
 def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the driver replaced: buffers and grids are those of the plan; padding is left out for memcheck alone."""
-    launched, sizes = [], []
+    launched: list[Any] = []
+    sizes: list[dict[str, int]] = []
 
-    class Allocated:
-        def __init__(self, wanted: dict[str, int]) -> None:
-            sizes.append(dict(wanted))
-
-        def __enter__(self) -> dict[str, int]:
-            return {name: 0x1000 * number for number, name in enumerate(sizes[-1], 1)}
-
-        def __exit__(self, *error: object) -> None:
-            return None
+    @contextlib.contextmanager
+    def allocated(wanted: dict[str, int]) -> Iterator[dict[str, int]]:
+        sizes.append(dict(wanted))
+        yield {name: 0x1000 * number for number, name in enumerate(wanted, 1)}
 
     def prepare(function, grid, block, values, types, shared_bytes=0, cluster=1):
         assert len(values) == len(types)
         return lambda: launched.append((entry_name(function), grid))
 
-    monkeypatch.setattr(sanitized, "_allocated", Allocated)
-    monkeypatch.setattr(sanitized, "_ask", lambda *arguments: None)
-    monkeypatch.setattr(sanitized, "require_gpu", lambda: torch.device("cpu"))
-    monkeypatch.setattr(sanitized, "device_target", lambda: "sm_90")
-    monkeypatch.setattr(sanitized, "load_ptx", lambda ptx: ptx)
-    monkeypatch.setattr(sanitized, "prepare_launch", prepare)
+    monkeypatch.setattr(sanitize, "_allocated", allocated)
+    monkeypatch.setattr(sanitize, "_ask", lambda *arguments: None)
+    monkeypatch.setattr(sanitize, "require_gpu", lambda: torch.device("cpu"))
+    monkeypatch.setattr(sanitize, "device_target", lambda: "sm_90")
+    monkeypatch.setattr(sanitize, "load_ptx", lambda ptx: ptx)
+    monkeypatch.setattr(sanitize, "prepare_launch", prepare)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    name = "rope_separate"
-    plans = [VERSIONS[name](problem) for problem in sanitized.problems(VERSIONS[name])]
+    plans = [VERSIONS["rope_separate"](problem) for problem in sanitize.problems(VERSIONS["rope_separate"])]
     padded = next(i for i, plan in enumerate(plans) if plan.buffers["cos"].padding)
-    for tool_name, more in (("memcheck", 0), ("racecheck", plans[padded].buffers["cos"].padding)):
+    for tool, more in (("memcheck", 0), ("racecheck", plans[padded].buffers["cos"].padding)):
         launched.clear()
         sizes.clear()
-        assert sanitized.main(tool_name, name) == 0
+        assert sanitize.run_watched(tool, "rope_separate") == 0
         assert [grid for _, grid in launched] == [launch.grid for plan in plans for launch in plan.launches]
         assert sizes[padded]["cos"] == 4 * (plans[padded].buffers["cos"].size + more)
-    assert sanitized.main("racecheck", sanitized.PLANTED) == 0 and launched[-1][0] == "planted"
-    monkeypatch.setattr(sanitized, "device_target", lambda: "sm_89")
-    assert sanitized.main("memcheck", "rope_v8_mma") == REFUSED
+    assert sanitize.run_watched("racecheck", sanitize.PLANTED) == 0 and launched[-1][0] == "planted"
+    monkeypatch.setattr(sanitize, "device_target", lambda: "sm_89")
+    assert sanitize.run_watched("memcheck", "rope_v8_mma") == REFUSED
