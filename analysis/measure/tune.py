@@ -3,7 +3,7 @@
     python -m analysis tune                  what is not measured yet of today's code
     python -m analysis tune --list           what would be measured; needs no GPU
 
-RoPE attention is checked on both inputs and timed (device_warm) in every shape that its rule could have chosen and in
+RoPE attention is checked on both inputs and timed (device_warm) in every shape that V8's rule could have chosen and in
 the neighbours, on both cores that need clusters. Three repetitions in random order are enough for a search; what is
 claimed of a version is measured by `python -m analysis measure`. Rows with a `cut` are of a past audit, which changed
 lines of the kernel: they stay, and no command measures them again.
@@ -13,63 +13,175 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import random
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from cuda.bindings import driver
 
-from kernels import Problem, Unsupported
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS, reference_of
+from kernels.limits import EMULATED_TARGET, capability, limits_of
+from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
+from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
 from ..records import cards
 from ..records.current import current, today
-from ..records.files import (
-    DataError,
-    append_rows,
-    problem_columns,
-    problem_of,
-    read_records,
-    read_table,
-    write_table,
-)
-from .candidates import VERSION, Candidate, candidates
+from ..records.files import DataError, append_rows, problem_columns, read_records, write_table
 from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm
 from .provenance import commit
-from .timing import Timing, device_warm
+from .studies import MAIN, partial_rope
+from .timing import device_warm
 from .workers import compile_each
 
+VERSION = "rope_v8"
+CORES = {"wgmma": wgmma, "mma": mma}
 DEVICE = "cuda"
 REPETITIONS = 3
 SEED = 8
 
+HEIGHTS = (8, 16, 24, 32, 48, 64)  # queries of a tile that are tried
+OTHER_HEIGHTS = (16, 32)  # the same where clusters or blocks an SM are not those that the rule chooses
+SMALL = partial_rope(1, 4, 64, 512)
+PREFILL = partial_rope(1, 8, 2048, 128)
+LONG = (partial_rope(1, 8, 256, 128), partial_rope(1, 8, 512, 128), PREFILL, replace(PREFILL, causal=True))
+WARPGROUPS_AT = (MAIN, SMALL, PREFILL)  # where four warpgroups a block are tried too
+PROBLEMS = (
+    *(partial_rope(1, 4, 64, hdim) for hdim in (128, 256, 512, 1024, 2048, 4096)),
+    partial_rope(1, 2, 32, 4096),
+    *(partial_rope(8, 16, 64, hdim) for hdim in (128, 512, 2048)),
+    *LONG,
+)
+Row = dict[str, Any]
+
+
+# ---------------------------------------------------------------- what is tried
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """RoPE attention on a problem by a core in a shape."""
+
+    problem: Problem
+    core: str
+    shape: Any  # of that core
+    target: str = EMULATED_TARGET
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the version takes this core and shape for the problem."""
+        return (self.core, self.shape) == choice(self.problem, self.target)
+
+    def plan(self) -> Plan:
+        """Raises: Unsupported where the shape does not take the problem."""
+        launch = CORES[self.core].attend(self.problem, ROPE, "rates", self.problem.rotary_dim, shape=self.shape)
+        return plan(self.problem, launch, rates=rates_buffer(self.problem.rotary_dim))
+
+    @functools.cached_property
+    def columns(self) -> Row:
+        """The columns of shapes.csv that say what was tried."""
+        return {
+            **problem_columns(self.problem),
+            "core": self.core,
+            "cluster": self.shape.cluster,
+            "queries": self.shape.queries,
+            "keys": getattr(self.shape, "keys", wgmma_shape.KEYS),
+            "width": self.shape.width,
+            "warps": self.shape.threads // 32,
+            "across": getattr(self.shape, "across", None),
+            "blocks_per_sm": self.shape.blocks,
+            "once": getattr(self.shape, "once", False),
+            "cut": None,
+            "chosen": self.chosen,
+        }
+
+    def has(self, row: Row) -> bool:
+        """Whether a row is of this candidate."""
+        return all(row[name] == value for name, value in self.columns.items())
+
+
+@functools.cache
+def choice(problem: Problem, target: str = EMULATED_TARGET) -> tuple[str, Any]:
+    """The core and the shape that `rope_v8` takes for a problem."""
+    shape = VERSIONS[VERSION](problem, target).launches[-1].shape
+    return shape.core, shape
+
+
+def wgmma_shapes(problem: Problem) -> list[Any]:
+    """What the rule chooses; in its clusters tiles of half to twice the queries, other warpgroups; other clusters."""
+    chosen = wgmma.choose(problem)
+    near = [height for height in HEIGHTS if chosen.queries <= 2 * height and height <= 2 * chosen.queries]
+    warpgroups = (1, 2, 4) if problem in WARPGROUPS_AT else (1, 2)
+    shapes = [chosen, *(replace(chosen, queries=height) for height in near)]
+    if problem.seq_k > wgmma_shape.KEYS:
+        shapes.append(replace(chosen, once=not chosen.once))
+    shapes += [replace(chosen, warpgroups=n) for n in warpgroups if n * mma_shape.GROUP <= chosen.width]
+    shapes += [replace(chosen, queries=height, blocks=3 - chosen.blocks) for height in (*OTHER_HEIGHTS, 64)]
+    for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
+        width = wgmma_shape.width_of(problem.hdim, max(cluster, 1))
+        fits = 1 <= cluster <= mma_shape.MAX_CLUSTER and width <= wgmma_shape.MAX_WIDTH
+        if fits and (cluster - 1) * width < problem.hdim:
+            number = 1 if width == wgmma_shape.ROWS else 2
+            shapes += [wgmma.Shape(cluster, height, width, number) for height in OTHER_HEIGHTS]
+    return _fitting(problem, shapes, EMULATED_TARGET)
+
+
+def mma_shapes(problem: Problem, target: str) -> list[Any]:
+    """What the rule chooses, and shapes that differ from it in one thing; none where no tile fits the target."""
+    try:
+        chosen = mma.choose(problem, target=target)
+    except Unsupported:
+        return []
+    shapes = [chosen, replace(chosen, queries=48 - chosen.queries)]
+    for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
+        if 1 <= cluster <= limits_of(target).cluster and (cluster - 1) * mma_shape.GROUP < problem.hdim:
+            shapes.append(replace(chosen, cluster=cluster, width=mma_shape.width_of(problem.hdim, cluster)))
+    if chosen.blocks > 1:
+        shapes.append(replace(chosen, blocks=1))
+    return _fitting(problem, shapes, target)
+
+
+def _fitting(problem: Problem, shapes: Iterable[Any], target: str) -> list[Any]:
+    """Each shape once that fits shared memory, that of the SM for two blocks, and has a row for the queries."""
+    limits = limits_of(target)
+
+    def fits(shape: Any) -> bool:
+        most = limits.shared_bytes // shape.blocks - limits.reserved_shared_bytes
+        return shape.layout.nbytes <= most and shape.queries - problem.seq_q < 16
+
+    return [shape for shape in dict.fromkeys(shapes) if fits(shape)]
+
+
+def candidates(target: str = EMULATED_TARGET) -> list[Candidate]:
+    """Everything that is tried on a target, in the order of the problems; of wgmma where that has it."""
+    found = []
+    for problem in PROBLEMS:
+        if capability(target) == WARPGROUPS_ON:
+            found += [Candidate(problem, "wgmma", shape) for shape in wgmma_shapes(problem)]
+        if not problem.causal:
+            found += [Candidate(problem, "mma", shape, target) for shape in mma_shapes(problem, target)]
+    return found
+
+
+# ---------------------------------------------------------------- measuring
+
 
 def _compile(candidate: Candidate, target: str) -> None:
-    # What cannot be planned or compiled is said by the row.
-    with contextlib.suppress(Unsupported, CompileError):
+    with contextlib.suppress(Unsupported, CompileError):  # the row says what cannot be planned or compiled
         launch = candidate.plan().launches[0]
         require_target(launch, target)
         assembled(compile_ptx(launch.kernel, target), target)
-
-
-def compile_all(chosen: Sequence[Candidate], target: str) -> None:
-    """Fill the cache of compiled kernels, several at a time; each kernel once."""
-    kernels = {(each.core, each.shape): each for each in chosen}
-    compile_each(_compile, list(kernels.values()), target)
-
-
-def _inputs(problem: Problem, kind: str) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(x).to(DEVICE) for name, x in reference_of(problem, kind, DEVICE).inputs.items()}
 
 
 def _registers(plan: Plan) -> int:
@@ -81,9 +193,9 @@ def _registers(plan: Plan) -> int:
     return int(registers)
 
 
-def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -> tuple[dict[str, Any], Program | None]:
+def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -> tuple[Row, Program | None]:
     """The columns of a check on both inputs, and the program to time: none where it may not be timed."""
-    found: dict[str, Any] = {}
+    found: Row = {}
     programs = {}
     try:
         plan = candidate.plan()
@@ -107,54 +219,58 @@ def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -
     return {**found, "status": "ok"}, programs[TIMED_INPUTS]
 
 
-def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[dict[str, Any]]:
+def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[Row]:
     """A row for every candidate of one problem: checked, then timed in turns, each turn in an order of its own.
 
     Raises: GpuError after the row of a candidate that leaves the GPU in no state to go on.
     """
-    inputs = {kind: _inputs(problem, kind) for kind in INPUTS}
+    inputs = {
+        kind: {name: torch.from_numpy(x).to(DEVICE) for name, x in reference_of(problem, kind, DEVICE).inputs.items()}
+        for kind in INPUTS
+    }
     where = {"measured_at": now(), "commit": commit(), "source_hash": today(VERSION)}
-    outcomes = []
-    for candidate in chosen:
+    rows, programs = [], {}
+    for place, candidate in enumerate(chosen):
         try:
-            outcomes.append(_checked(candidate, inputs))
+            found, program = _checked(candidate, inputs)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            yield {**where, **candidate.columns(), "status": "error", "reason": reason}
+            yield {**where, **candidate.columns, "status": "error", "reason": reason}
             raise GpuError(f"{candidate}: {reason}; the next call goes on without it") from error
-    timings: dict[int, list[Timing]] = {i: [] for i, (_, program) in enumerate(outcomes) if program}
+        rows.append({**where, **candidate.columns, **found})
+        if program:
+            programs[place] = program
+    timings = []
     dice = random.Random(SEED)
     for _ in range(REPETITIONS):
-        for i in dice.sample(list(timings), len(timings)):
-            timings[i].append(device_warm(outcomes[i][1]))  # type: ignore[arg-type]
-    for i, candidate in enumerate(chosen):
-        row = {**where, **candidate.columns(), **outcomes[i][0]}
-        if i in timings:
-            middle = statistics.median_low(timing.median_us for timing in timings[i])
-            timing = next(timing for timing in timings[i] if timing.median_us == middle)
-            row |= {"p20_us": timing.p20_us, "median_us": timing.median_us, "p80_us": timing.p80_us}
-        yield row
+        timings.append({i: device_warm(programs[i]) for i in dice.sample(list(programs), len(programs))})
+    for i in programs:
+        middle = sorted((each[i] for each in timings), key=lambda timing: timing.median_us)[REPETITIONS // 2]
+        rows[i] |= {"p20_us": middle.p20_us, "median_us": middle.median_us, "p80_us": middle.p80_us}
+    yield from rows
 
 
-def _kept(path: Path, chosen: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Rows of a file that are of today's code and among what is tried today, and those of past changes."""
-    wanted = {candidate.key for candidate in chosen}
+def search(path: Path, new_run: bool = False) -> Path:
+    """Measure what a file lacks of today's code, one problem after the other. Raises: DataError, GpuError."""
+    chosen = candidates(device_target())
     rows = read_records(path, "shapes")
-    mine = [row for row in current(rows, VERSION) if key_of(row) in wanted]
-    return mine + [row for row in rows if row["cut"]]
-
-
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a row from others: that of the candidate that it is of."""
-    columns = (*problem_columns(problem_of(row)), *TRIED)
-    return tuple(("" if row[name] is None else row[name]) if name == "cut" else row[name] for name in columns)
-
-
-TRIED = ("core", "cluster", "queries", "keys", "width", "warps", "across", "blocks_per_sm", "once", "cut", "chosen")
+    mine = [] if new_run else [row for row in current(rows, VERSION) if any(each.has(row) for each in chosen)]
+    write_table(path, "shapes", mine + [row for row in rows if row["cut"]])
+    todo = [each for each in chosen if not any(each.has(row) for row in mine)]
+    if todo:
+        kernels = {(each.core, each.shape): each for each in todo}
+        compile_each(_compile, list(kernels.values()), device_target())
+        warm_up()
+    with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
+        for problem in dict.fromkeys(candidate.problem for candidate in todo):
+            for row in measured(problem, [candidate for candidate in todo if candidate.problem == problem]):
+                append_rows(path, "shapes", [row])
+                bar.update()
+    return path
 
 
 def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
-    """Measure what is not measured yet of today's code, a problem after the other, and return the file of the rows.
+    """Search on the card at hand, and return the file of the rows.
 
     `named` is the card's folder, which otherwise follows from the card; `wait` for another command that writes there.
 
@@ -164,40 +280,21 @@ def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
         return search(folder / "shapes.csv", new_run)
 
 
-def search(path: Path, new_run: bool = False) -> Path:
-    """As `tune`, with the rows in the file that is named."""
-    chosen = candidates(device_target())
-    kept = [] if new_run else _kept(path, chosen)
-    write_table(path, "shapes", kept)
-    done = {key_of(row) for row in kept}
-    todo = [candidate for candidate in chosen if candidate.key not in done]
-    if todo:
-        compile_all(todo, device_target())
-        warm_up()
-    with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
-        for problem in dict.fromkeys(candidate.problem for candidate in todo):
-            mine = [candidate for candidate in todo if candidate.problem == problem]
-            for row in measured(problem, mine):
-                append_rows(path, "shapes", [row])
-                bar.update()
-    return path
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis tune", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--new-run", action="store_true", help="measure again what is measured of today's code")
     cards.add_options(parser)
     parser.add_argument("--list", action="store_true", help="list what would be measured, which needs no GPU")
     options = parser.parse_args(arguments)
+    if options.list:
+        for candidate in candidates():
+            print(candidate.problem, candidate.shape, "chosen" if candidate.chosen else "")
+        return 0
     try:
-        if options.list:
-            for candidate in candidates():
-                print(candidate.problem, candidate.shape, "chosen" if candidate.chosen else "")
-            return 0
         path = tune(options.new_run, options.gpu, options.wait)
     except (DataError, GpuError) as error:
         print(f"tune: {error}", file=sys.stderr)
         return 1
-    frame = read_table(path, "shapes")
-    print(f"[tune] {len(frame)} rows, of which {(frame['status'] == 'error').sum()} in error; {path}")
+    rows = read_records(path, "shapes")
+    print(f"[tune] {len(rows)} rows, of which {sum(row['status'] == 'error' for row in rows)} in error; {path}")
     return 0

@@ -10,12 +10,12 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..measure import candidates
+from ..measure import tune
 from ..measure.studies import MAIN
 from ..records.interval import TIE
 from .targets import UNMEASURED, label
 
-IN_ORDER = tuple(dict.fromkeys((MAIN, *candidates.PROBLEMS)))
+IN_ORDER = tuple(dict.fromkeys((MAIN, *tune.PROBLEMS)))
 CUTS = {  # parts of V8's kernel that a past audit left out; no command measures them again
     "no_scores": "no products of Q and K",
     "no_output": "no products with V, nor the output rescaled",
@@ -79,18 +79,18 @@ def _wgmma(**columns: Any) -> dict[str, Any]:
     return {"core": "wgmma", **columns}
 
 
-FILLED_512 = next(p for p in candidates.PROBLEMS if p.batch > 1 and p.hdim == 512)
+FILLED_512 = next(p for p in tune.PROBLEMS if p.batch > 1 and p.hdim == 512)
 WARPGROUPS = Step(
     "products of warpgroups, not of warps",
     "nearly twice the rate of the tensor cores",
-    (MAIN, FILLED_512, candidates.PREFILL),
+    (MAIN, FILLED_512, tune.PREFILL),
     without={"core": "mma"},
     having=_wgmma(),
 )
 FOUR_WARPGROUPS = Step(
     "four warpgroups a block, not two",
     "more warps hide latencies",
-    (MAIN, candidates.PREFILL),
+    (MAIN, tune.PREFILL),
     without=_wgmma(warps=8),
     having=_wgmma(warps=16),
 )
@@ -98,7 +98,7 @@ STEPS = (
     Step(
         "the head dim split over a cluster of 8, not 4",
         "more SMs work on few heads",
-        (candidates.SMALL, candidates.PROBLEMS[3]),
+        (tune.SMALL, tune.PROBLEMS[3]),
         without=_wgmma(cluster=4),
         having=_wgmma(cluster=8),
     ),
@@ -150,7 +150,7 @@ STEPS = (
     Step(
         "keys of many tiles embedded by all blocks together, once",
         "for long sequences no key is embedded again, for one wait",
-        candidates.LONG,
+        tune.LONG,
         without=_wgmma(once=False),
         having=_wgmma(once=True),
     ),
@@ -187,7 +187,7 @@ def searched(shapes: pd.DataFrame) -> pd.DataFrame:
     chosen = right[right["chosen"]].set_index("problem").join(times)
     chosen = chosen.assign(best_over_chosen=chosen["min"] / chosen["median_us"], tried=chosen["size"])
     names = ["core", "cluster", "queries", "width", "warps", "median_us", "tried", "best_over_chosen"]
-    return chosen.reindex([problem for problem in candidates.PROBLEMS if problem in chosen.index])[names].reset_index()
+    return chosen.reindex([problem for problem in tune.PROBLEMS if problem in chosen.index])[names].reset_index()
 
 
 def cuts(shapes: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import ERROR_FACTOR, table_error
 
-from ..measure import candidates
+from ..measure import tune
 from ..measure.studies import AUTOTUNED, FUSIONS, MAIN, ONE_GRAPH, STUDIES
 from ..records.current import complete_runs
 from ..records.files import card_name, gpu_folder, is_reference, parsed, read_json, target_of, with_problems
@@ -25,7 +25,7 @@ from ..records.measured import Check, Measured, Time
 from ..records.schema import SCHEMAS
 from . import profiles
 
-V8 = candidates.VERSION
+V8 = tune.VERSION
 PORTABLE = "rope_v8_portable"
 V7 = "rope_v7"
 COUNTED = (V8, "rope_hybrid_v8", PORTABLE, V7)  # whose hardware counters are shown

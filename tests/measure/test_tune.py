@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from analysis.measure import candidates, tune
+from analysis.measure import tune
 from analysis.measure.timing import Timing
 from analysis.records.files import read_records, read_table, write_table
 from kernels import VERSIONS, Problem
@@ -21,9 +22,9 @@ from kernels.version import Plan
 
 
 def test_candidates_are_few_fit_and_hold_the_choice() -> None:
-    found = candidates.candidates()
-    assert len(found) < 200 and len({candidate.key for candidate in found}) == len(found)
-    for problem in candidates.PROBLEMS:
+    found = tune.candidates()
+    assert len(found) < 200 and len({tuple(candidate.columns.values()) for candidate in found}) == len(found)
+    for problem in tune.PROBLEMS:
         mine = [candidate for candidate in found if candidate.problem == problem]
         (chosen,) = (candidate for candidate in mine if candidate.chosen)
         assert chosen.plan().launches == VERSIONS["rope_v8"](problem).launches
@@ -37,25 +38,24 @@ PAIR = Problem("rope", seq_q=64, hdim=128, rotary_dim=64)
 
 
 @pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
+def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
     """A search without a GPU: a core that is right, and one that is wrong."""
-    shape = candidates.wgmma.choose(PAIR)
+    shape = tune.wgmma.choose(PAIR)
     found = [
-        candidates.Candidate(PAIR, "wgmma", shape),
-        candidates.Candidate(PAIR, "mma", candidates.mma.choose(PAIR)),
+        tune.Candidate(PAIR, "wgmma", shape),
+        tune.Candidate(PAIR, "mma", tune.mma.choose(PAIR)),
     ]
     times = itertools.cycle(TIMES)
 
-    def timing(us: float) -> Timing:
+    def device_warm(program: Any) -> Timing:
+        us = next(times)
         return Timing(15, us - 0.5, us, us + 0.5)
 
     class Program:
         def __init__(self, plan: Plan, inputs: dict[str, torch.Tensor]) -> None:
-            name = plan.launches[0].kernel.function.__module__
-            kind = (
-                "uniform" if torch.equal(inputs["q"], torch.from_numpy(make_inputs(PAIR, "uniform")["q"])) else "sharp"
-            )
-            wrong = name != "kernels.v8.wgmma" and kind == "sharp"
+            uniform = torch.equal(inputs["q"], torch.from_numpy(make_inputs(PAIR, "uniform")["q"]))
+            kind = "uniform" if uniform else "sharp"
+            wrong = "wgmma" not in plan.launches[0].kernel.function.__module__ and kind == "sharp"
             self.out = reference_of(PAIR, kind).expected + (1.0 if wrong else 0.0)
 
         def output(self) -> torch.Tensor:
@@ -67,12 +67,12 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[candidates.Candidate]:
     monkeypatch.setattr(tune, "_registers", lambda plan: 128)
     monkeypatch.setattr(tune, "device_target", lambda: "sm_90")
     monkeypatch.setattr(tune, "warm_up", lambda: None)
-    monkeypatch.setattr(tune, "compile_all", lambda chosen, target: None)
-    monkeypatch.setattr(tune, "device_warm", lambda program: timing(next(times)))
+    monkeypatch.setattr(tune, "compile_each", lambda build, todo, target: None)
+    monkeypatch.setattr(tune, "device_warm", device_warm)
     return found
 
 
-def test_a_search_times_what_is_right_and_nothing_else(search: list[candidates.Candidate], tmp_path: Path) -> None:
+def test_a_search_times_what_is_right_and_nothing_else(search: list[tune.Candidate], tmp_path: Path) -> None:
     frame = read_table(tune.search(tmp_path / "shapes.csv"), "shapes")
     right, wrong = frame.to_dict("records")
     assert (right["status"], right["chosen"], right["registers"], right["max_abs_err"]) == ("ok", True, 128, 0.0)
@@ -82,17 +82,17 @@ def test_a_search_times_what_is_right_and_nothing_else(search: list[candidates.C
 
 
 def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
-    search: list[candidates.Candidate], tmp_path: Path
+    search: list[tune.Candidate], tmp_path: Path
 ) -> None:
     path = tmp_path / "shapes.csv"
     tune.search(path)
     first, *others = read_records(path, "shapes")
     cut = first | {"cut": "no_scores", "status": "wrong"}
     write_table(path, "shapes", [first, *(row | {"source_hash": "older"} for row in others), cut])
-    done: list[candidates.Candidate] = []
+    done: list[tune.Candidate] = []
     tune_measured = tune.measured
 
-    def measured(problem: Problem, chosen: list[candidates.Candidate]):
+    def measured(problem: Problem, chosen: list[tune.Candidate]):
         done.extend(chosen)
         return tune_measured(problem, chosen)
 
@@ -103,11 +103,11 @@ def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
 
 
 def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
-    search: list[candidates.Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: list[tune.Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, checked = tmp_path / "shapes.csv", tune._checked
 
-    def breaks(candidate: candidates.Candidate, inputs: dict):
+    def breaks(candidate: tune.Candidate, inputs: dict):
         if candidate is search[1]:
             raise RuntimeError("an illegal memory access was encountered")
         return checked(candidate, inputs)
@@ -120,11 +120,11 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
 
 
 def test_candidates_of_other_cards_are_those_that_they_can_run() -> None:
-    assert not candidates.candidates("sm_89")
-    found = candidates.candidates("sm_120")
-    assert {candidate.core for candidate in found} == {"mma"} and len({each.key for each in found}) == len(found)
+    assert not tune.candidates("sm_89")
+    found = tune.candidates("sm_120")
+    assert found and {candidate.core for candidate in found} == {"mma"}
     for candidate in found:
         require_target(candidate.plan().launches[0], "sm_120")
-    narrow = [each for each in found if each.problem == candidates.SMALL]
+    narrow = [each for each in found if each.problem == tune.SMALL]
     (chosen,) = (each for each in narrow if each.chosen)
-    assert len(narrow) > 1 and chosen.plan().launches == VERSIONS["rope_v8"](candidates.SMALL, "sm_120").launches
+    assert len(narrow) > 1 and chosen.plan().launches == VERSIONS["rope_v8"](tune.SMALL, "sm_120").launches

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from analysis.book.chapters import fuse, targets, use
-from analysis.measure import candidates
+from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps
 from analysis.models import targets as held_to
@@ -82,10 +82,10 @@ def shapes(folder: Path, us: dict[str, float]) -> None:
     """Every candidate of the search at 10 us; and at some problems every recorded cut, at what is said or 8 us."""
     rows = []
     cuts = [*steps.CUTS, *(step.cut for step in steps.STEPS if step.cut)]
-    for candidate in candidates.candidates():
+    for candidate in tune.candidates():
         mine = {"measured_at": "1", "commit": "abc", "source_hash": today("rope_v8"), "status": "ok"}
-        rows.append(mine | candidate.columns() | {"median_us": 10.0})
-        if candidate.chosen and candidate.problem in (MAIN, candidates.SMALL):
+        rows.append(mine | candidate.columns | {"median_us": 10.0})
+        if candidate.chosen and candidate.problem in (MAIN, tune.SMALL):
             rows += [rows[-1] | {"cut": cut, "median_us": us.get(cut, 8.0)} for cut in cuts]
     append_rows(folder / "shapes.csv", "shapes", rows)
 
@@ -177,12 +177,12 @@ def test_a_shape_is_compared_with_the_best_right_one_and_a_cut_with_the_kernel(f
     shapes(folder, {"copies_alone": 4.0})
     evidence = targets.read("test-gpu")
     evidence.shapes.loc[(evidence.shapes["problem"] == MAIN) & evidence.shapes["chosen"], "median_us"] *= 1.2
-    wrong = ~evidence.shapes["chosen"] & (evidence.shapes["problem"] == candidates.SMALL)
+    wrong = ~evidence.shapes["chosen"] & (evidence.shapes["problem"] == tune.SMALL)
     evidence.shapes.loc[wrong, ["status", "median_us"]] = ["wrong", 1.0]
     frame = steps.searched(evidence.shapes).set_index("problem")
-    assert list(frame.index) == list(candidates.PROBLEMS)
+    assert list(frame.index) == list(tune.PROBLEMS)
     assert frame.loc[MAIN, "best_over_chosen"] == pytest.approx(1 / 1.2) and frame.loc[MAIN, "tried"] > 5
-    assert frame.loc[candidates.SMALL, "best_over_chosen"] == 1.0 and frame.loc[candidates.SMALL, "tried"] == 1
+    assert frame.loc[tune.SMALL, "best_over_chosen"] == 1.0 and frame.loc[tune.SMALL, "tried"] == 1
     parts = steps.cuts(evidence.shapes).set_index(["problem", "part"])["share"]
     assert parts["B1 H4 S64 D512 R128", "only copies and exchanges"] == pytest.approx(0.4)
 

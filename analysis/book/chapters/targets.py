@@ -16,8 +16,8 @@ from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 
 from ... import figures
 from ...figures import style
-from ...measure import candidates
 from ...measure.studies import MAIN
+from ...measure.tune import choice
 from ...models import profiles, steps, targets
 from ...models.advice import decoding, starved
 from ...models.targets import (
@@ -400,7 +400,7 @@ def tuned(evidence: Evidence) -> style.Source:
 def idea(evidence: Evidence) -> style.Plot:
     """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
     target = evidence.target if capability(evidence.target) >= CLUSTERS_SINCE else EMULATED_TARGET
-    return figures.v8_idea(*candidates.choice(MAIN, target), MAIN, target)
+    return figures.v8_idea(*choice(MAIN, target), MAIN, target)
 
 
 def tile(evidence: Evidence) -> style.Plot:
