@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from analysis.records import current as recorded
-from analysis.records.current import complete_runs, current, is_current, outdated, today
+from analysis.evidence import current as recorded
+from analysis.evidence.current import complete_runs, current, is_current, outdated, today
 
 ROWS = [
     {"version": "rope_v4", "source_hash": today("rope_v4")},

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from analysis.book.findings import closed
+from analysis.evidence import pool
 from analysis.measure.studies import CONDITIONS
-from analysis.records import pool
 from analysis.records.archive import archive
 from analysis.records.files import MEASURED, REFERENCE, parsed
 from analysis.records.interval import TIE, Pool, fit, geometric_mean, half_width, mean, pool_of

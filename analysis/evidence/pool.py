@@ -1,0 +1,154 @@
+"""How much the ratios of a card differ from run to run: pooled over complete runs of the same code.
+
+By timer and by how long the calls take: short calls differ by what comes with a launch, long ones by what the card
+gives. One pool for all was too narrow for long calls, and for launched too wide for them. Of pools for all, by study,
+by the wider of these two, and by the time of a call, this one missed the fewest of its worst study in every second run
+of 21 to 25 November 2026; how it does in the others, by study, is what `python -m analysis coverage` counts apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kernels import VERSIONS
+from kernels.version import PROBLEM_COLUMNS
+
+from ..records.archive import history_of, whole
+from ..records.files import REFERENCE, DataError, gpu_folder, written
+from .current import called_today
+from .interval import Pool, fit, half_width, pool_of, sized
+from .siblings import standing
+
+RUNS = 2  # of the same code, at least, that a ratio was measured in to tell how runs differ
+RATIOS = 20  # of one size, at least, that make a pool of their own
+RATIO = ["study", "problem", "timer", "version", "code", "baseline", "baseline_code"]
+
+
+def pools(folder: Path) -> Mapping[str, Pool]:
+    """By timer, and by timer and size as `sized` names them.
+
+    Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
+    """
+    paths = [folder / f"{name}.csv" for name in ("runs", "timings")]
+    if not all(map(Path.exists, paths)):
+        return {}
+    paths += filter(Path.exists, [history_of(folder, name) for name in ("runs", "timings")])
+    return _pools(folder, *map(written, paths))
+
+
+@functools.cache
+def _pools(folder: Path, *states: tuple[int, ...]) -> Mapping[str, Pool]:
+    return pooled(ratios_of(folder))
+
+
+def ratios_of(folder: Path) -> pd.DataFrame:
+    """`by_run` of all that was measured on a card, archived runs too. Raises: DataError."""
+    return by_run(whole(folder, "runs"), whole(folder, "timings"))
+
+
+def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
+    """Every version over its baseline in each complete run, both of one code: a row a run.
+
+    Columns: RATIO, run, and of the logarithms by process, of two or more, mean, var and size; `us` of both, the same
+    in all runs.
+    """
+    complete = runs.loc[runs["complete"].astype(bool), ["run", "study"]]
+    rows = standing(timings[timings["median_us"].notna()]).merge(complete, on=["run", "study"])
+    at = ["run", "process", "study", "problem", "timer"]
+    rows = pd.DataFrame(
+        {
+            **{name: rows[name] for name in ("run", "process", "study", "timer", "version")},
+            "problem": rows.groupby(list(PROBLEM_COLUMNS), sort=False).ngroup(),
+            "baseline": rows["version"].map({name: version.baseline for name, version in VERSIONS.items()}),
+            "code": rows["source_hash"].map(called_today),
+            "log": np.log(rows["median_us"].astype(float)),
+        }
+    )
+    over = rows[[*at, "version", "code", "log"]].set_axis([*at, "baseline", "baseline_code", "baseline_log"], axis=1)
+    pairs = rows.merge(over, on=[*at, "baseline"])
+    pairs["ratio"] = pairs["baseline_log"] - pairs["log"]
+    pairs["us"] = (pairs["baseline_log"] + pairs["log"]) / 2
+    both = pairs.groupby([*RATIO, "run"])
+    found = both["ratio"].agg(["mean", "var", "size"]).assign(us=both["us"].mean()).reset_index()
+    found["us"] = np.exp(found.groupby(RATIO)["us"].transform("mean"))
+    return found[found["size"] > 1]
+
+
+def pooled(ratios: pd.DataFrame) -> dict[str, Pool]:
+    """The `pools` of the ratios of `by_run` that were measured in `RUNS` runs or more."""
+    repeated = ratios[ratios.groupby(RATIO)["run"].transform("size") >= RUNS]
+    found = {}
+    for least, names in ((1, repeated["timer"]), (RATIOS, _sizes(repeated))):
+        for name, mine in repeated.groupby(names):
+            which = mine.groupby(RATIO).ngroup().to_numpy()
+            if which.max() + 1 >= least:
+                found[str(name)] = fit(which, *(mine[column].to_numpy() for column in ("mean", "var", "size")))
+    return found
+
+
+def _sizes(ratios: pd.DataFrame) -> pd.Series:
+    return pd.Series([sized(*each) for each in zip(ratios["timer"], ratios["us"])], index=ratios.index, dtype=object)
+
+
+def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
+    """Of each run, study and timer, how many of its ratios lie outside the intervals that the other runs give.
+
+    The interval is of the latest other run of the same code; the run that is left out is not in its pool. Columns:
+    timer, study, run, chose (whether the way of pooling was chosen by this run), ratios, outside, alone (outside the
+    interval within one run), half (the median half width, as a factor).
+    """
+    found = []
+    for place, run in enumerate(sorted(ratios["run"].unique())):
+        others = ratios[ratios["run"] != run]
+        latest = others.sort_values("run").groupby(RATIO).tail(1)
+        both = ratios[ratios["run"] == run].merge(latest, on=RATIO, suffixes=("_left", ""))
+        known = pooled(others)
+        both = both[both["timer"].isin(known)]
+        pools_of = [pool_of(known, timer, us) for timer, us in zip(both["timer"], both["us"])]
+        half = [half_width(*each) for each in zip(both["var"], both["size"], pools_of)]
+        alone = half_width(both["var"], both["size"])
+        off = (both["mean_left"] - both["mean"]).abs()
+        both = both.assign(outside=off > half, alone=off > alone, half=half)
+        for (timer, study), mine in both.groupby(["timer", "study"]):
+            counted = len(mine), int(mine["outside"].sum()), int(mine["alone"].sum())
+            found.append((timer, study, run, place % 2 == 0, *counted, float(np.exp(mine["half"].median()))))
+    names = ["timer", "study", "run", "chose", "ratios", "outside", "alone", "half"]
+    return pd.DataFrame(found, columns=names)
+
+
+def covered(folder: Path) -> pd.DataFrame:
+    """`coverage` of what was measured on a card."""
+    return coverage(ratios_of(folder))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis coverage", description="Say whether intervals hold")
+    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
+    gpu = parser.parse_args(arguments).gpu
+    try:
+        found = covered(gpu_folder(gpu))
+    except DataError as error:
+        print(f"coverage: {error}", file=sys.stderr)
+        return 1
+    if found.empty:
+        print(f"[coverage] no ratio of {gpu} has {RUNS} runs of the same code to pool and another to leave out")
+    for timer, mine in found.groupby("timer"):
+        for study, rows in [*mine.groupby("study"), ("all", mine)]:
+            halves = [_outside(rows[rows["chose"] == chose]) for chose in (True, False)]
+            print(
+                f"{timer:12s} {study:12s} {_outside(rows)} ratios outside; runs that chose the pools {halves[0]}, "
+                f"others {halves[1]}; half width {rows['half'].median() - 1:.1%}"
+            )
+    return 0
+
+
+def _outside(rows: pd.DataFrame) -> str:
+    ratios, outside = rows["ratios"].sum(), rows["outside"].sum()
+    return f"{outside} of {ratios} ({outside / ratios:.1%})" if ratios else "none"
