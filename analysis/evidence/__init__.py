@@ -1,0 +1,17 @@
+"""What is known about one card: loaded once, asked through one API, answered with one type.
+
+from analysis.evidence import Evidence
+
+e = Evidence.load("nvidia-h200")
+e.speedup("rope_v7", "rope_separate")    # Estimates by head dim, above 1 is faster
+"""
+
+from .estimates import Comparison, Estimate, Estimates, either, every, maximum, minimum
+from .evidence import Evidence, NotMeasured, Undecided, said
+from .known import Known
+from .study import Check, Study
+
+__all__ = [
+    "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "either",
+    "every", "maximum", "minimum", "said",
+]  # fmt: skip

@@ -1,0 +1,479 @@
+"""A measured number with its 95 % interval, and such numbers by head dim or problem, with which to calculate.
+
+A time is a `Sample`: values by process, and how each moves with the time of each version in it. Sums, products and
+quotients of samples are formed process by process, and how they move follows by the chain rule. Between runs, a time
+varies by half of what the ratio of two does, so the variance of any result follows from how it moves with the times.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..records.text import span
+from .interval import TIE, Pool, half_width, pool_of
+from .known import NOT_MEASURED, UNDECIDED, Known
+
+__all__ = ["TIE", "Comparison", "Estimate", "Estimates", "Sample", "either", "every", "maximum", "minimum"]
+Processes = tuple[tuple[str, int], ...]  # each by its run and number
+Key = Any  # of a number: a head dim, a problem, or what else tells it from the others
+
+
+class Runs(Protocol):
+    """The runs of a card."""
+
+    @property
+    def pools(self) -> Mapping[str, Pool]: ...
+
+    def common_run(self, studies: frozenset[str]) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Values by process, of the times of some versions.
+
+    `moves` is the derivative of each value by the logarithm of the time of each version; `logs` are the mean logarithms
+    of all the times; `again` forms the same sample in another run.
+    """
+
+    runs: Runs
+    processes: Processes
+    values: np.ndarray
+    moves: Mapping[str, np.ndarray]
+    logs: tuple[float, ...]
+    timer: str
+    studies: frozenset[str]
+    sources: tuple[str, ...]
+    stale: tuple[str, ...]
+    again: Callable[[str], Sample]
+    share: bool = False  # of a gap: may be near 0, or below, so that no logarithm is taken
+
+    def in_common(self, processes: Processes) -> Sample:
+        """The values of some of the processes."""
+        if processes == self.processes:
+            return self
+        at = [self.processes.index(process) for process in processes]
+        moves = {version: move[at] for version, move in self.moves.items()}
+        return replace(self, processes=processes, values=self.values[at], moves=moves)
+
+    def bounds(self) -> tuple[float, float, float]:
+        """The mean and its interval: of logarithms where all values are positive and no shares."""
+        pool = pool_of(self.runs.pools, self.timer, math.exp(sum(self.logs) / len(self.logs)))
+        positive = bool((self.values > 0).all()) and not self.share
+        values = np.log(self.values) if positive else self.values
+        scale = self.values if positive else 1.0
+        gain = sum(float((move / scale).mean()) ** 2 for move in self.moves.values()) / 2
+        centre, n = float(values.mean()), len(values)
+        half = float(half_width(values.var(ddof=1), n, pool, gain)) if n > 1 else math.nan
+        ends = centre, centre - half, centre + half
+        return (math.exp(ends[0]), math.exp(ends[1]), math.exp(ends[2])) if positive else ends
+
+
+class Operation(NamedTuple):
+    """A function of two numbers and its derivative by each."""
+
+    value: Callable[[Any, Any], Any]
+    by_left: Callable[[Any, Any], Any]
+    by_right: Callable[[Any, Any], Any]
+
+
+ADD = Operation(lambda x, y: x + y, lambda x, y: 1.0, lambda x, y: 1.0)
+SUBTRACT = Operation(lambda x, y: x - y, lambda x, y: 1.0, lambda x, y: -1.0)
+MULTIPLY = Operation(lambda x, y: x * y, lambda x, y: y, lambda x, y: x)
+DIVIDE = Operation(lambda x, y: x / y, lambda x, y: 1.0 / y, lambda x, y: -x / y**2)
+MAXIMUM = Operation(np.maximum, lambda x, y: np.where(x >= y, 1.0, 0.0), lambda x, y: np.where(x >= y, 0.0, 1.0))
+MINIMUM = Operation(np.minimum, lambda x, y: np.where(x <= y, 1.0, 0.0), lambda x, y: np.where(x <= y, 0.0, 1.0))
+
+
+def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
+    """The operation process by process, in the runs that both are of."""
+    samples = [each for each in (left, right) if isinstance(each, Sample)]
+    processes = samples[0].processes
+    if len(samples) == 2 and samples[1].processes != processes:
+        processes = tuple(each for each in processes if each in set(samples[1].processes))
+    here = [each.in_common(processes) if isinstance(each, Sample) else each for each in (left, right)]
+    x, y = (each.values if isinstance(each, Sample) else each for each in here)
+    moves: dict[str, np.ndarray] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for each, by in zip(here, (operation.by_left, operation.by_right)):
+            if isinstance(each, Sample):
+                for version, move in each.moves.items():
+                    moves[version] = moves.get(version, 0.0) + by(x, y) * move
+        values = operation.value(x, y)
+    return Sample(
+        samples[0].runs,
+        processes,
+        values,
+        moves,
+        tuple(log for each in samples for log in each.logs),
+        samples[0].timer if len({each.timer for each in samples}) == 1 else "",
+        frozenset().union(*(each.studies for each in samples)),
+        _once(each.sources for each in samples),
+        _once(each.stale for each in samples),
+        lambda run: _joined(operation, _in(left, run), _in(right, run)),
+        samples[0].share,
+    )
+
+
+def _in(one: Sample | float, run: str) -> Sample | float:
+    return one.again(run) if isinstance(one, Sample) else one
+
+
+def _once(several: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for some in several for each in some))
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A number and its 95 % interval, which is the number itself where it is exact; or NaN, and `why` there is none.
+
+    Of a single process `low` and `high` are NaN. `sources` are the tables that it is from, `stale` the versions whose
+    code has changed since, and `open` what the condition decided: the timer, the study.
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    why: Known | None = None
+    sources: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    open: frozenset[str] = frozenset()
+    sample: Sample | None = field(default=None, repr=False)
+
+    @classmethod
+    def exact(cls, value: float, *sources: str, stale: Iterable[str] = ()) -> Estimate:
+        return cls(float(value), float(value), float(value), None, sources, tuple(stale))
+
+    @classmethod
+    def none(cls, why: Known, sources: Iterable[str] = (), stale: Iterable[str] = ()) -> Estimate:
+        return cls(math.nan, why=why, sources=tuple(sources), stale=tuple(stale))
+
+    @classmethod
+    def of(cls, sample: Sample, open: frozenset[str] = frozenset(), sources: Iterable[str] = ()) -> Estimate:
+        """From values by process; `sources` are further ones."""
+        about: dict[str, Any] = {
+            "sources": _once([sample.sources, sources]), "stale": sample.stale, "open": open, "sample": sample,
+        }  # fmt: skip
+        if not len(sample.values):
+            return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), **about)
+        value, low, high = sample.bounds()
+        return cls(value, low, high, Known(UNDECIDED, "it has no value") if math.isnan(value) else None, **about)
+
+    def __bool__(self) -> bool:
+        """Whether there is a value."""
+        return not math.isnan(self.value)
+
+    @property
+    def known(self) -> bool:
+        """Whether it has an interval."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is no mean over processes."""
+        return bool(self) and self.sample is None
+
+    @property
+    def as_share(self) -> Estimate:
+        """The same as a share, which may be near 0 or below: no logarithm is taken of its values."""
+        if self.sample is None:
+            return self
+        return Estimate.of(replace(self.sample, share=True), self.open, self.sources)
+
+    def _with(self, operation: Operation, other: Estimate | float, swap: bool = False) -> Estimate:
+        one = other if isinstance(other, Estimate) else Estimate.exact(other)
+        left, right = (one, self) if swap else (self, one)
+        about: dict[str, Any] = {
+            "sources": _once([left.sources, right.sources]),
+            "stale": _once([left.stale, right.stale]),
+            "open": left.open | right.open,
+        }
+        for each in (left, right):
+            if each.why:
+                return Estimate(math.nan, why=each.why, **about)
+        if left.sample is None and right.sample is None:
+            try:
+                value = float(operation.value(left.value, right.value))
+            except ZeroDivisionError:
+                return Estimate(math.nan, why=Known(UNDECIDED, "it divides by a count of zero"), **about)
+            return Estimate(value, value, value, **about)
+        sides = [each.sample or each.value for each in (left, right)]
+        found = _joined(operation, *sides)
+        if not len(found.values) and (run := found.runs.common_run(found.studies)):  # one was measured again since
+            found = found.again(run)
+            about["sources"] = _once([found.sources, *(each.sources for each in (left, right) if not each.sample)])
+            about["stale"] = _once([found.stale, *(each.stale for each in (left, right) if not each.sample)])
+        return Estimate.of(found, about["open"], about["sources"])
+
+    def __add__(self, other: Estimate | float) -> Estimate:
+        return self._with(ADD, other)
+
+    def __sub__(self, other: Estimate | float) -> Estimate:
+        return self._with(SUBTRACT, other)
+
+    def __mul__(self, other: Estimate | float) -> Estimate:
+        return self._with(MULTIPLY, other)
+
+    def __truediv__(self, other: Estimate | float) -> Estimate:
+        return self._with(DIVIDE, other)
+
+    def __radd__(self, other: float) -> Estimate:
+        return self._with(ADD, other, swap=True)
+
+    def __rsub__(self, other: float) -> Estimate:
+        return self._with(SUBTRACT, other, swap=True)
+
+    def __rmul__(self, other: float) -> Estimate:
+        return self._with(MULTIPLY, other, swap=True)
+
+    def __rtruediv__(self, other: float) -> Estimate:
+        return self._with(DIVIDE, other, swap=True)
+
+    def __gt__(self, bound: Estimate | float) -> Comparison:
+        return _compared(self, bound, above=True)
+
+    def __lt__(self, bound: Estimate | float) -> Comparison:
+        return _compared(self, bound, above=False)
+
+    def __ge__(self, bound: Estimate | float) -> Comparison:
+        return _compared(self, bound, above=True, equal=True)
+
+    def __le__(self, bound: Estimate | float) -> Comparison:
+        return _compared(self, bound, above=False, equal=True)
+
+    def __format__(self, spec: str) -> str:
+        return format(Estimates({"": self}), spec)
+
+
+def maximum(*values: Estimate) -> Estimate:
+    """The largest of some numbers, process by process."""
+    return functools.reduce(lambda left, right: left._with(MAXIMUM, right), values)
+
+
+def minimum(*values: Estimate) -> Estimate:
+    """The least of some numbers, process by process."""
+    return functools.reduce(lambda left, right: left._with(MINIMUM, right), values)
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How numbers compare with a bound: whether all of their values lie beyond it, and whether all intervals do.
+
+    None where one of them is not measured and no other contradicts; one that cannot be, such as of a version that is
+    refused, counts only where there is no other.
+    """
+
+    values: bool | None
+    intervals: bool | None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a comparison is joined by every() or either(), and asked for its values or intervals")
+
+
+def every(*comparisons: Comparison) -> Comparison:
+    """Whether all hold."""
+    return Comparison(_all([each.values for each in comparisons]), _all([each.intervals for each in comparisons]))
+
+
+def either(*comparisons: Comparison) -> Comparison:
+    """Whether one holds."""
+
+    def one(found: list[bool | None]) -> bool | None:
+        return True if True in found else None if None in found else False
+
+    return Comparison(one([each.values for each in comparisons]), one([each.intervals for each in comparisons]))
+
+
+def _all(found: Sequence[bool | None]) -> bool | None:
+    return False if False in found else None if None in found or not found else True
+
+
+def _compared(one: Estimate, bound: Estimate | float, above: bool, equal: bool = False) -> Comparison:
+    other = bound if isinstance(bound, Estimate) else Estimate.exact(bound)
+    if one.why or other.why:
+        return Comparison(None, None)
+
+    def beyond(mine: float, limit: float) -> bool:
+        return (mine > limit if above else mine < limit) or (equal and mine == limit)
+
+    intervals = beyond(one.low, other.high) if above else beyond(one.high, other.low)
+    return Comparison(beyond(one.value, other.value), intervals)
+
+
+# ---------------------------------------------------------------- by head dim or problem
+
+
+class Estimates(Mapping[Key, Estimate]):
+    """Numbers by head dim or problem; `unit` is theirs, for prose: "×", "%" (of shares from 0 to 1), "µs", "".
+
+    Sums, products, quotients and comparisons are formed key by key, with a number or with Estimates of the same keys. A
+    key that is not there is not measured.
+    """
+
+    def __init__(self, by_key: Mapping[Key, Estimate], unit: str = "", why: Known | None = None) -> None:
+        self._by_key = dict(by_key)
+        self.unit = unit
+        self._why = why
+
+    def __getitem__(self, key: Key) -> Estimate:
+        found = self._by_key.get(key)
+        return found if found is not None else Estimate.none(self._why or Known(NOT_MEASURED))
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __bool__(self) -> bool:
+        """Whether there is any value."""
+        return bool(self.values_known)
+
+    @property
+    def values_known(self) -> dict[Key, float]:
+        """The values that there are."""
+        return {key: each.value for key, each in self._by_key.items() if each}
+
+    @property
+    def why(self) -> Known | None:
+        """Why there is no value, of the first that has none; None where all have."""
+        return next((each.why for each in self._by_key.values() if each.why), None if self._by_key else self._why)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return _once(each.sources for each in self._by_key.values())
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        return _once(each.stale for each in self._by_key.values())
+
+    @property
+    def open(self) -> frozenset[str]:
+        return frozenset().union(*(each.open for each in self._by_key.values()))
+
+    def at(self, *keys: Key) -> Estimates:
+        """Those at some keys."""
+        return Estimates({key: self[key] for key in keys}, self.unit, self._why)
+
+    @property
+    def known(self) -> Estimates:
+        """Those that have a value."""
+        return Estimates({key: each for key, each in self._by_key.items() if each}, self.unit, self.why)
+
+    @property
+    def slowest(self) -> Estimates:
+        """The one with the least value."""
+        return self._extreme(min)
+
+    @property
+    def fastest(self) -> Estimates:
+        """The one with the largest value."""
+        return self._extreme(max)
+
+    def _extreme(self, pick: Callable[..., Key]) -> Estimates:
+        known = self.values_known
+        return self.at(pick(known, key=known.__getitem__)) if known else self
+
+    # ------------------------------------------------------------ arithmetic
+
+    def _with(self, operation: Operation, other: Any, unit: str, swap: bool = False) -> Estimates:
+        if isinstance(other, Estimates):
+            if set(other) != set(self) and self._by_key and other._by_key:
+                raise ValueError(f"different keys: {', '.join(map(str, self))} and {', '.join(map(str, other))}")
+            found = {key: self[key]._with(operation, other[key], swap) for key in self}
+            return Estimates(found, unit, self._why or other._why)
+        return Estimates({key: each._with(operation, other, swap) for key, each in self.items()}, unit, self._why)
+
+    def __add__(self, other: Any) -> Estimates:
+        return self._with(ADD, other, self.unit)
+
+    def __sub__(self, other: Any) -> Estimates:
+        return self._with(SUBTRACT, other, self.unit)
+
+    def __mul__(self, other: Any) -> Estimates:
+        return self._with(MULTIPLY, other, "" if isinstance(other, Estimates) else self.unit)
+
+    def __truediv__(self, other: Any) -> Estimates:
+        if isinstance(other, Estimates):
+            return self._with(DIVIDE, other, "×" if other.unit == self.unit else "")
+        return self._with(DIVIDE, other, self.unit)
+
+    def __radd__(self, other: float) -> Estimates:
+        return self._with(ADD, other, self.unit, swap=True)
+
+    def __rsub__(self, other: float) -> Estimates:
+        return self._with(SUBTRACT, other, self.unit, swap=True)
+
+    def __rmul__(self, other: float) -> Estimates:
+        return self._with(MULTIPLY, other, self.unit, swap=True)
+
+    def __rtruediv__(self, other: float) -> Estimates:
+        return self._with(DIVIDE, other, self.unit if self.unit == "×" else "", swap=True)
+
+    def measured_in(self, unit: str) -> Estimates:
+        """The same with another unit."""
+        return Estimates(self._by_key, unit, self._why)
+
+    # ------------------------------------------------------------ comparisons
+
+    def _compare(self, other: Any, ask: Callable[[Estimate, Any], Comparison]) -> Comparison:
+        """Key by key, or each with each where the keys differ."""
+        if isinstance(other, Estimates) and set(other) == set(self):
+            pairs = [(each, other[key]) for key, each in self.items()]
+        else:
+            others = list(other.values()) if isinstance(other, Estimates) else [other]
+            pairs = [(each, one) for each in self.values() for one in others]
+        words = [next((w.word for w in (getattr(each, "why", None) for each in pair) if w), "") for pair in pairs]
+        counted = [pair for pair, word in zip(pairs, words) if word in ("", NOT_MEASURED)]
+        return every(*(ask(*pair) for pair in counted)) if counted else Comparison(None, None)
+
+    def __gt__(self, other: Any) -> Comparison:
+        return self._compare(other, Estimate.__gt__)
+
+    def __lt__(self, other: Any) -> Comparison:
+        return self._compare(other, Estimate.__lt__)
+
+    def __ge__(self, other: Any) -> Comparison:
+        return self._compare(other, Estimate.__ge__)
+
+    def __le__(self, other: Any) -> Comparison:
+        return self._compare(other, Estimate.__le__)
+
+    def within(self, share: float, other: Any) -> Comparison:
+        """Whether each value is within a share of another, such as of what is published."""
+        ratio = self / other
+        return every(ratio > 1 - share, ratio < 1 + share)
+
+    # ------------------------------------------------------------ text
+
+    def __format__(self, spec: str) -> str:
+        """The range of the values with their unit, "0.75–0.95×"; why there is none where there is none.
+
+        "slower" is how much longer a speedup says it takes, "6–34 %", "faster" how much faster, "%" per cent of a share
+        and ".1" the number of decimals.
+        """
+        values = list(self.values_known.values())
+        if not values:
+            return (self.why or Known(NOT_MEASURED)).word
+        if spec == "slower":
+            return span([100 / value - 100 for value in values], "%", 0)
+        if spec == "faster":
+            return span([100 * value - 100 for value in values], "%", 0)
+        digits = int(spec[1:]) if spec.startswith(".") else None
+        if self.unit == "%" or spec == "%":
+            return span([100 * value for value in values], "%", digits or 0)
+        return span(values, self.unit, 2 if self.unit == "×" and digits is None else digits)
+
+    def __repr__(self) -> str:
+        return f"Estimates({self._by_key!r}, {self.unit!r})"

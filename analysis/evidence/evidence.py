@@ -1,0 +1,568 @@
+"""The evidence of one card: every question to what was measured, counted, compiled or planned is asked here.
+
+    e = Evidence.load("nvidia-h200")
+    e.speedup("rope_v7", "rope_separate", study="matched")[2048].value
+
+A version is named by its id. Answers are `Estimates`, by head dim: those in `hdim`, one or several, by default those of
+the documents' shapes of the version, each with the one problem that the further columns choose (any column of a
+`Problem`, and for RoPE `rotary`, "full" or "partial", by default the partial one where a version takes both, as
+published). With `problem`, one or several, they are by problem. `study` is by default log, fp16 for that family,
+ablation where one is named; what names no study or timer follows the condition, see `under`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kernels import VERSIONS, Plan, Problem, Unsupported
+from kernels.version import PROBLEM_COLUMNS, Sync
+
+from ..measure.counters import STALL, STALLS
+from ..measure.studies import CONDITIONS, STUDIES
+from ..records import published
+from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
+from .current import outdated
+from .estimates import Estimate, Estimates, Sample
+from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
+from .load import Groups, Record
+from .study import Check, Study
+
+DEVICE, MATCHED = "device", "matched"
+Hdims = int | Sequence[int] | None
+Problems = Problem | Collection[Problem] | None
+Columns = Mapping[str, Any]
+
+
+class Undecided(Exception):
+    """What is asked for cannot be had; the message says why."""
+
+    def __init__(self, reason: str, kind: str = UNDECIDED) -> None:
+        super().__init__(reason)
+        self.why = Known(kind, reason)
+
+
+class NotMeasured(Undecided):
+    """What is asked for could be had, and is not measured, counted or recorded yet."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, NOT_MEASURED)
+
+
+class Place(NamedTuple):
+    """A problem of a study on which all versions that are asked about were measured."""
+
+    study: Study
+    problem: Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The evidence of one card, under a condition; `earlier` ones are of the run before, where the code is the same."""
+
+    record: Record
+    condition: str = DEVICE
+    earlier: bool = False
+
+    @classmethod
+    def load(cls, gpu: str | Path) -> Evidence:
+        """By the name of its folder, or its path; read once. Raises: DataError."""
+        return cls(Record.load(gpu if isinstance(gpu, Path) else gpu_folder(gpu)))
+
+    def under(self, condition: str) -> Evidence:
+        """The same evidence with the timer and study of another condition: as timed, device or matched."""
+        return replace(self, condition=condition)
+
+    @property
+    def before(self) -> Evidence:
+        """The evidence as it stood before the latest runs, of what has the same code."""
+        return replace(self, earlier=True)
+
+    @property
+    def slug(self) -> str:
+        return self.record.slug
+
+    @property
+    def gpu(self) -> Mapping[str, Any]:
+        """What the card is: gpu.json."""
+        return self.record.gpu
+
+    @property
+    def card(self) -> str:
+        """The card's name, as the book shows it."""
+        return card_name(self.slug, self.gpu)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the record that the book is written for."""
+        return is_reference(self.slug, self.gpu)
+
+    @property
+    def target(self) -> str:
+        """What its kernels are compiled for, such as "sm_90"."""
+        return target_of(self.gpu)
+
+    def study(self, name: str = "log") -> Study:
+        """The rows of a study's latest complete run; false where none is."""
+        return self.record.study(name)
+
+    # ------------------------------------------------------------ times
+
+    def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
+        """Microseconds of one call."""
+        return self._times((version,), lambda us: us, study, timer, **asked).measured_in("µs")
+
+    def speedup(self, version: str, over: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
+        """How many times as fast as another a version is: above 1 is faster."""
+        found = self._times((version, over), lambda us, other: other / us, study, timer, **asked)
+        return found.measured_in("×")
+
+    def share_closed(
+        self, version: str, without: str, over: str, study: str = "", timer: str = "", **asked: Any
+    ) -> Estimates:
+        """The share of a version's gap to a faster one that goes in the version `without` something: 1 is all of it."""
+
+        def share(slow: Estimate, middle: Estimate, fast: Estimate) -> Estimate:
+            return ((slow - middle) / (slow - fast)).as_share
+
+        return self._times((version, without, over), share, study, timer, **asked).measured_in("%")
+
+    def tflops(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
+        """Multiply-adds of both products in a second, counted as two."""
+
+        def rate(place: Place) -> Estimate:
+            return place.problem.flops / self._time(version, place, timer) / 1e6
+
+        return self._asked((version,), rate, study, **asked).measured_in("TFLOPS")
+
+    def _times(
+        self, versions: Sequence[str], formula: Callable[..., Estimate], study: str, timer: str, **asked: Any
+    ) -> Estimates:
+        def ask(place: Place) -> Estimate:
+            return formula(*(self._time(version, place, timer) for version in versions))
+
+        return self._asked(versions, ask, study, **asked)
+
+    def _asked(
+        self,
+        versions: Sequence[str],
+        ask: Callable[[Place], Estimate],
+        study: str,
+        hdim: Hdims = None,
+        problem: Problems = None,
+        **columns: Any,
+    ) -> Estimates:
+        """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
+        opened = frozenset(() if study else ("study",))
+        measured = self.record.study(study or self._default(versions))
+        found: dict[Any, Estimate] = {}
+        for key, pick in _keys(hdim, problem) or self._documents(measured, versions, columns):
+            try:
+                one = ask(self._place(measured, versions, key, pick, columns))
+            except Undecided as why:
+                one = Estimate.none(why.why)
+            found[key] = replace(one, open=one.open | opened)
+        return Estimates(found, why=self._why_none(measured, versions))
+
+    def _documents(self, study: Study, versions: Sequence[str], columns: Columns) -> list[tuple[int, Problem]]:
+        """The documents' shapes that the first version takes, by head dim."""
+        _require(versions[0])
+        return _by_hdim(study.taken.get(versions[0], ()), columns)
+
+    def _why_none(self, study: Study, versions: Sequence[str]) -> Known:
+        """What keeps a version from running at any problem, if that is why nothing was timed."""
+        if not study:
+            return Known(NOT_MEASURED, f"study {study.name} is not measured")
+        found = study.best(versions[0], study.problems(VERSIONS[versions[0]].family))
+        return Known(NOT_MEASURED) if found.ran else found
+
+    def _place(
+        self, study: Study, versions: Sequence[str], key: Any, problem: Problem | None, columns: Columns
+    ) -> Place:
+        """The problem that all versions take. Raises: Undecided."""
+        if not study:
+            raise NotMeasured(f"study {study.name} is not measured")
+        if problem is None:
+            common: set[Problem] = set()
+            for place, version in enumerate(versions):
+                _require(version)
+                if version not in study.taken:
+                    self._refuse(study, versions, key)
+                    raise NotMeasured(f"{version} is not measured")
+                common = common & study.taken[version] if place else study.taken[version]
+            try:
+                problem = _choose(common, versions, key, columns)
+            except NotMeasured:
+                self._refuse(study, versions, key)
+                raise
+        return Place(self._as_asked(study, versions, problem), problem)
+
+    def _refuse(self, study: Study, versions: Sequence[str], hdim: int) -> None:
+        """Raises: Undecided where a version is refused or failed at a head dim; not where it runs, or no row says."""
+        for version in versions:
+            problems = study.problems(VERSIONS[version].family)
+            found = study.best(version, (each for each in problems if each.hdim == hdim))
+            if found.word in (*REFUSED, FAILED):
+                raise Undecided(f"{version} is {found.word} here: {found.reason}", found.word)
+
+    def _as_asked(self, study: Study, versions: Sequence[str], problem: Problem) -> Study:
+        """The run, or of `earlier` ones the one before it, where the code of all versions was the same."""
+        if not self.earlier:
+            return study
+        before = self.record.study(study.name, before=str(study.run["run"]))
+        same = before and all(before.code(each, problem) == study.code(each, problem) for each in versions)
+        return before if same else study
+
+    def _default(self, versions: Sequence[str]) -> str:
+        ablated = any(version in VERSIONS and VERSIONS[version].ablation for version in versions)
+        return CONDITIONS[self.condition][1] or ("ablation" if ablated else home(versions[0]))
+
+    def _time(self, version: str, place: Place, timer: str = "") -> Estimate:
+        """Raises: Undecided where no time stands."""
+        opened = frozenset(() if timer else ("timer",))
+        study, problem, timer = *place, timer or CONDITIONS[self.condition][0]
+        sample = self._sample(version, study, problem, timer)
+        if not len(sample.values):
+            known = study.known(version, problem)
+            reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
+            raise Undecided(reason, UNDECIDED if known.ran else known.word)
+        return Estimate.of(sample, opened)
+
+    def _sample(self, version: str, study: Study, problem: Problem, timer: str) -> Sample:
+        times = study.medians(version, problem, timer)
+        values, run = times.to_numpy(dtype=float), str(study.run.get("run", ""))
+        return Sample(
+            self.record,
+            tuple((run, int(process)) for process in times.index),
+            values,
+            {version: values},
+            (float(np.log(values).mean()),) if len(values) else (),
+            timer,
+            frozenset({study.name}),
+            (f"timings of {study.name}, run {run}",),
+            (version,) if study.stale(version, problem) else (),
+            lambda other: self._sample(version, self.record.study(study.name, run=other), problem, timer),
+        )
+
+    # ------------------------------------------------------------ checks
+
+    def status(self, version: str, status: str, study: str = "", **asked: Any) -> Estimates:
+        """1 where the check of a version says `status` (ok, wrong, infeasible), else 0.
+
+        Like what follows it takes `inputs`, "uniform" or "sharp", of which the worse counts by default.
+        """
+        return self._checks(version, lambda check: float(check.status == status), study, **asked)
+
+    def ran(self, version: str, study: str = "", **asked: Any) -> Estimates:
+        """1 where a version could run on the GPU, right or wrong as it declares, else 0."""
+        return self._checks(version, lambda check: float(check.status in ("ok", "wrong")), study, **asked)
+
+    def nan_share(self, version: str, study: str = "", **asked: Any) -> Estimates:
+        """The share of outputs that are not finite."""
+        return self._checks(version, lambda check: check.nan_share, study, **asked).measured_in("%")
+
+    def error(self, version: str, study: str = "", **asked: Any) -> Estimates:
+        """The largest absolute difference from float64 over the finite outputs, of either input."""
+
+        def error(check: Check) -> float:
+            return math.nan if math.isnan(check.nan_share) else check.max_abs_err
+
+        return self._checks(version, error, study, **asked)
+
+    def _checks(
+        self,
+        version: str,
+        number: Callable[[Check], float],
+        study: str,
+        hdim: Hdims = None,
+        problem: Problems = None,
+        inputs: str = "",
+        **columns: Any,
+    ) -> Estimates:
+        def ask(place: Place) -> Estimate:
+            check = place.study.check(version, place.problem, inputs)
+            if check is None:
+                raise NotMeasured(f"{version} is not measured on {place.problem}")
+            value = number(check)
+            if math.isnan(value):
+                raise Undecided(f"{version} at head dim {place.problem.hdim}: {word(check.status)}", word(check.status))
+            source = f"checks of {place.study.name}, run {place.study.run['run']}"
+            stale = (version,) if place.study.stale(version, place.problem) else ()
+            return Estimate.exact(value, source, stale=stale)
+
+        return self._asked((version,), ask, study or home(version), hdim, problem, **columns)
+
+    # ------------------------------------------------------------ counts, counters, resources
+
+    def count(self, version: str, counter: str, launch: int | None = None, **asked: Any) -> Estimates:
+        """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py)."""
+
+        def number(rows: pd.DataFrame) -> float:
+            kind, known = "instructions", "warp_inst" in set(rows["counter"])
+            if counter.startswith("event."):  # a version that does none of them has no such row
+                kind, known = "events", self.record.has_events
+            if not known:
+                raise NotMeasured(f"{kind} of {version} are not counted")
+            rows = _launch(rows, launch)
+            return float(rows.loc[rows["counter"] == counter, "value"].sum())
+
+        return self._exact(self.record.counts, "counts", version, number, **asked)
+
+    def counter(self, version: str, metric: str, launch: int | None = None, **asked: Any) -> Estimates:
+        """A hardware counter: a sum over all launches; anything else of one launch, by default the last."""
+        matched = self.condition == MATCHED
+
+        def number(rows: pd.DataFrame) -> float:
+            rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
+            rows = rows[rows["metric"] == metric]
+            if rows.empty:
+                raise NotMeasured(f"counter {metric} of {version} is not recorded")
+            return float(rows["value"].sum())
+
+        mine = {
+            problem: rows
+            for problem, rows in self.record.counters.get(version, {}).items()
+            if matched == (MATCHED in set(rows["study"]))
+        }
+        groups = {version: mine} if version in self.record.counters else {}
+        return self._exact(groups, "counters", version, number, opened=frozenset({"study"}), **asked)
+
+    def stalled(self, version: str, reasons: str, **asked: Any) -> Estimates:
+        """The share of its time that a warp of the last launch waits for some reasons, separated by spaces."""
+        unknown = set(reasons.split()) - set(STALLS)
+        if unknown:
+            raise DataError(f"no warp stalls for {unknown.pop()!r}; reasons are: {', '.join(STALLS)}")
+        values = {reason: self.counter(version, STALL.format(reason), **asked) for reason in STALLS}
+        waits = functools.reduce(lambda one, other: one + other, (values[reason] for reason in reasons.split()))
+        return (waits / functools.reduce(lambda one, other: one + other, values.values())).measured_in("%")
+
+    def resource(self, version: str, column: str, launch: int = -1, target: str = "", **asked: Any) -> Estimates:
+        """A column of data/resources.csv for this GPU or another target, of one launch, by default the last."""
+
+        def number(rows: pd.DataFrame) -> float:
+            rows = rows[rows["target"] == (target or self.target)]
+            if rows.empty:
+                raise NotMeasured(f"resources for {target or self.target} are not recorded")
+            return float(_launch(rows, launch)[column].iloc[0])
+
+        return self._exact(self.record.resources, "resources", version, number, **asked)
+
+    def _exact(
+        self,
+        groups: Groups,
+        table: str,
+        version: str,
+        number: Callable[[pd.DataFrame], float],
+        hdim: Hdims = None,
+        problem: Problems = None,
+        study: str = "",
+        opened: frozenset[str] = frozenset(),
+        **columns: Any,
+    ) -> Estimates:
+        _require(version)
+        mine = groups.get(version, {})
+        ours = set(mine) & set(self._planned(study or home(version)))
+        known = ours if study else ours or set(mine)  # what no shape of the documents fits has its own
+
+        def ask(key: Any, pick: Problem | None) -> Estimate:
+            if not mine:
+                raise NotMeasured(f"{table} of {version} are not recorded")
+            chosen = pick or _choose(known, (version,), key, columns)
+            if chosen not in mine:
+                raise NotMeasured(f"{table} of {version} are not recorded on {chosen}")
+            rows = mine[chosen]
+            stale = (version,) if bool(outdated(rows).any()) else ()
+            return replace(Estimate.exact(number(rows), table, stale=stale), open=opened)
+
+        return _each(_keys(hdim, problem) or _by_hdim(known, columns), ask)
+
+    # ------------------------------------------------------------ plans
+
+    def shared_bytes(self, version: str, array: str = "", **asked: Any) -> Estimates:
+        """Bytes of shared memory that a block of the last launch asks for, or those of one array in it.
+
+        Of a version that refuses the problem: the bytes that its refusal names.
+        """
+
+        def number(plan: Plan | Unsupported, key: Any) -> float:
+            if isinstance(plan, Unsupported) and _too_big(plan) and not array:
+                return float(plan.needed)
+            launch = _made(plan, version, key).launches[-1]
+            return float(4 * {**launch.static.sizes, **launch.shared.sizes}[array] if array else launch.shared_bytes)
+
+        return self._plans(version, number, **asked)
+
+    def launches(self, version: str, **asked: Any) -> Estimates:
+        """Launches of a call."""
+        return self._plans(version, lambda plan, key: len(_made(plan, version, key).launches), **asked)
+
+    def syncs(self, version: str, **asked: Any) -> Estimates:
+        """Host syncs of a call, as the source's own harness makes them."""
+        return self._plans(
+            version, lambda plan, key: sum(isinstance(step, Sync) for step in _made(plan, version, key).steps), **asked
+        )
+
+    def blocks(self, version: str, **asked: Any) -> Estimates:
+        """Blocks of the last launch."""
+        return self._plans(
+            version, lambda plan, key: math.prod(map(int, _made(plan, version, key).launches[-1].grid)), **asked
+        )
+
+    def threads(self, version: str, **asked: Any) -> Estimates:
+        """Threads of a block of the last launch."""
+        return self._plans(
+            version, lambda plan, key: math.prod(map(int, _made(plan, version, key).launches[-1].block)), **asked
+        )
+
+    def hazards(self, version: str, kind: str, **asked: Any) -> Estimates:
+        """Declared hazards of a kind; the checks see that exactly those are there."""
+        return self._plans(
+            version, lambda plan, key: sum(one.kind == kind for one in _made(plan, version, key).hazards), **asked
+        )
+
+    def size(self, version: str, column: str, **asked: Any) -> Estimates:
+        """A column of the problem, such as seq_k, or its flops."""
+        return self._plans(version, lambda plan, key: getattr(_made(plan, version, key).problem, column), **asked)
+
+    def _plans(
+        self,
+        version: str,
+        number: Callable[[Plan | Unsupported, Any], float],
+        hdim: Hdims = None,
+        problem: Problems = None,
+        study: str = "",
+        **columns: Any,
+    ) -> Estimates:
+        """What the plans of a version for problems of a study say, or their refusals."""
+        _require(version)
+        problems = [each for each in self._planned(study or home(version)) if each.family == VERSIONS[version].family]
+        plans = {each: _plan(version, each) for each in problems}
+
+        def ask(key: Any, pick: Problem | None) -> Estimate:
+            if pick is None:
+                mine = {each: plan for each, plan in plans.items() if each.hdim == key}
+                taken = {each for each, plan in mine.items() if isinstance(plan, Plan)}
+                too_big = {each for each, plan in mine.items() if isinstance(plan, Unsupported) and _too_big(plan)}
+                pick = _choose(taken or too_big or set(plans), (version,), key, columns)
+            return Estimate.exact(number(_plan(version, pick), key), "plans")
+
+        taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
+        return _each(_keys(hdim, problem) or _by_hdim(taken, columns), ask)
+
+    def _planned(self, study: str) -> tuple[Problem, ...]:
+        """Those of a study on this GPU."""
+        return STUDIES[study].on(self.gpu["sms"]).problems if study in STUDIES else ()
+
+    # ------------------------------------------------------------ the machine, the documents
+
+    def ceiling(self, name: str) -> Estimate:
+        """What the GPU reaches at most, measured on it."""
+        if name not in self.gpu["ceilings"]:
+            return Estimate.none(Known(NOT_MEASURED, f"ceiling {name} is not measured"))
+        return Estimate.exact(self.gpu["ceilings"][name], "gpu.json")
+
+    def identity(self, name: str) -> Estimate:
+        """What the GPU is: sms, l2_bytes, ..."""
+        return Estimate.exact(self.gpu[name], "gpu.json")
+
+
+def said(row: str) -> Estimate:
+    """A row of data/published.csv, by its id; a ratio as how many times as fast. Raises: KeyError."""
+    found = published.by_id()[row]
+    value = 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
+    return Estimate.exact(value, "published.csv")
+
+
+# ---------------------------------------------------------------- how a problem is chosen
+
+
+def home(version: str) -> str:
+    """The study that holds the documents' shapes of a version."""
+    family = VERSIONS[version].family if version in VERSIONS else version.split("_")[0]
+    return "fp16" if family == "fp16" else "log"
+
+
+def _require(version: str) -> None:
+    if version not in VERSIONS:
+        raise DataError(f"there is no version {version!r}")
+
+
+@functools.cache
+def _plan(version: str, problem: Problem) -> Plan | Unsupported:
+    try:
+        return VERSIONS[version](problem)
+    except Unsupported as refusal:
+        return refusal
+
+
+def _keys(hdim: Hdims, problem: Problems) -> list[tuple[Any, Problem | None]]:
+    """What answers are by, with the problem where one is given; nothing where neither is."""
+    if problem is not None:
+        return [(each, each) for each in ([problem] if isinstance(problem, Problem) else problem)]
+    if hdim is None:
+        return []
+    return [(each, None) for each in ([hdim] if isinstance(hdim, int) else hdim)]
+
+
+def _each(keys: Iterable[tuple[Any, Problem | None]], ask: Callable[[Any, Problem | None], Estimate]) -> Estimates:
+    found: dict[Any, Estimate] = {}
+    for key, pick in keys:
+        try:
+            found[key] = ask(key, pick)
+        except Undecided as why:
+            found[key] = Estimate.none(why.why)
+    return Estimates(found)
+
+
+def _by_hdim(problems: Iterable[Problem], columns: Columns) -> list[tuple[int, Problem]]:
+    """A problem a head dim, as published, of those that fit."""
+    chosen = published.main_problems(each for each in problems if _fits(each, columns))
+    return sorted({each.hdim: each for each in reversed(chosen)}.items())
+
+
+def _fits(problem: Problem, columns: Columns) -> bool:
+    unknown = set(columns) - {*PROBLEM_COLUMNS, "rotary"}
+    if unknown:
+        raise DataError(f"{unknown.pop()!r} does not choose a problem; study, rotary or a column of it does")
+    if "rotary" in columns and (problem.rotary_dim < problem.hdim) != (columns["rotary"] == "partial"):
+        return False
+    return all(getattr(problem, name) == value for name, value in columns.items() if name != "rotary")
+
+
+def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, columns: Columns) -> Problem:
+    """The one problem that fits. Raises: Undecided when there is none, DataError when there are several."""
+    found = [each for each in problems if each.hdim == hdim and _fits(each, columns)]
+    found = [each for each in found if each.family != "rope" or each.rotary_dim < each.hdim] or found
+    if not found:
+        asked = ", ".join(f"{name} {value}" for name, value in {"hdim": hdim, **columns}.items())
+        raise NotMeasured(f"{' and '.join(versions)}: nothing at {asked}")
+    if len(found) > 1:
+        raise DataError(f"{versions[0]} at hdim {hdim} may be any of: {'; '.join(map(str, found))}")
+    return found[0]
+
+
+def _too_big(refusal: Unsupported) -> bool:
+    """Whether a version refuses for want of shared memory."""
+    return refusal.kind == "shared_memory"
+
+
+def _made(plan: Plan | Unsupported, version: str, key: Any) -> Plan:
+    if isinstance(plan, Unsupported):
+        raise Undecided(f"{version} refuses {key if isinstance(key, Problem) else f'hdim {key}'}: {plan}", plan.status)
+    return plan
+
+
+def _product(sizes: Iterable[Any]) -> int:
+    return math.prod(map(int, sizes))
+
+
+def _launch(rows: pd.DataFrame, launch: int | None) -> pd.DataFrame:
+    """Rows of one launch, counted from the end where it is negative; all without one."""
+    return rows if launch is None else rows[rows["launch"] == launch % (rows["launch"].max() + 1)]

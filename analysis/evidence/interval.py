@@ -1,0 +1,80 @@
+"""The interval of a mean over the processes of a run: the one place where statistics are computed.
+
+Processes of one run agree better than runs do. A `Pool` says how far runs are apart, over all ratios of a timer that
+several runs measured. With it the interval is where another run of the same code is expected; without, of this run
+alone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+
+CONFIDENCE = 0.95
+TIE = 1.03  # ratios this near to 1 are no difference
+SIZES_US = (10.0, 30.0, 100.0, 300.0)  # of a call: between them runs differ alike
+
+
+class Pool(NamedTuple):
+    """How far runs of the same code are apart: the variance of the logarithm of a timer's ratios between runs."""
+
+    between: float
+    runs: int
+
+
+def sized(timer: str, us: float) -> str:
+    """The name of the pool of a timer's ratios whose calls take about so long."""
+    return f"{timer} {bisect.bisect(SIZES_US, us)}"
+
+
+def pool_of(pools: Mapping[str, Pool], timer: str, us: float | None = None) -> Pool | None:
+    """The pool of ratios whose calls take about `us` microseconds, the geometric mean of all that are compared.
+
+    Where too few ratios of that size were measured again, or no size is known, that of all ratios of the timer.
+    """
+    return pools.get(timer) if us is None else pools.get(sized(timer, us), pools.get(timer))
+
+
+def covers(runs: int) -> str:
+    """What an interval covers, for captions: "95 % interval ..."."""
+    return "for another run" if runs > 1 else "within one run"
+
+
+def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:
+    """Half an interval, from the variance between `n` processes, two or more: floats, or arrays of one shape.
+
+    With a pool, of the difference from another run: both vary within and between runs. `gain` is the variance between
+    runs in units of the pool's: 1 of the logarithm of a ratio. Ratios differ in how much they do, so the pool counts
+    for no more degrees of freedom than the processes.
+    """
+    of_mean = variance / n if pool is None else 2 * (gain * pool.between + variance / n)
+    quantile = _quantile(n) if isinstance(n, int) else stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)
+    return quantile * np.sqrt(of_mean)
+
+
+@functools.cache
+def _quantile(n: int) -> float:
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+
+
+def fit(ratio: np.ndarray, mean: np.ndarray, variance: np.ndarray, size: np.ndarray) -> Pool:
+    """The pool of ratios that were measured in two runs or more each, after R. C. Paule and J. Mandel (1982).
+
+    Arrays with an entry for each ratio and run: which ratio, from 0, and of its logarithms in two processes or more the
+    mean, the variance and the number. With the variance between runs, a run is on average as far off as it should be.
+    """
+    runs = np.bincount(ratio)
+    off = (mean - (np.bincount(ratio, mean) / runs)[ratio]) ** 2 * (runs / (runs - 1))[ratio]
+    within = variance / size
+
+    def excess(between: float) -> float:
+        return float((off / (between + within)).mean()) - 1
+
+    most, least = off.max() + 1e-12, 1e-12  # a millionth, squared: less is none
+    between = optimize.brentq(excess, least, most) if excess(least) > 0 else 0.0
+    return Pool(float(f"{between:.4g}"), int(runs.max()))

@@ -1,0 +1,72 @@
+"""What is known of a version on a problem on one card: the one place that tells a refusal, a failure and no row apart.
+
+    ok            it runs, and its result is right
+    wrong         it runs, and its result is wrong as it declares
+    infeasible    a block needs more shared memory than it could get
+    unsupported   the version, or the card, does not take the problem
+    failed        it should have run and did not, or its result is not what it declares: `error` in the data
+    not measured  it could run here, and there is no row of it
+
+A number that was measured and says nothing, such as a share of a gap that is none, is `undecided`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from kernels import VERSIONS, Problem, Unsupported
+from kernels.runtime.compile import require_target
+
+from ..records.files import RESOURCES, read_records
+from .current import current
+
+OK, WRONG, INFEASIBLE, UNSUPPORTED, FAILED, NOT_MEASURED = WORDS = (
+    "ok", "wrong", "infeasible", "unsupported", "failed", "not measured",
+)  # fmt: skip
+UNDECIDED = "undecided"
+RAN = (OK, WRONG)
+REFUSED = (INFEASIBLE, UNSUPPORTED)
+
+
+class Known(NamedTuple):
+    """One of `WORDS`, and why, where that has a reason."""
+
+    word: str
+    reason: str = ""
+
+    @property
+    def ran(self) -> bool:
+        return self.word in RAN
+
+    def __str__(self) -> str:
+        return self.reason or self.word
+
+
+def word(status: str) -> str:
+    """What the book calls a status of the data."""
+    return FAILED if status == "error" else status
+
+
+@functools.cache
+def _assembled() -> dict[str, set[str]]:
+    """The targets that the code of a version is known to be assembled for, as it stands: to ask again takes minutes."""
+    targets: dict[str, set[str]] = {}
+    for row in current(read_records(RESOURCES, "resources")):
+        targets.setdefault(row["version"], set()).add(row["target"])
+    return targets
+
+
+@functools.cache
+def planned(version: str, problem: Problem, target: str) -> Known:
+    """What the plan of a version for a target says: that it is refused, or that it could be measured."""
+    if version not in VERSIONS or VERSIONS[version].is_peer:
+        return Known(NOT_MEASURED)
+    try:
+        plan = VERSIONS[version](problem, target)
+        if target not in _assembled().get(version, ()):
+            for launch in plan.launches:
+                require_target(launch, target)
+    except Unsupported as refusal:
+        return Known(refusal.status, str(refusal))
+    return Known(NOT_MEASURED)

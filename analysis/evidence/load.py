@@ -1,0 +1,111 @@
+"""The record of one card, read once: frames of measured, counted and compiled rows, and the studies in them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kernels import Problem
+
+from ..records.files import COUNTS, RESOURCES, parsed, read_json, with_problems, written
+from .current import complete_runs
+from .interval import Pool
+from .pool import pools
+from .study import Study
+
+TABLES = ("gpu.json", "runs.csv", "checks.csv", "timings.csv", "counters.csv")
+Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
+
+
+class Record:
+    """What one folder of data/measured holds, and what is the same on every machine."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises: DataError when gpu.json is damaged or lacks a ceiling."""
+        self.folder = folder
+        self.slug = folder.name
+        self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
+        self._studies: dict[tuple[str, str | None, str], Study] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> Record:
+        """The record of a folder, once until a file of it is written again."""
+        return _load(folder, *(written(folder / name) for name in TABLES))
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """The rows of runs, checks or timings: not to be changed. Raises: DataError."""
+        return parsed(self.folder / f"{table}.csv", table)
+
+    @functools.cached_property
+    def pools(self) -> Mapping[str, Pool]:
+        """How much ratios differ from run to run, by timer and size."""
+        return pools(self.folder)
+
+    @functools.cached_property
+    def complete(self) -> pd.DataFrame:
+        """The runs that were measured to their end."""
+        runs = self.frame("runs")
+        return runs[runs["complete"].astype(bool)]
+
+    @functools.cached_property
+    def _latest(self) -> Mapping[str, Mapping[str, Any]]:
+        return complete_runs(self.complete)
+
+    def study(self, name: str, before: str | None = None, run: str = "") -> Study:
+        """The latest complete run of a study, or the latest before the run called `before`, or `run`; false of none."""
+        key = name, before, run
+        if key not in self._studies:
+            runs = self.complete[self.complete["run"] == run] if run else self.complete
+            found = complete_runs(runs, before) if run or before else self._latest
+            row = found.get(name, {"study": name})
+            self._studies[key] = Study(
+                self.slug, self.gpu, row, self.frame("checks"), self.frame("timings"), self.pools
+            )
+        return self._studies[key]
+
+    def common_run(self, studies: frozenset[str]) -> str:
+        """The latest run in which all of some studies were measured to the end, or an empty text."""
+        runs = self.complete.groupby("study")["run"].agg(set)
+        return max(set.intersection(*(runs.get(study, set()) for study in studies)), default="")
+
+    @functools.cached_property
+    def counters(self) -> Groups:
+        return by_problem(self.folder / "counters.csv", "counters")
+
+    @functools.cached_property
+    def counts(self) -> Groups:
+        return by_problem(COUNTS, "counts")
+
+    @functools.cached_property
+    def resources(self) -> Groups:
+        return by_problem(RESOURCES, "resources")
+
+    @functools.cached_property
+    def has_events(self) -> bool:
+        """Whether events are counted at all: of a version that does none there is no row."""
+        tables = (rows["counter"] for problems in self.counts.values() for rows in problems.values())
+        return any(counters.str.startswith("event.").any() for counters in tables)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(folder: Path, *state: tuple[int, ...]) -> Record:
+    return Record(folder)
+
+
+@functools.lru_cache(maxsize=16)
+def _grouped(path: Path, table: str, state: tuple[int, ...]) -> Groups:
+    groups: dict[str, dict[Problem, pd.DataFrame]] = {}
+    if path.exists():
+        frame = with_problems(parsed(path, table))
+        for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
+            groups.setdefault(version, {})[problem] = rows
+    return groups
+
+
+def by_problem(path: Path, table: str) -> Groups:
+    """The rows of a table by version and problem; none where there is no such file."""
+    return _grouped(path, table, written(path))

@@ -1,0 +1,216 @@
+"""One study on one card: the rows of one run, by default its latest complete one, and what is known from them.
+
+A row counts as stale when its source_hash is not that of today's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem, Unsupported
+
+from ..records.files import target_of, with_problems
+from ..records.published import main_problems
+from ..records.schema import STATUSES
+from .current import called_today, outdated
+from .interval import Pool, covers
+from .known import NOT_MEASURED, WORDS, Known, planned, word
+from .siblings import standing
+
+NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
+
+
+class Check(NamedTuple):
+    """What the checks of a version on a problem found: the worse of the two inputs decides whether it is right.
+
+    `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess`
+    is the largest share of what is allowed, which may be of the other input.
+    """
+
+    status: str
+    reason: str
+    nan_share: float
+    max_abs_err: float
+    allowed_abs_err: float
+    excess: float = math.nan
+
+
+@dataclass(eq=False)
+class Study:
+    """The rows of one run of a study; false, and without rows, where none is complete.
+
+    `run` is the row of the run, `pools` how runs of the same code differ, by timer.
+    """
+
+    slug: str
+    gpu: Mapping[str, Any]
+    run: Mapping[str, Any]
+    checks: pd.DataFrame
+    timings: pd.DataFrame
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    _stale: set[tuple[str, Problem]] = field(default_factory=set)
+    _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.checks, self.timings = self._latest(self.checks), standing(self._latest(self.timings))
+
+    def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the run; where a resumed run holds several codes of a version, today's or the last."""
+        if "run" not in self.run:
+            return frame.iloc[:0].assign(problem=[], stale=[])
+        frame = with_problems(frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])])
+        numbers = [name for name in NUMBERS if name in frame]
+        frame[numbers] = frame[numbers].astype(float)
+        frame["stale"] = outdated(frame)
+        pair = ["version", "problem"]
+        changed = frame.groupby(pair, sort=False)["stale"].transform("all")
+        newest = frame.sort_values("measured_at", kind="stable").groupby(pair, sort=False)["source_hash"]
+        self._stale |= set(frame.loc[changed, pair].itertuples(index=False, name=None))
+        return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
+
+    def __bool__(self) -> bool:
+        """Whether anything was measured."""
+        return len(self.checks) > 0
+
+    @property
+    def name(self) -> str:
+        return str(self.run["study"])
+
+    @property
+    def target(self) -> str:
+        """What the card's kernels are compiled for, such as "sm_90"."""
+        return target_of(self.gpu)
+
+    @property
+    def processes(self) -> int:
+        return 0 if self.timings.empty else int(self.timings["process"].max())
+
+    def stale(self, version: str, problem: Problem) -> bool:
+        """Whether the version's code has changed since it was measured on that problem."""
+        return (version, problem) in self._stale
+
+    def stale_versions(self) -> list[str]:
+        return sorted({version for version, _ in self._stale})
+
+    # ------------------------------------------------------------ versions and problems
+
+    def problems(self, family: str, partial: bool | None = None) -> list[Problem]:
+        """Measured problems of a family by head dim; with RoPE, those that rotate all dims (False) or some (True)."""
+        found = {problem for _, problem in self._checked if problem.family == family}
+        if partial is not None:
+            found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
+        return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
+
+    def versions(self, family: str, peers: bool = False) -> list[str]:
+        """Measured versions of a family, in log order, fast-math builds behind their originals: own ones, or peers."""
+        seen, order = {version for version, _ in self._checked}, list(VERSIONS)
+        mine = [v.id for v in VERSIONS.values() if v.family == family and v.is_peer == peers and v.id in seen]
+        return sorted(mine, key=lambda name: (order.index(VERSIONS[name].built_from), name))
+
+    def shapes(self, version: str, refused: bool = False) -> dict[int, Problem]:
+        """A problem a head dim: with RoPE the published rotary dim where the version takes it, else full rotation.
+
+        Those that the version takes, or, of head dims where it takes none, also those `refused`.
+        """
+        problems = self.problems(VERSIONS[version].family)
+        checks = {problem: self.check(version, problem) for problem in problems}
+        taken = [problem for problem, check in checks.items() if check and check.status != "unsupported"]
+        shown = [*main_problems(taken), *(main_problems(problems) if refused else ())]
+        return dict(sorted({problem.hdim: problem for problem in reversed(shown)}.items()))
+
+    @functools.cached_property
+    def taken(self) -> Mapping[str, set[Problem]]:
+        """By version, the problems that it takes, whether or not it runs there."""
+        taken: dict[str, set[Problem]] = {}
+        for version, status, problem in self.checks[["version", "status", "problem"]].itertuples(index=False):
+            taken.setdefault(version, set()).update({problem} if status != "unsupported" else ())
+        return taken
+
+    # ------------------------------------------------------------ times
+
+    def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
+        """Median microseconds by process."""
+        rows = self._timed.get((version, problem, timer))
+        return rows if rows is not None else pd.Series(dtype=float)
+
+    @functools.cached_property
+    def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
+        frame = self.timings[self.timings["median_us"].notna()]
+        places = frame.groupby(["version", "problem", "timer"], sort=False).indices
+        processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
+        return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
+
+    def runs_covered(self, timer: str = "device_warm") -> int:
+        """How many runs the intervals of a timer take in."""
+        return self.pools[timer].runs if timer in self.pools else 1
+
+    def covers(self, timer: str = "device_warm") -> str:
+        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
+        return covers(self.runs_covered(timer))
+
+    # ------------------------------------------------------------ checks
+
+    @functools.cached_property
+    def _checked(self) -> dict[tuple[str, Problem], list[dict[str, Any]]]:
+        found: dict[tuple[str, Problem], list[dict[str, Any]]] = {}
+        for row in self.checks.to_dict("records"):
+            found.setdefault((row["version"], row["problem"]), []).append(row)
+        return found
+
+    def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
+        """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
+        if (version, problem, inputs) not in self._found:
+            rows = [r for r in self._checked.get((version, problem), ()) if inputs in ("", r["inputs"])]
+            self._found[version, problem, inputs] = _judged(rows) if rows else None
+        return self._found[version, problem, inputs]
+
+    def known(self, version: str, problem: Problem) -> Known:
+        """What the check found, and where there is none, what the version's plan for this card says."""
+        check = self.check(version, problem)
+        return Known(word(check.status), check.reason) if check else planned(version, problem, self.target)
+
+    def best(self, version: str, problems: Iterable[Problem]) -> Known:
+        """What is known at the problem of which most is: where a version runs at none, why it does not."""
+        found = [self.known(version, problem) for problem in problems]
+        return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
+
+    def code(self, version: str, problem: Problem) -> str:
+        """The hash of the code that was measured, as it is called today; empty where nothing was."""
+        rows = self._checked.get((version, problem))
+        return called_today(rows[-1]["source_hash"]) if rows else ""
+
+    def core(self, version: str, problem: Problem) -> str:
+        """The V8 core that ran, empty where none did; of checks that do not say so, that of the emulated target."""
+        check = self.check(version, problem)
+        if check is None or check.status not in ("ok", "wrong") or VERSIONS[version].is_peer:
+            return ""
+        recorded = [row["core"] for row in self._checked[version, problem] if isinstance(row["core"], str)]
+        try:
+            return recorded[-1] if recorded else VERSIONS[version](problem).core
+        except Unsupported:  # today
+            return ""
+
+
+def _judged(rows: list[dict[str, Any]]) -> Check:
+    def excess(row: Mapping[str, Any]) -> float:
+        error, allowed = row["max_abs_err"], row["allowed_abs_err"]
+        return error / allowed if allowed > 0 else math.inf
+
+    worst = max(rows, key=lambda row: STATUSES.index(row["status"]))
+    errors = [row for row in rows if row["max_abs_err"] >= 0] or rows[:1]  # one that has none has NaN
+    alike = [row for row in errors if row["status"] == worst["status"]] or errors
+    largest = max(alike, key=lambda row: row["max_abs_err"])
+    return Check(
+        worst["status"],
+        worst["reason"] if isinstance(worst["reason"], str) else "",
+        max((row["nan_share"] for row in rows if row["nan_share"] >= 0), default=math.nan),
+        largest["max_abs_err"],
+        largest["allowed_abs_err"],
+        max(map(excess, errors)),
+    )
