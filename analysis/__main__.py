@@ -15,7 +15,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
     "archive": ("records.archive", "move runs that two newer ones of their study supersede to history/"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
-    "op": ("measure.op.study", "check and time the op of kernels/ops.py on the GPU at hand"),
+    "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
     "claims": ("verdicts.claims", "give every claim of the documents its verdict"),

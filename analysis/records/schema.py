@@ -49,7 +49,7 @@ _STATUS = Column("status", "text", "ok, wrong (as the version declares), infeasi
 _OP_STATUS = Column(
     "status",
     "text",
-    "ok, wrong (a rule of analysis.measure.op.calls.judge is broken), fell_back (PyTorch computed it, right), refused, "
+    "ok, wrong (a rule of analysis.measure.op_calls.judge is broken), fell_back (PyTorch computed it, right), refused, "
     "hang, error, unavailable (not on this machine)",
 )
 _OP_FAMILY = Column("version", "text", "the version of V8 whose kernels the op of that family launches")

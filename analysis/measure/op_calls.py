@@ -1,4 +1,4 @@
-"""Random calls of the functions of kernels/ops.py: what a call is, its tensors, and what its result should be."""
+"""Random calls of the functions of kernels/ops.py: what a call is, its tensors, and the rules for its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,10 +34,10 @@ SUBNORMAL = 2.0**-138  # a quarter of the least TF32: what is below it is lost w
 
 @dataclass(frozen=True)
 class Call:
-    """One call: its function by the problem's family, what its tensors hold and how they lie, and how it is called.
+    """One call: its function by the problem's family, the values and layout of its tensors, and how it is called.
 
-    `reach` is what every position is below; `seed` is that of the values; `called` is eager, or a captured graph, that
-    is replayed after other calls have taken the places of what the op caches.
+    All positions are below `reach`; `seed` is that of the values. A captured graph is replayed after other calls have
+    evicted what the op caches.
     """
 
     problem: Problem
@@ -61,13 +61,12 @@ class Call:
 
     @property
     def places(self) -> int:
-        """How many places queries and keys stand at."""
+        """The number of positions in the sequence that queries or keys have."""
         return max(self.problem.seq_k, self.problem.q_offset + self.problem.seq_q)
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """What a call is made with: q, k, v as they lie, and the keyword arguments."""
+class Tensors(NamedTuple):
+    """The arguments of a call: q, k and v in their layout, and the keyword arguments."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -118,34 +117,33 @@ def values(call: Call, dice: torch.Generator) -> dict[str, torch.Tensor]:
 
 
 def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """A view of shape `[batch, heads, seq, hdim]` with the values of x, but `expanded`; what lies around it is NaN.
+    """A view of shape `[batch, heads, seq, hdim]` with the values of x; the memory around it is NaN.
 
     transposed: of storage `[batch, seq, heads, hdim]`; cache: the first rows of a longer one; unaligned: rows start 4
-    bytes behind a multiple of 16; strided: every other element of a row; expanded: of one head, for all heads; negated:
-    with the lazy negative bit.
-
-    Raises: ValueError for another layout.
+    bytes after a multiple of 16; strided: every other element of a row; expanded: the values of one head for all;
+    negated: with the lazy negative bit.
     """
     batch, heads, seq, hdim = x.shape
 
     def around(*shape: int) -> torch.Tensor:
         return torch.full(shape, math.nan, dtype=x.dtype, device=x.device)
 
-    if layout == "contiguous":
-        return x
-    if layout == "expanded":
-        return x[:, :1].expand(x.shape)
-    if layout == "negated":
-        return torch._neg_view(-x)
-    views: dict[str, Callable[[], torch.Tensor]] = {
-        "transposed": lambda: around(batch, seq, heads, hdim).transpose(1, 2),
-        "cache": lambda: around(batch, heads, seq + 40, hdim)[:, :, :seq],
-        "unaligned": lambda: around(batch, heads, seq, hdim + 4)[..., 1 : hdim + 1],
-        "strided": lambda: around(batch, heads, seq, 2 * hdim)[..., ::2],
-    }
-    if layout not in views:
-        raise ValueError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
-    return views[layout]().copy_(x)
+    match layout:
+        case "contiguous":
+            return x
+        case "expanded":
+            return x[:, :1].expand(x.shape)
+        case "negated":
+            return torch._neg_view(-x)
+        case "transposed":
+            view = around(batch, seq, heads, hdim).transpose(1, 2)
+        case "cache":
+            view = around(batch, heads, seq + 40, hdim)[:, :, :seq]
+        case "unaligned":
+            view = around(batch, heads, seq, hdim + 4)[..., 1 : hdim + 1]
+        case "strided":
+            view = around(batch, heads, seq, 2 * hdim)[..., ::2]
+    return view.copy_(x)
 
 
 def tensors(call: Call, device: Any) -> Tensors:

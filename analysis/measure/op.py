@@ -4,7 +4,7 @@
     python -m analysis op --problems 200 --seed 7
 
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
-again, it makes the calls that its run has no row of.
+again, the command makes the calls of which its run has no row.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.version import Launch
 
-from ...records import cards
-from ...records.current import today
-from ...records.files import DataError, problem_columns
-from ..machine import now, warm_up
-from ..on_gpu import identify
-from ..progress import tqdm
-from ..refused import exit_code
-from ..runs import Run
-from ..studies import MAIN, Study, partial_rope
-from ..timing import Timing, device_warm, summarise
-from ..workers import MeasureError, Worker, compile_each, watched
-from .calls import FUNCTIONS, MODES, Call, Tensors, drawn, judge, tensors
+from ..records import cards
+from ..records.current import today
+from ..records.files import DataError, problem_columns
+from .machine import now, warm_up
+from .on_gpu import identify
+from .op_calls import FUNCTIONS, MODES, Call, drawn, judge, tensors
+from .progress import tqdm
+from .refused import exit_code
+from .runs import Run
+from .studies import MAIN, Study, partial_rope
+from .timing import Timing, device_warm, summarise
+from .workers import MeasureError, Worker, compile_each, watched
 
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
 CALLS, SEED, MOST_KERNELS = 2000, 40, 180
@@ -62,6 +62,9 @@ Row = dict[str, Any]
 Functions = Mapping[str, Callable[..., torch.Tensor]]
 
 
+# ---------------------------------------------------------------- random calls
+
+
 def functions() -> Functions:
     from kernels import ops
 
@@ -69,7 +72,7 @@ def functions() -> Functions:
 
 
 def launch_of(call: Call, target: str) -> Launch | None:
-    """The launch of a call, planned as the op plans it: for a length of few. None where no core takes it."""
+    """The launch of a call, planned as the op plans it; None where no core takes it."""
     problem, seq_k = call.problem, planned_keys(call.problem.seq_k)
     problem = dataclasses.replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
     with contextlib.suppress(Unsupported):
@@ -89,26 +92,20 @@ def _compile(call: Call, target: str) -> None:
 
 def compile_all(calls: Sequence[Call], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; each kernel once."""
-    kernels = {kernel: call for call in calls if (kernel := _kernel(call, target))}
-    if kernels:
+    if kernels := {kernel: call for call in calls if (kernel := _kernel(call, target))}:
         compile_each(_compile, list(kernels.values()), target)
 
 
 def call_columns(call: Call, target: str) -> Row:
-    """The columns that both tables have of a call, and those that say when its row is made, of which code."""
+    """The columns of a call that both tables have, with the time of the row and the hash of the code."""
     version, launch = VERSIONS_OF[call.problem.family], launch_of(call, target)
-    return {
-        "version": version, **problem_columns(call.problem), "interleaved": call.interleaved, "mode": call.mode,
-        "layout": call.layout, "core": launch and launch.shape.core, "source_hash": today(version),
-        "measured_at": now(),
-    }  # fmt: skip
-
-
-# ---------------------------------------------------------------- random calls
+    about = {name: getattr(call, name) for name in ("interleaved", "mode", "layout")}
+    made = {"core": launch and launch.shape.core, "source_hash": today(version), "measured_at": now()}
+    return {"version": version, **problem_columns(call.problem), **about, **made}
 
 
 def evict(call: Call, device: Any, op: Functions) -> None:
-    """Other calls of the same function, until what the op cached for this one is gone, and its memory is of others."""
+    """Call the function until what the op cached for this call is evicted, and its memory is in use by others."""
     for n in range(1, EVICTING + 1):
         shape = (n, 1, 1, 4) if call.problem.family == "alibi" else (1, 1, 1, 4)
         x = torch.zeros(shape, device=device)
@@ -119,7 +116,7 @@ def evict(call: Call, device: Any, op: Functions) -> None:
 
 
 def replayed(call: Call, run: Callable[[], torch.Tensor], op: Functions) -> torch.Tensor:
-    """What a graph of a call gives, replayed after an eviction."""
+    """The result of a graph of a call, replayed after an eviction."""
     run()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -132,7 +129,7 @@ def replayed(call: Call, run: Callable[[], torch.Tensor], op: Functions) -> torc
 
 
 def check(call: Call, device: Any, op: Functions) -> Row:
-    """The columns of a call that was made: what became of it and how it compares.
+    """Make a call: the columns of its status, and of its errors if it has a result.
 
     Raises: RuntimeError, where a launch failed; the device is then in no state to go on.
     """
@@ -165,9 +162,8 @@ def check_calls(calls: Sequence[tuple[int, Call]], send: Connection) -> None:
 
 
 def check_problems(run: Run, target: str, count: int = CALLS, seed: int = SEED) -> None:
-    """Make the calls of a draw that a run has no row of. Raises: MeasureError, DataError."""
-    kernel_of = functools.partial(_kernel, target=target)
-    calls = list(itertools.islice(drawn(seed, kernel_of, MOST_KERNELS), count))
+    """Make the calls of a draw of which a run has no row. Raises: MeasureError, DataError."""
+    calls = list(itertools.islice(drawn(seed, functools.partial(_kernel, target=target), MOST_KERNELS), count))
     done = {row["call"] for row in run.rows("op_problems") if row["seed"] == seed}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
     compile_all([call for _, call in todo], target)
@@ -179,11 +175,11 @@ def check_problems(run: Run, target: str, count: int = CALLS, seed: int = SEED) 
             else:
                 index, found = content
             call = calls[index]
-            launch = launch_of(call, target)
+            kernel = _kernel(call, target)
             own = {
                 "study": run.study.name, "seed": seed, "call": index, "function": call.function, "base": call.base,
                 "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
-                "largest_position": call.places - 1, "kernel": launch and launch.kernel.name,
+                "largest_position": call.places - 1, "kernel": kernel and kernel.name,
             }  # fmt: skip
             run.append("op_problems", {**call_columns(call, target), **own, **found})
             bar.update()
@@ -210,7 +206,7 @@ def contestants(problem: Problem, op: Functions, target: str) -> list[Timed]:
     chosen = []
     for variant in VARIANTS:
         call = Call(problem, **variant)
-        given: Tensors = tensors(call, "cuda")
+        given = tensors(call, "cuda")
         if not variant:
             inputs = {"q": given.q, "k": given.k, "v": given.v}
             chosen.append(Timed(call, "launch", Program(VERSIONS["rope_v8"](problem, target), inputs).launch))
@@ -220,7 +216,7 @@ def contestants(problem: Problem, op: Functions, target: str) -> list[Timed]:
 
 
 def host_loop(run: Callable[[], Any]) -> Timing:
-    """The host's time of one call, among so many that queue up that it never waits for the device."""
+    """The host's time of one call, of so few that it never waits for the device."""
     samples = []
     for _ in range(HOST_SAMPLES):
         torch.cuda.synchronize()
