@@ -1,4 +1,4 @@
-"""Constants of the log's kernels, and the checks that their plans share."""
+"""Constants of the log's kernels, and the checks that their planners share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .version import Buffer, Hazard, Problem, Refusal, SharedLayout, Unsupported
 
 THREADS = 256
 BLOCK_K = 64
-SHARED_LIMIT = 49_152  # what a launch of the log could get
-OPT_IN_SHARED_LIMIT = 232_448  # what a block may ask for on compute capability 9.0 and 10.0
+SHARED_LIMIT = 49_152  # bytes of shared memory that a launch gets without opting in to more
+OPT_IN_SHARED_LIMIT = 232_448  # bytes that a block may opt in to on compute capability 9.0 and 10.0
 FREQUENCY_BASE = 10_000.0
-MOST_ELEMENTS = 2**31 - 1  # of a tensor whose places are an int
+MOST_ELEMENTS = 2**31 - 1  # elements of a tensor that is indexed by an int
 
-# Offsets, in float32 elements, of what every online-softmax kernel of the log keeps in shared memory.
+# Offsets in shared memory, in float32 elements, that all online-softmax kernels of the log use.
 SCORES = 0
 REDUCTION = 64
 EXTRA = 96
@@ -27,7 +27,7 @@ INT = types.int32
 UINT = types.uint32
 FLOAT = types.float32
 
-# Messages of a refusal.
+# Templates of the messages of `Unsupported`.
 TAKES = "{kind} is {needed}; this version takes {allowed}"
 MUST_BE = "{kind} is {needed}; it must be {allowed}"
 MUST_EQUAL_HEADS = "kv_heads is {needed}; it must equal heads, {allowed}"
@@ -36,12 +36,12 @@ NO_MASK = "causal is 1; this version has no mask"
 
 
 def online_layout(**extra: int) -> SharedLayout:
-    """Scores of one key tile, the reduction buffer, and what a version adds behind them."""
+    """The scores of one key tile, the reduction buffer, and after them the arrays in `extra`."""
     return SharedLayout(scores=BLOCK_K, reduction=32, **extra)
 
 
 def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
-    """q, k, v and out of `problem`, and what a version adds."""
+    """Buffers for q, k, v and out of `problem`, and those in `extra`."""
     return {
         "q": Buffer(problem.q_shape),
         "k": Buffer(problem.kv_shape),
@@ -52,13 +52,13 @@ def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
 
 
 def require(condition: bool, kind: Refusal, needed: Any, allowed: Any, template: str = TAKES) -> None:
-    """Raises: Unsupported, unless `condition` holds."""
+    """Raise Unsupported unless `condition` holds."""
     if not condition:
         raise Unsupported(kind, needed, allowed, template)
 
 
 def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> None:
-    """The log's fp32 kernels take one family, fp32, no mask, and as many queries as keys."""
+    """Raise Unsupported unless the log's fp32 kernels take it: one family, fp32, no mask, as many queries as keys."""
     require(problem.family == family, "family", problem.family, family)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
     require(not problem.causal, "causal", True, False, NO_MASK)
@@ -70,9 +70,9 @@ def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> Non
 
 
 def require_one_sequence(problem: Problem) -> None:
-    """The log's kernels take as many queries as keys, the first query at the first key, and no shared heads.
+    """Raise Unsupported unless seq_q equals seq_k, the first query is at the first key, and heads share no keys.
 
-    Their places in a tensor are an int.
+    The log's kernels index a tensor by an int, so its number of elements is limited, too.
     """
     require(problem.seq_q == problem.seq_k, "seq_q", problem.seq_q, problem.seq_k, MUST_BE_EQUAL)
     require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
@@ -82,20 +82,20 @@ def require_one_sequence(problem: Problem) -> None:
 
 
 def require_full_rotation(problem: Problem) -> None:
-    """The log's first RoPE kernels rotate every dim."""
+    """Raise Unsupported for a partial rotation: the log's first RoPE kernels rotate every dim."""
     template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"
     require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, template)
 
 
 def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
-    """Raises: Unsupported if a block asks for more than `limit` bytes of shared memory."""
+    """Raise Unsupported if a block asks for more than `limit` bytes of shared memory."""
     whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
     template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, {whose} is {{allowed:,}} B"
     require(layout.nbytes <= limit, "shared_memory", layout.nbytes, limit, template)
 
 
 def reduction_race(kernel: str) -> Hazard:
-    """The hazard that the log's corrected block reduction still has."""
+    """The hazard that remains in the log's corrected block reduction."""
     return Hazard(
         "race",
         kernel,

@@ -1,4 +1,4 @@
-"""What the compute capabilities hold, by target: asked by those who plan launches, compile them and run them."""
+"""The limits of each compute capability, by target, for planning, compiling and running launches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CLUSTERS_SINCE = (9, 0)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM of a compute capability holds (CUDA C++ Programming Guide, technical specifications).
+    """What one SM of a compute capability provides (CUDA C++ Programming Guide, technical specifications).
 
-    A block may ask for the SM's shared memory without what is reserved. `cluster` is the most blocks of a cluster, 1
-    without clusters; above 8 only where the larger ones have been seen, as they are not portable.
+    A block may use the shared memory of the SM minus the reserved part. `cluster` is the largest cluster size in
+    blocks, 1 without clusters. Sizes above 8 are not portable and listed only where a GPU has been seen to take them.
     """
 
     warps: int
@@ -46,7 +46,7 @@ LIMITS = {
 
 
 def capability(target: str) -> tuple[int, int]:
-    """`"sm_90"` to `(9, 0)`. Raises: ValueError for anything else than sm_NN or sm_NNa."""
+    """`"sm_90"` to `(9, 0)`. Raises: ValueError for anything other than sm_NN or sm_NNa."""
     match = re.fullmatch(r"sm_(\d+)(\d)a?", target)
     if not match:
         raise ValueError(f"target is {target!r}; allowed: {', '.join(TARGETS)} and the like")
@@ -54,9 +54,9 @@ def capability(target: str) -> tuple[int, int]:
 
 
 def limits_of(target: str) -> Limits:
-    """The limits of a target; of one that is not listed those of the highest listed below it, or of the lowest.
+    """The limits of a target. An unlisted target gets those of the next lower listed one, or of the lowest.
 
-    Raises: ValueError.
+    Raises: ValueError for a malformed target.
     """
     cc = capability(target)
     return LIMITS[max((known for known in LIMITS if known <= cc), default=min(LIMITS))]

@@ -1,7 +1,7 @@
 """What a kernel version is: a problem goes in, a plan of launches over named buffers comes out.
 
-Three runtimes consume the same plan and no version knows which: `runtime.gpu` runs and times it,
-`runtime.emulator` executes its PTX with NumPy, `runtime.compile` reports its resources.
+Three runtimes consume the same plan, and no version knows which: `runtime.gpu` runs and times it, `runtime.emulator`
+executes its PTX with NumPy, `runtime.compile` reports its resources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLES = ("computed", "float32", "float16", "float8")
 
 Status = Literal["ok", "wrong"]
 HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
-# A field of the problem, a limit of the machine, or another's library.
+# A field of the problem, a limit of the GPU, or a library.
 Refusal = Literal[
     "family",
     "batch",
@@ -46,18 +46,18 @@ Refusal = Literal[
     "grid",
     "library",
 ]
-MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # of a grid, on every compute capability
+MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # blocks of a grid, on every compute capability
 
 
 class Unsupported(ValueError):
-    """A version cannot take a problem, or a GPU a launch.
+    """A version cannot take a problem, or a GPU cannot take a launch.
 
-    `kind` is what it is about, `needed` what was asked and `allowed` what is taken, a value or words. The message is
-    `template` with these filled in.
+    `kind` names what was refused. `needed` is the value asked for and `allowed` what is accepted, as values or words.
+    The message is `template` with these filled in.
     """
 
     def __init__(self, kind: Refusal, needed: Any, allowed: Any, template: str) -> None:
-        super().__init__(kind, needed, allowed, template)  # all of them, so that it can be sent to another process
+        super().__init__(kind, needed, allowed, template)  # all arguments, so that it can be pickled
         self.kind = kind
         self.needed = needed
         self.allowed = allowed
@@ -68,7 +68,7 @@ class Unsupported(ValueError):
 
     @property
     def status(self) -> Literal["infeasible", "unsupported"]:
-        """What a check records: infeasible where a block needs more shared memory than there is."""
+        """The status that a check records: infeasible where a block needs too much shared memory, else unsupported."""
         return "infeasible" if self.kind == "shared_memory" else "unsupported"
 
 
@@ -76,14 +76,14 @@ class Unsupported(ValueError):
 class Problem:
     """One attention problem; every field is a column of the data.
 
-    Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`,
-    out like q. Query i sits at position `q_offset + i`, key j at position j. `rotary_dim` is the
-    number of leading dims that RoPE rotates (0 where nothing rotates). With `cache` "rotated" all keys
-    but the last seq_q are rotated already. Fields a family does not use keep their defaults. `None`
-    asks for the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k - seq_q.
+    Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, out like q. Query
+    i has position `q_offset + i`, key j position j. `rotary_dim` is the number of leading dims that RoPE rotates, 0
+    without RoPE. With `cache` "rotated" all keys except the last seq_q are already rotated. Fields that a family does
+    not use keep their defaults. `None` asks for the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k -
+    seq_q.
 
     Raises:
-        ValueError: a field is out of its range; the message names the field and what is allowed.
+        ValueError: a field is out of range; the message names the field and what is allowed.
     """
 
     family: str
@@ -139,7 +139,7 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Multiply-adds of both products, counted as two: 4 * batch * heads * seq_q * seq_k * hdim."""
+        """Floating-point operations of both products, 2 a multiply-add: 4 * batch * heads * seq_q * seq_k * hdim."""
         return 4 * self.batch * self.heads * self.seq_q * self.seq_k * self.hdim
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ PROBLEM_COLUMNS = tuple(f.name for f in fields(Problem))
 
 @dataclass(frozen=True)
 class CudaFunction:
-    """A `__global__` function of CUDA C++ with C linkage; `text` is all of the source that it is compiled from."""
+    """A `__global__` function of CUDA C++ with C linkage; `text` is the whole source that it is compiled from."""
 
     name: str
     text: str
@@ -163,12 +163,12 @@ class CudaFunction:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A Python function for Numba CUDA, or one of CUDA C++, with its signature.
+    """A kernel in Python for Numba CUDA, or in CUDA C++, with its signature.
 
-    `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`.
-    `max_threads` a block and `min_blocks` an SM, at least, are the launch bounds handed to the compiler; those of
-    CUDA C++ stand in its text.
-    `architecture` is the one target, such as "sm_90a", whose own instructions it uses; None where any target will do.
+    `signature` holds one Numba type per argument; a buffer is `types.CPointer(dtype)`. `max_threads` of a block and
+    `min_blocks` of an SM are the launch bounds for the compiler; CUDA C++ states them in its source. `architecture` is
+    the one target whose specific instructions the kernel uses, such as "sm_90a"; None for a kernel that runs on any
+    target.
     """
 
     function: Callable[..., None] | CudaFunction
@@ -184,19 +184,19 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """The signature with tuples taken apart: one type for each of a launch's arguments."""
+        """The signature with tuples flattened: one type for each argument of a launch."""
         return tuple(part for kind in self.signature for part in (getattr(kind, "types", None) or (kind,)))
 
     @property
     def launch_bounds(self) -> tuple[int, ...] | None:
-        """What is given of (max_threads, min_blocks). Raises: ValueError for the second without the first."""
+        """(max_threads, min_blocks), (max_threads,) or None. Raises: ValueError for min_blocks without max_threads."""
         if self.max_threads is None and self.min_blocks is not None:
             raise ValueError(f"min_blocks of {self.name} is {self.min_blocks}; it needs max_threads")
         return tuple(bound for bound in (self.max_threads, self.min_blocks) if bound is not None) or None
 
 
 class SharedLayout(Mapping[str, int]):
-    """Named arrays in shared memory, one after the other, with their sizes in float32.
+    """Named arrays in shared memory, one after the other, with their sizes in float32 elements.
 
     `SharedLayout(scores=64, reduction=32)["reduction"]` is the offset (64) in elements.
     """
@@ -220,7 +220,7 @@ class SharedLayout(Mapping[str, int]):
         return len(self._offsets)
 
     def place(self, byte: int) -> str:
-        """The name of the array that holds a byte offset, or "shared" if none does."""
+        """The name of the array that contains a byte offset, or "shared" if none does."""
         for name, start in self._offsets.items():
             if 4 * start <= byte < 4 * (start + self.sizes[name]):
                 return name
@@ -231,10 +231,10 @@ class SharedLayout(Mapping[str, int]):
 class Launch:
     """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks.
 
-    `shared` lies in dynamic shared memory; `static` are the arrays that the kernel declares itself, an object each.
-    `shape` and `embedding` are what a V8 core made its kernel of, None for other kernels.
+    `shared` is the layout of dynamic shared memory; `static` are the arrays that the kernel declares itself, one object
+    each. `shape` and `embedding` are what a V8 core made its kernel for, None for other kernels.
 
-    Raises: Unsupported for more blocks along a dimension than any GPU takes.
+    Raises: Unsupported for a grid with more blocks along a dimension than any GPU takes.
     """
 
     kernel: Kernel
@@ -261,7 +261,7 @@ class Launch:
 
     @property
     def shared_bytes(self) -> int:
-        """All that a block takes."""
+        """Shared memory of a block in bytes, static and dynamic."""
         return self.static.nbytes + self.shared.nbytes
 
 
@@ -277,9 +277,9 @@ SYNC = Sync()
 class Buffer:
     """Global memory of a plan.
 
-    `init` gives the contents of a table; q, k and v are filled by whoever runs the plan; everything
-    else starts as NaN and counts as unwritten. `padding` elements behind the end are allocated (as
-    NaN) but out of bounds: only a version with a declared out-of-bounds read has any.
+    `init` returns the contents of a table; whoever runs the plan fills q, k and v; everything else starts as NaN and
+    counts as unwritten. `padding` elements after the end are allocated (as NaN) but out of bounds: only a version with
+    a declared out-of-bounds read has any.
     """
 
     shape: tuple[int, ...]
@@ -294,7 +294,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Hazard:
-    """A defect that a version is known to have, and that a check must see: no more, no fewer.
+    """A known defect of a version that a check must find: no more and no fewer than declared.
 
     `place` is a buffer or an array of the shared layout.
     """
@@ -309,8 +309,8 @@ class Hazard:
 class Plan:
     """How a version solves a problem: launches and host syncs over named buffers.
 
-    A peer has a `call(q, k, v) -> out` on torch tensors instead of launches.
-    `expected` says whether the result is right, `defect` how it is wrong.
+    A peer has a `call(q, k, v) -> out` on torch tensors instead of launches. `expected` says whether the result is
+    right, `defect` how it is wrong.
     """
 
     problem: Problem
@@ -323,7 +323,7 @@ class Plan:
 
     @property
     def unspecified(self) -> bool:
-        """Whether it reads shared memory that nobody wrote: NaN in the emulator, what ran before on a GPU."""
+        """Whether it reads uninitialised shared memory: NaN in the emulator, leftovers of another kernel on a GPU."""
         return any(hazard.kind == "uninitialised" and hazard.place not in self.buffers for hazard in self.hazards)
 
     @property
@@ -332,21 +332,21 @@ class Plan:
 
     @property
     def core(self) -> str:
-        """The V8 core that attends: wgmma, mma or portable; empty where none does."""
+        """The V8 core that computes the attention: "wgmma", "mma" or "portable"; empty for other kernels."""
         return next((launch.shape.core for launch in self.launches if launch.shape), "")
 
     def with_launches(self, changed: Callable[[Launch], Launch]) -> Plan:
-        """The plan with what `changed` makes of each launch in its place."""
+        """The plan with each launch replaced by what `changed` returns for it."""
         return replace(self, steps=tuple(changed(step) if isinstance(step, Launch) else step for step in self.steps))
 
 
-Model = Callable[[Problem, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # q, k and v to out, in float64
-Planner = Callable[..., Plan]  # of a problem, or of a problem and `target`
+Model = Callable[[Problem, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # (problem, q, k, v) -> out, in float64
+Planner = Callable[..., Plan]  # (problem) or (problem, target) -> Plan
 
 
 @dataclass(frozen=True)
 class Version:
-    """One entry of the log: what it is, and the function that plans it. `register` describes the fields."""
+    """One entry of the log: its metadata and the function that plans it. `register` describes the fields."""
 
     id: str
     family: str
@@ -375,17 +375,17 @@ class Version:
 
     @property
     def of_log(self) -> bool:
-        """Whether the documents' logs have it as a kernel of their own: no peer, ablation, control, nor V8."""
+        """Whether the documents' logs list it as a kernel of its own: no peer, ablation, control, nor V8."""
         return not (self.is_peer or self.ablation or self.control_of or self.beyond)
 
     @property
     def built_from(self) -> str:
-        """The version that this is the fast-math build of, or itself."""
+        """The version of which this is the fast-math build, or its own id."""
         return self.variant_of if self.fast_math and self.variant_of else self.id
 
     @functools.cached_property
     def by_target(self) -> bool:
-        """Whether its launches depend on the target: whether its planner has a parameter of that name."""
+        """Whether its launches depend on the target: whether its planner has a parameter `target`."""
         return "target" in inspect.signature(self.plan).parameters
 
     def __call__(self, problem: Problem, target: str = EMULATED_TARGET) -> Plan:
@@ -417,21 +417,22 @@ def register(
     accurate_sines: bool = False,
     wrong_output: Model | None = None,
 ) -> Callable[[Planner], Planner]:
-    """Register the decorated planner, of a problem or of a problem and a `target`, as the version that bears its name.
+    """Register the decorated planner, a function of a problem or of a problem and a `target`, under its own name.
 
-    `parent` is what it changed from, `baseline` what its source compares it with (often not the same);
-    `iterations` is the length of the timing loop of the source's harness. An `ablation` is no version of the log:
-    its parent with one thing changed. What goes `beyond` the documents is measured in studies of its own.
-    `variant_of` is the version whose kernels it has, in another build, with more memory or for another embedding;
-    `fast_math` where that build is with fast-math. A control is no version of the log either: `control_of` is the
-    version whose launches it makes, of the same kernels in CUDA C++.
+    `parent` is the version that it changes. `baseline` is the version that its source compares it with, often another.
+    `iterations` is the length of the timing loop in the source's harness. An `ablation` is not a version of the log but
+    its parent with one thing changed. Versions `beyond` the documents are measured in studies of their own.
+    `variant_of` names the version whose kernels it reuses: in another build, with more shared memory, or for another
+    embedding. `fast_math` says that the build uses fast-math. A control is not a version of the log either:
+    `control_of` names the version whose launches it repeats with the same kernels in CUDA C++.
 
-    A `peer` is what a user would pick instead, another's library; of those `compiled_embedding` says that PyTorch
-    compiles the embedding, apart from its attention.
+    A `peer` is what a user would otherwise use, from another library. `compiled_embedding` says that PyTorch compiles
+    the embedding of a peer separately from its attention.
 
-    What checks ask of its kernels: a block that holds `whole_rows` of scores, with no tiles of keys; `scalar_loads`
-    where q, k and v come from global memory one value at a time, not 16 bytes; `accurate_sines` where the compiler's
-    own reduce a large angle in 64 bits; and, where its plan says "wrong", `wrong_output`: what it computes instead.
+    The rest tells the checks what to demand of its kernels. `whole_rows`: a block holds whole rows of scores, without
+    tiles of keys. `scalar_loads`: q, k and v are loaded from global memory one value at a time, not 16 bytes.
+    `accurate_sines`: it calls the accurate functions of the compiler, which reduce a large angle in 64 bits.
+    `wrong_output`: the model of what it computes where its plan says "wrong".
 
     Raises:
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.

@@ -1,1 +1,1 @@
-"""Controls: kernels of the log in CUDA C++, launched as their ports are. See `kernels/controls/register.py`."""
+"""Controls: kernels of the log in CUDA C++, with the same launches as their Numba ports. See `register.py`."""

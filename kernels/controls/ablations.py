@@ -1,6 +1,6 @@
 """Controls with one thing changed: how many steps of the dot product, and so how many loads, are in flight at a time.
 
-What an unroll pragma asks for can be said in C++ alone, so these change controls, not ports.
+Only C++ has unroll pragmas, so these ablations change the controls and not the ports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from ..version import VERSIONS, CudaFunction, Launch, Plan, Problem, register
 
 
 def ablate_control(name: str, parent: str, *, baseline: str, title: str, change: str, old: str, new: str) -> None:
-    """Register `name`: the control `parent` with lines of its attention kernel, that are there once, replaced."""
+    """Register `name`: the control `parent` with some lines of its attention kernel replaced; `old` occurs exactly
+    once.
+    """
     control = VERSIONS[parent]
     parent_plan = control.plan
 

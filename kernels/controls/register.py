@@ -1,8 +1,8 @@
-"""Controls: versions of the log in CUDA C++, as its authors wrote them, launched as their Numba ports are.
+"""Controls: versions of the log in CUDA C++, as its authors wrote them, with the same launches as their Numba ports.
 
-What a control and its port differ in is the language: the compiler in front of PTX. A control is its port statement by
-statement: `int tid` where C++ could read threadIdx.x each time makes other registers of the same loops. What the port
-writes out or asks of helpers, it has as words: unroll pragmas, `int`, shared arrays that are objects of their own.
+A control and its port differ in the language alone, that is, in the compiler that produces the PTX. A control follows
+its port statement by statement: even `int tid` in place of a repeated threadIdx.x changes the registers of a loop. What
+the port unrolls by hand or takes from helpers is plain C++ here: unroll pragmas, `int`, separate shared arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def text_of(file: str) -> str:
-    """A file of this folder, with the files that it includes in place of their first mention."""
+    """The text of a file in this folder, with each included file in place of its first `#include`."""
     seen = set()
 
     def included(match: re.Match[str]) -> str:
@@ -36,7 +36,9 @@ def text_of(file: str) -> str:
 
 
 def control(name: str, port: str, **files: str) -> None:
-    """Register `name`: the launches of the version `port`, each kernel from the file that is given under its name."""
+    """Register `name`: the launches of the version `port`. `files` gives the source file of each kernel, by kernel
+    name.
+    """
     original = VERSIONS[port]
     port_plan = original.plan
     functions = {kernel: CudaFunction(kernel, text_of(f"{file}.cu")) for kernel, file in files.items()}

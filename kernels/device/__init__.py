@@ -1,1 +1,1 @@
-"""Device functions and intrinsics that versions share."""
+"""Device functions and intrinsics that the versions share."""

@@ -1,8 +1,8 @@
 """sin and cos of one angle together, accurate to 2 units in the last place up to about 100,000 radians.
 
-libdevice's accurate sincosf carries a path for larger angles, in local memory and double precision. Positions times
-frequencies never get there, so this is the path that is left: subtract the nearest multiple of pi / 2, kept in three
-parts so that the difference is exact, and evaluate both series on what remains.
+libdevice's accurate sincosf has a slow path for larger angles, which uses local memory and double precision. Positions
+times frequencies never reach it, so this module has the fast path alone. It subtracts the nearest multiple of pi / 2,
+which is stored in three parts so that the difference is exact, and evaluates both polynomials on the remainder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .mark import mark
 _sincos = mark("sincos")
 TWO_OVER_PI = 0.636619772
 HALF_PI = (1.57079601, 3.13916473e-07, 5.39030253e-15)
-ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then stands in the last bits
+ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer and leaves that integer in the low bits of the mantissa
 
 
 @cuda.jit(device=True)
@@ -43,7 +43,7 @@ def sincos(angle):
     return sin, cos
 
 
-# sin(pi x) / x and cos(pi x) as polynomials of x^2 up to |x| = 1/2: the errors are 3e-9 and 2e-10
+# sin(pi x) / x and cos(pi x) as polynomials of x^2 for |x| <= 1/2; their errors are 3e-9 and 2e-10
 SIN_PI = (3.14159250, -5.16770697, 2.55003166, -0.598046422, 0.0772222430)
 COS_PI = (1.0, -4.93480206, 4.05870914, -1.33521211, 0.234937564, -0.0243967157)
 
@@ -52,10 +52,10 @@ COS_PI = (1.0, -4.93480206, 4.05870914, -1.33521211, 0.234937564, -0.0243967157)
 def sincospi(position, rate, rest):
     """(sin, cos) of pi * position * (rate + rest), float32, for positions up to 2^20 and rates up to 1 / pi.
 
-    A fused multiply-add takes the nearest integer from the product before it is rounded, so what remains is exact: no
-    error grows with the position, and `rest` is what `rate` as a float32 lacks. It moves what remains by 2^-6 at most;
-    further past a half, beyond some 4 million positions, the polynomials would fail. Half turns need no quadrants, only
-    a sign.
+    `rest` is the rounding error of `rate` as a float32. A fused multiply-add subtracts the nearest integer from the
+    unrounded product, so the remainder is exact and the error does not grow with the position. `rest` moves the
+    remainder by at most 2^-6. From about 4 million positions on it would move the remainder out of the polynomials'
+    range. The angle counts half turns, so the range reduction needs a sign but no quadrants.
     """
     _sincos()
     rounded = libdevice.fmaf(position, rate, float32(ROUND))

@@ -1,6 +1,6 @@
-"""Instructions that Numba has no name for: tensor cores, asynchronous copies, and half precision in shared memory.
+"""Instructions that Numba does not expose: tensor cores, asynchronous copies, and half precision in shared memory.
 
-Everything takes arrays and indices in elements, never addresses.
+All functions take arrays and indices in elements, never addresses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _GLOBAL, _SHARED = 1, 3  # LLVM's address spaces
 
 
 def _asm(builder, text, constraints, result, args):
-    """One PTX statement that the compiler neither drops nor moves under a condition that it was not under."""
+    """Emit one volatile, convergent PTX statement: the compiler neither deletes it nor makes it depend on more
+    conditions.
+    """
     function = ir.FunctionType(result, [arg.type for arg in args])
     call = builder.asm(function, text, constraints, args, side_effect=True)
     call.attributes.add("convergent")
@@ -23,7 +25,7 @@ def _asm(builder, text, constraints, result, args):
 
 
 def _pointer(context, builder, array_type, array, index_type, index, element=_FLOAT, space=None):
-    """A pointer to element `index`, counted in elements of type `element`, of a float32 array or CPointer."""
+    """A pointer to element `index` of a float32 array or CPointer, counted in elements of type `element`."""
     if not index_type.signed and index_type.bitwidth < 64:
         index = builder.zext(index, ir.IntType(64))
     if not isinstance(array_type, types.CPointer):
@@ -37,10 +39,12 @@ def _pointer(context, builder, array_type, array, index_type, index, element=_FL
 def mma_m16n8k8_tf32(typingctx, a, b, c):
     """a b + c of one warp on its tensor cores, for a 16 x 8, b 8 x 8 and c 16 x 8; all 32 lanes must call it.
 
-    Lane l holds, with g = l // 4 and m = l % 4, the elements (row, column)
-    a: (g, m), (g + 8, m), (g, m + 4), (g + 8, m + 4);  b: (m, g), (m + 4, g);
-    c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
-    Each is a tuple of float32; the unit ignores the low 13 bits of a and b.
+    With g = l // 4 and m = l % 4, lane l holds the elements (row, column)
+
+      a: (g, m), (g + 8, m), (g, m + 4), (g + 8, m + 4);  b: (m, g), (m + 4, g);
+      c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
+
+    Each fragment is a tuple of float32. The tensor core ignores the low 13 bits of a and b.
     """
     four, two = types.UniTuple(types.float32, 4), types.UniTuple(types.float32, 2)
     signature = four(four, two, four)
@@ -65,11 +69,14 @@ def mma_m16n8k8_tf32(typingctx, a, b, c):
 def mma_m16n8k16_f16(typingctx, a, b, c):
     """a b + c of one warp on its tensor cores, for a 16 x 16, b 16 x 8 and c 16 x 8; all 32 lanes must call it.
 
-    Lane l holds, with g = l // 4 and m = l % 4, the elements (row, column)
-    a: (g, 2m), (g + 8, 2m), (g, 2m + 8), (g + 8, 2m + 8);  b: (2m, g), (2m + 8, g);
-    c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
-    c is a tuple of float32. Those of a and b are uint32, each the bits of two halves: the element named, in the low
-    ones, and the next, in a of the same row and in b of the same column.
+    With g = l // 4 and m = l % 4, lane l holds the elements (row, column)
+
+      a: (g, 2m), (g + 8, 2m), (g, 2m + 8), (g + 8, 2m + 8);  b: (2m, g), (2m + 8, g);
+      c and the result: (g, 2m), (g, 2m + 1), (g + 8, 2m), (g + 8, 2m + 1).
+
+    c and the result are tuples of float32. Each element of a and b is a uint32 with the bits of two halves: the listed
+    element in the low half and the next element in the high half, which is in the same row of a or the same column of
+    b.
     """
     four, pairs = types.UniTuple(types.float32, 4), types.UniTuple(types.uint32, 4)
     signature = four(pairs, types.UniTuple(types.uint32, 2), four)
@@ -90,10 +97,10 @@ def mma_m16n8k16_f16(typingctx, a, b, c):
 
 @intrinsic
 def cp_async4(typingctx, shared, index, array, offset):
-    """Begin to copy `array[offset : offset + 4]` in global memory to `shared[index : index + 4]`.
+    """Start an asynchronous copy of `array[offset : offset + 4]` in global memory to `shared[index : index + 4]`.
 
-    Both are float32 and both places lie on 16-byte boundaries. The data is there, for the thread that
-    asked, behind `cp_async_wait_all`, and for others behind a barrier after it.
+    Both arrays are float32 and both addresses are aligned to 16 bytes. The issuing thread may read the data after
+    `cp_async_wait_all`, other threads after a barrier that follows it.
     """
     signature = types.void(shared, index, array, offset)
 
@@ -121,7 +128,7 @@ def _copy_or_zero(context, builder, signature, args, nbytes, level):
 
 @intrinsic
 def cp_async4_or_zero(typingctx, shared, index, array, offset, there):
-    """`cp_async4` where `there` holds; elsewhere the four floats become 0 and nothing is read. One instruction."""
+    """`cp_async4` where `there` is true; elsewhere the four floats become 0 and nothing is read. One instruction."""
     signature = types.void(shared, index, array, offset, types.boolean)
 
     def codegen(context, builder, signature, args):
@@ -132,7 +139,7 @@ def cp_async4_or_zero(typingctx, shared, index, array, offset, there):
 
 @intrinsic
 def cp_async2_or_zero(typingctx, shared, index, array, offset, there):
-    """`cp_async4_or_zero` of two floats, on 8-byte boundaries."""
+    """`cp_async4_or_zero` for two floats, aligned to 8 bytes."""
     signature = types.void(shared, index, array, offset, types.boolean)
 
     def codegen(context, builder, signature, args):
@@ -143,7 +150,7 @@ def cp_async2_or_zero(typingctx, shared, index, array, offset, there):
 
 @intrinsic
 def exp2(typingctx, x):
-    """2^x of a float32 within 2 units in the last place, in one instruction; below 2^-126 it is 0."""
+    """2^x of a float32 within 2 units in the last place, in one instruction; results below 2^-126 are flushed to 0."""
     signature = types.float32(types.float32)
 
     def codegen(context, builder, signature, args):
@@ -155,7 +162,7 @@ def exp2(typingctx, x):
 
 @intrinsic
 def cp_async_commit(typingctx):
-    """Close the group of this thread's copies begun since the last call."""
+    """Commit the copies that this thread started since the last commit as one group."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "cp.async.commit_group;", "~{memory}", _VOID, [])
@@ -166,7 +173,7 @@ def cp_async_commit(typingctx):
 
 @intrinsic
 def cp_async_wait_all(typingctx):
-    """Wait for all copies that this thread began."""
+    """Wait for all copies that this thread started, committed or not."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "cp.async.wait_all;", "~{memory}", _VOID, [])
@@ -177,7 +184,7 @@ def cp_async_wait_all(typingctx):
 
 @intrinsic
 def cp_async_wait_but_one(typingctx):
-    """Wait for the copies of all groups that this thread closed but the last."""
+    """Wait for all groups that this thread committed, except the last."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "cp.async.wait_group 1;", "~{memory}", _VOID, [])
@@ -188,7 +195,7 @@ def cp_async_wait_but_one(typingctx):
 
 @intrinsic
 def cp_async_wait(typingctx):
-    """Wait for the copies of all groups that this thread closed, and for nothing that it did since."""
+    """Wait for all groups that this thread committed, but not for copies that it started after the last commit."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "cp.async.wait_group 0;", "~{memory}", _VOID, [])

@@ -1,7 +1,8 @@
-"""Atomic operations on int32 in global memory, and the fence by which blocks hand each other what they wrote.
+"""Atomic operations on int32 in global memory, and the fence with which blocks publish and acquire data.
 
-The operations order nothing by themselves. What a block wrote is there for another if the one fences between its writes
-and an operation on some element, and the other between an operation that saw the first and its reads:
+The atomics are relaxed: they order no other accesses. Data that one block wrote is visible to another block if the
+writer executes a fence between its writes and an atomic on some element, and the reader executes a fence between an
+atomic that observes the writer's and its reads:
 
     cuda.syncthreads()
     if warp == 0:
@@ -13,8 +14,8 @@ and an operation on some element, and the other between an operation that saw th
         fence()
     cuda.syncthreads()
 
-Which threads take part is an argument: a branch that the threads of a warp do not take together would cost products of
-warpgroups in the same loop their uniform registers.
+The threads that take part are chosen by the argument `where`, not by a branch. A branch that diverges within a warp
+would make the compiler give up uniform registers for the wgmma instructions in the same loop.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _address(context, builder, signature, args):
 
 
 def _where(builder, text, constraints, operands, where):
-    """An operation on int32 of the threads for which `where` holds; the others get 0."""
+    """An atomic on int32 by the threads for which `where` is true; the others get 0."""
     flag = builder.zext(where, _I32) if where.type.width < 32 else where
     number = len(operands) + 1
     text = f"{{ .reg .pred here; setp.ne.u32 here, ${number}, 0; mov.u32 $0, 0; @here {text} }}"
@@ -41,7 +42,7 @@ def _where(builder, text, constraints, operands, where):
 
 @intrinsic
 def fence(typingctx):
-    """What this thread knows of before is ordered before what it does behind, for the whole GPU."""
+    """Like `__threadfence()`: earlier memory accesses become visible to the whole GPU before later ones."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "fence.acq_rel.gpu;", "~{memory}", _VOID, [])
@@ -52,7 +53,7 @@ def fence(typingctx):
 
 @intrinsic
 def atomic_add(typingctx, array, index, value, where):
-    """Add to `array[index]`. Returns what was there; 0 in threads for which `where` does not hold, which do nothing."""
+    """Add to `array[index]` and return the old value. Threads whose `where` is false do nothing and get 0."""
     signature = types.int32(array, index, types.int32, types.boolean)
 
     def codegen(context, builder, signature, args):
@@ -65,7 +66,7 @@ def atomic_add(typingctx, array, index, value, where):
 
 @intrinsic
 def give_way(typingctx):
-    """Let other warps run for a moment, in a loop that waits for what they do."""
+    """Let other warps run for a moment (nanosleep); for a loop that polls what they write."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "nanosleep.u32 20;", "~{memory}", _VOID, [])

@@ -1,12 +1,12 @@
-"""`cint`: the int of CUDA C++ inside a kernel, 32 bits, signed, and taken not to overflow.
+"""`cint`: the int of CUDA C++ inside a kernel: 32 bits, signed, and assumed not to overflow.
 
-Numba adds and multiplies integers in 64 bits. Cut back to 32 they may wrap, so that neither compiler may move them
-across a loop as it does those of a C++ kernel: loops unroll, load and index otherwise. A `cint` keeps what C++ says:
-sums, differences and products do not overflow, `//` and `%` round to zero, an index counts from the first element and
-never from behind. With another integer the result is a `cint`.
+Numba computes integers in 64 bits. When a kernel truncates them to 32 bits they may wrap, so neither compiler may hoist
+or strength-reduce them across a loop as it does in a C++ kernel: loops unroll, load and index differently. A `cint`
+follows C++: sums, differences and products do not overflow, `//` and `%` truncate toward zero, and an index counts from
+the first element, never from the end. An operation with another integer gives a `cint`.
 
-What Numba is told of it is told by calls of `CINT`: they are part of its definition, so hashes of code that uses a
-`cint` cover them, as `runtime.definitions` has it.
+Numba learns the rules of the type through calls on `CINT`. They are part of its definition, so the hash of code that
+uses a `cint` covers them (see `runtime.definitions`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CInt(types.Number):
         lowering.lower_cast(source, target)(emit)
 
     def infers(self, function: Any, rule: Callable[[Any], Any]) -> None:
-        """`rule` gives the signature of a call with these types of arguments, or None."""
+        """`rule` takes the argument types of a call and returns its signature, or None."""
 
         def generic(self: Any, args: Any, kws: Any) -> Any:
             return rule(args)
@@ -59,7 +59,7 @@ class CInt(types.Number):
         lowering.lower(function, *kinds)(emit)
 
     def computes(self, functions: tuple[Any, ...], result: Any, emit: Any, arguments: int = 2) -> None:
-        """`emit(builder, *args)` gives what functions of ints, one of them a cint, are."""
+        """`emit(builder, *args)` generates the code of functions of ints of which at least one is a cint."""
 
         def rule(args: Any) -> Any:
             ints = len(args) == arguments and all(isinstance(kind, CInt | types.Integer) for kind in args)
@@ -75,7 +75,7 @@ CINT = CInt()
 
 @intrinsic
 def cint(typingctx, value):
-    """`value`, an integer of any width, as an int."""
+    """`value`, an integer of any width, as a cint."""
 
     def codegen(context, builder, signature, args):
         return context.cast(builder, args[0], signature.args[0], CINT)

@@ -1,9 +1,9 @@
-"""Thread-block clusters: a block's rank, the cluster's barrier, and stores to other blocks' shared memory.
+"""Thread-block clusters: the rank of a block, the cluster barrier, and stores to the shared memory of other blocks.
 
 They need compute capability 9.0. Like the other intrinsics they take arrays and indices in elements, never addresses.
 
-Stores can count at an mbarrier of the block that they go to (`cluster_send`), which a wait for it then acquires; no
-thread has to wait for its own stores, as it does at the cluster's barrier:
+`cluster_send` stores to another block and counts the bytes at an mbarrier of that block. A wait for that barrier
+acquires the data. So no thread waits for its own stores, as it would at the cluster barrier:
 
     if tid == 0:
         barrier_init(shared, at, 1)  # one arrival a phase
@@ -39,7 +39,7 @@ def cluster_rank(typingctx):
 
 @intrinsic
 def cluster_arrive(typingctx):
-    """Arrive at the cluster's barrier; what this thread stored before is there for all behind `cluster_wait`."""
+    """Arrive at the cluster barrier with release semantics: earlier stores are visible after `cluster_wait`."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "barrier.cluster.arrive.release.aligned;", "~{memory}", _VOID, [])
@@ -50,7 +50,7 @@ def cluster_arrive(typingctx):
 
 @intrinsic
 def cluster_start(typingctx):
-    """Arrive at the cluster's barrier without a fence: behind `cluster_wait`, all its blocks have begun."""
+    """Arrive at the cluster barrier without a fence: after `cluster_wait`, all blocks of the cluster have started."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "barrier.cluster.arrive.relaxed.aligned;", "~{memory}", _VOID, [])
@@ -61,7 +61,7 @@ def cluster_start(typingctx):
 
 @intrinsic
 def cluster_wait(typingctx):
-    """Wait until all threads of the cluster have arrived at its barrier; it is also a barrier of the block."""
+    """Wait until all threads of the cluster have arrived at its barrier; this is also a barrier of the block."""
 
     def codegen(context, builder, signature, args):
         _asm(builder, "barrier.cluster.wait.acquire.aligned;", "~{memory}", _VOID, [])
@@ -77,10 +77,10 @@ def _shared_address(context, builder, array_type, array, index_type, index):
 
 @intrinsic
 def barrier_init(typingctx, shared, index, count):
-    """Make `shared[index : index + 2]`, on an 8-byte boundary, an mbarrier whose phases take `count` arrivals.
+    """Make `shared[index : index + 2]`, aligned to 8 bytes, an mbarrier whose phases expect `count` arrivals.
 
-    One thread does it. Others of the block may use it behind a barrier, other blocks behind `barrier_init_fence`
-    and the cluster's barrier. Phases are numbered from 0.
+    One thread calls this. Threads of the same block may use the barrier after a block barrier; other blocks after
+    `barrier_init_fence` and the cluster barrier. Phases are numbered from 0.
     """
     signature = types.void(shared, index, types.uint32)
 
@@ -94,7 +94,9 @@ def barrier_init(typingctx, shared, index, count):
 
 @intrinsic
 def barrier_init_fence(typingctx):
-    """Behind this thread's next arrival at the cluster's barrier, all blocks see the mbarriers that it made."""
+    """Make the mbarriers that this thread initialised visible to the cluster at its next arrival at the cluster
+    barrier.
+    """
 
     def codegen(context, builder, signature, args):
         _asm(builder, "fence.mbarrier_init.release.cluster;", "~{memory}", _VOID, [])
@@ -105,7 +107,7 @@ def barrier_init_fence(typingctx):
 
 @intrinsic
 def barrier_expect(typingctx, shared, index, nbytes):
-    """Arrive at the mbarrier `shared[index]` of this block, whose phase waits for `nbytes` bytes more."""
+    """Arrive at the mbarrier `shared[index]` of this block and add `nbytes` to the bytes that its phase waits for."""
     signature = types.void(shared, index, types.uint32)
 
     def codegen(context, builder, signature, args):
@@ -119,9 +121,11 @@ def barrier_expect(typingctx, shared, index, nbytes):
 
 @intrinsic
 def barrier_wait(typingctx, shared, index, parity):
-    """Wait until the phase of that parity, 0 for even ones, of the mbarrier `shared[index]` of this block is complete.
+    """Wait until the phase with that parity (0 for even phases) of the mbarrier `shared[index]` of this block
+    completes.
 
-    What was sent in it is there, and what the senders did before is done. A wait that comes two phases late hangs.
+    Data sent in that phase is then visible, and so is everything the senders wrote before. The caller must not fall two
+    phases behind, or it waits for a parity that does not come and hangs.
     """
     signature = types.void(shared, index, types.uint32)
 
@@ -139,7 +143,7 @@ def barrier_wait(typingctx, shared, index, parity):
 
 
 def _send(context, builder, signature, args, values, operand):
-    """st.async of floats to `shared[index]`, which counts at `shared[barrier]` of the same block."""
+    """st.async of floats to `shared[index]`, whose bytes count at `shared[barrier]` of the same block."""
     shared_type, index_type, barrier_type = signature.args[0], signature.args[1], signature.args[-1]
     addresses = [
         _shared_address(context, builder, shared_type, args[0], kind, index)
@@ -157,7 +161,7 @@ def _send(context, builder, signature, args, values, operand):
 
 @intrinsic
 def cluster_send(typingctx, shared, index, rank, value, barrier):
-    """`cluster_send2` of one float32, 4 bytes."""
+    """`cluster_send2` for one float32, 4 bytes."""
     signature = types.void(shared, index, types.uint32, types.float32, barrier)
 
     def codegen(context, builder, signature, args):
@@ -168,9 +172,11 @@ def cluster_send(typingctx, shared, index, rank, value, barrier):
 
 @intrinsic
 def cluster_send2(typingctx, shared, index, rank, x, y, barrier):
-    """Send two float32 to `shared[index : index + 2]`, on an 8-byte boundary, of the block with that rank.
+    """Store two float32 to `shared[index : index + 2]`, aligned to 8 bytes, of the block with that rank,
+    asynchronously.
 
-    They are there, 8 bytes, in a phase of its mbarrier `shared[barrier]`, and for its threads behind `barrier_wait`.
+    The 8 bytes count in the current phase of that block's mbarrier `shared[barrier]`. Its threads may read them after
+    `barrier_wait`.
     """
     signature = types.void(shared, index, types.uint32, types.float32, types.float32, barrier)
 

@@ -1,8 +1,8 @@
-"""Half precision: a half is kept as its bits, a uint16, and converted where it is used, as in CUDA C++.
+"""Half precision: a half is stored as its bits, a uint16, and converted where it is used, as in CUDA C++.
 
-Numba's own float16 calls functions that only a link with other code provides. These are one instruction each, as
-inline assembly, which is how CUDA's own header has them; the compiler rejects some vectors of LLVM's `half`.
-16 bytes of halves move with `ld4` and `st4`: they take pointers to uint16 and arrays of it as well.
+Numba's own float16 calls functions that need another library at link time. These are single instructions in inline
+assembly, as in CUDA's header cuda_fp16.h; the compiler rejects some vectors of LLVM's type `half`. `ld4` and `st4` move
+16 bytes of halves: they take arrays of uint16 and pointers to it as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _rounded(builder, value):
 
 @intrinsic
 def half2float(typingctx, bits):
-    """The float32 equal to a half, given by its bits."""
+    """The float32 value of a half given by its bits."""
     signature = types.float32(types.uint16)
 
     def codegen(context, builder, signature, args):
@@ -35,7 +35,7 @@ def half2float(typingctx, bits):
 
 @intrinsic
 def float2half(typingctx, value):
-    """The bits of the half nearest to a float32."""
+    """The bits of a float32 rounded to the nearest half."""
     signature = types.uint16(types.float32)
 
     def codegen(context, builder, signature, args):
@@ -46,7 +46,7 @@ def float2half(typingctx, value):
 
 @intrinsic
 def floats2half2(typingctx, first, second):
-    """Two float32 rounded to halves, side by side in the bits of one float32: a quarter of what `st4` stores."""
+    """Two float32 rounded to halves and packed in the bits of one float32; `st4` stores four of these."""
     signature = types.float32(types.float32, types.float32)
 
     def codegen(context, builder, signature, args):

@@ -1,6 +1,6 @@
-"""Arrays in a thread's local memory that start with whatever is there, as in CUDA C++.
+"""Uninitialised arrays in a thread's local memory, as in CUDA C++.
 
-Numba's `cuda.local.array` fills the array with zeros, in every thread that starts.
+Numba's `cuda.local.array` fills the array with zeros in every thread.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ALIGNMENT = 16
 
 
 def local_array(element: Any, count: int) -> Any:
-    """A function without arguments that returns a `CPointer(element)` to `count` elements, on a 16-byte boundary.
+    """A function without arguments that returns a `CPointer(element)` to `count` elements, aligned to 16 bytes.
 
-    Every call returns an array of its own, the same one in every round of a loop.
+    Each call site has its own array; a call site in a loop returns the same array in every iteration.
     """
 
     @intrinsic

@@ -1,8 +1,8 @@
-"""Loops that unroll as the hints of the originals say.
+"""Control over loop unrolling, to match the unroll hints of the original kernels.
 
-Without a hint, both compilers unroll a loop as they like. In a loop with a hint the steps are written out; it and the
-loop over what is left start with `no_unroll`. The compiler would still unroll one whose number of rounds it knows:
-that runs up to an `opaque` end.
+Without a hint both compilers choose for themselves. A loop with a hint is unrolled by hand in the source. It and the
+loop over the remainder start with `no_unroll`. The compiler would still unroll a loop whose trip count it knows, so
+such a loop runs up to an `opaque` end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from .cint import CINT
 
 @intrinsic
 def no_unroll(typingctx):
-    """At the start of a loop's body: the assembler unrolls the loop no further. The compiler before it may."""
+    """Put at the start of a loop body: the assembler does not unroll the loop further. The compiler before it still
+    may.
+    """
 
     def codegen(context, builder, signature, args):
         builder.asm(ir.FunctionType(ir.VoidType(), []), r".pragma \22nounroll\22;", "", [], side_effect=True)
@@ -27,7 +29,7 @@ def no_unroll(typingctx):
 
 @intrinsic
 def opaque(typingctx, value):
-    """The same int, as a number that the compiler does not know."""
+    """The same int, with its value hidden from the compiler."""
 
     def codegen(context, builder, signature, args):
         word, words = ir.IntType(32), [context.cast(builder, args[0], signature.args[0], CINT)]

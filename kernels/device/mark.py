@@ -1,8 +1,8 @@
-"""Marks count what a kernel does in the source's own terms: rotations, sines, powers.
+"""Marks count events of an algorithm: rotations, sines, powers.
 
-A mark compiles to nothing, except in a process that has called `enable`: there it becomes a pseudo-instruction
-`mark.<event>`, which only the emulator knows. So the counts are exact whatever the compiler makes of the arithmetic,
-and the code that is timed knows nothing of them.
+A mark compiles to nothing unless the process has called `enable`. Then it becomes a pseudo-instruction `mark.<event>`
+that only the emulator knows. So the counts are exact whatever the compiler does to the arithmetic, and timed code
+contains no marks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _enabled = False
 
 
 def enable() -> None:
-    """Make marks countable in every kernel that this process compiles from now on; nothing turns it off again."""
+    """Count marks in every kernel that this process compiles from now on. This cannot be undone."""
     global _enabled
     _enabled = True
 
@@ -28,7 +28,7 @@ def enabled() -> bool:
 
 
 def mark(event: str) -> Any:
-    """A function without arguments that marks one `event` of a thread. Raises: ValueError for another event."""
+    """A function without arguments that marks one `event` of a thread. Raises: ValueError for an unknown event."""
     if event not in EVENTS:
         raise ValueError(f"event is {event!r}; allowed: {', '.join(EVENTS)}")
 

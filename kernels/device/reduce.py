@@ -1,10 +1,9 @@
 """Reductions over a block of 256 threads (8 warps), as the log's kernels do them.
 
-`block_*` is the corrected form. `block_*_unshared` leaves out the last store, as the log's first
-kernels did: only warp 0 returns the block's value, every other warp its own partial one.
-Each takes the dynamic shared array and the offset of its reduction buffer of 32 floats.
-Nothing separates the last read from the next reduction's first store: a race that every caller
-declares.
+`block_*` is the corrected form. `block_*_unshared` leaves out the last store, as the log's first kernels did: warp 0
+returns the result of the block and every other warp returns its own partial result. Each function takes the dynamic
+shared array and the offset of its reduction buffer of 32 floats. No barrier separates the last read of one reduction
+from the first store of the next. Every caller declares that race.
 """
 
 from __future__ import annotations

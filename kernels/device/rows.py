@@ -1,4 +1,4 @@
-"""Rows of float32 where they lie in a tensor of any strides."""
+"""Rows of float32 in a tensor with any strides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .vector import advance
 
 
 class Rows(NamedTuple):
-    """A kernel's argument `[batch, heads, seq, hdim]`: a pointer, and strides in elements; that of hdim is 1."""
+    """A kernel argument `[batch, heads, seq, hdim]`: a pointer, and strides in elements; the stride of hdim is 1."""
 
     data: Any
     batch: Any
@@ -29,12 +29,12 @@ def rows_of(rows, batch, head, first):
 
 
 def reciprocal_of(divisor: int) -> int:
-    """What `quotient` needs of a divisor: 2^31 over it, rounded up."""
+    """The second argument that `quotient` needs for a divisor: ceil(2^31 / divisor)."""
     return -(-(2**31) // divisor)
 
 
 @cuda.jit(device=True)
 def quotient(number, divisor, reciprocal):
-    """number // divisor for numbers below 2^31, without the function that a division calls."""
-    near = uint32((uint64(number) * uint64(reciprocal)) >> uint64(31))  # one too many at most
+    """number // divisor for numbers below 2^31, without the library function that a division calls."""
+    near = uint32((uint64(number) * uint64(reciprocal)) >> uint64(31))  # at most one too large
     return uint32(near - uint32(1)) if uint32(near * divisor) > number else near

@@ -1,4 +1,4 @@
-"""A float32 as two TF32, which tensor cores take."""
+"""A float32 split into two TF32 numbers, for the tensor cores."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from numba.cuda.extending import intrinsic
 
 from .asm import _FLOAT, _I32
 
-_ROUND, _KEEP = 0x1000, 0xFFFFE000  # half of the last bit that TF32 keeps, and the bits it keeps
-FACTOR_BOUND = 2.0**67  # of high parts whose products may overflow: 2^5 products with a low part, 2^-12 of it, do not
-VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # of those of values, whose weights are below 1: what rounds to finite
+_ROUND, _KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
+FACTOR_BOUND = 2.0**67  # for factors whose products may overflow: 2^5 products with a low part stay finite
+VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # for V, with weights below 1: it rounds to a finite TF32
 
 
 @intrinsic
 def tf32(typingctx, value):
-    """A float32 rounded to the nearest TF32: 10 bits of mantissa."""
+    """A float32 rounded to the nearest TF32 (10 bits of mantissa)."""
     signature = types.float32(types.float32)
 
     def codegen(context, builder, signature, args):
@@ -27,7 +27,7 @@ def tf32(typingctx, value):
 
 @intrinsic
 def truncated(typingctx, value):
-    """A float32 without the bits that TF32 lacks."""
+    """A float32 with the bits that TF32 does not have set to 0."""
     signature = types.float32(types.float32)
 
     def codegen(context, builder, signature, args):
@@ -38,7 +38,7 @@ def truncated(typingctx, value):
 
 @intrinsic
 def bounded(typingctx, value, bound):
-    """A float32 no further from 0 than `bound`, which is positive; NaN becomes the bound."""
+    """A float32 clamped to [-bound, bound], for a positive bound; NaN becomes the bound."""
     signature = types.float32(types.float32, types.float32)
 
     def codegen(context, builder, signature, args):
@@ -51,7 +51,7 @@ def bounded(typingctx, value, bound):
 
 @cuda.jit(device=True)
 def split(value):
-    """(high, low): the nearest TF32 of a finite float32, and what is left of it, exactly."""
+    """(high, low): the nearest TF32 of a finite float32, and the exact remainder."""
     high = tf32(value)
     return high, value - high
 
@@ -60,7 +60,7 @@ def split(value):
 def split_bounded(value, bound):
     """(high, low) of any float32; `high` is finite, so that infinities and NaN are in `low` alone.
 
-    Three products then treat them as one product of float32 does: a term that is infinite has one sign.
+    So three TF32 products give the infinity or NaN that one float32 product gives: all infinite terms have one sign.
     """
     high = tf32(bounded(value, float32(bound)))
     return high, value - high
@@ -68,10 +68,12 @@ def split_bounded(value, bound):
 
 @cuda.jit(device=True)
 def split_short(value, bound):
-    """`split_bounded` in an instruction less: `high` is not rounded, but cut, and `low` has the sign of the value.
+    """`split_bounded` in one instruction less: `high` is truncated and not rounded, and `low` has the sign of the
+    value.
 
-    Of two factors one at most may be split like this: what three products leave out then has no sign of its own. Not
-    values: the low part has 13 bits, of which TF32 keeps 11, and a single weight of 1 would show it.
+    Split at most one of two factors like this, or the omitted products, low times low, would all have the sign of their
+    terms and add up to a bias. Do not split V like this: `low` has 13 significant bits, of which TF32 keeps 11, and the
+    error shows where a single weight is 1.
     """
     high = truncated(bounded(value, float32(bound)))
     return high, value - high

@@ -1,7 +1,7 @@
-"""The elementary functions of embeddings, under their names in CUDA C++, and the rotation of a pair.
+"""The elementary functions of the embeddings, by their names in CUDA C++, and the rotation of a pair.
 
-powf, sinf and cosf are the accurate functions; a kernel built with fast-math gets the approximate ones, as nvcc's
--use_fast_math does. fast_sin, fast_cos and fast_sincos are `__sincosf`: the special-function unit's, always.
+powf, sinf and cosf are the accurate functions; in a kernel built with fast-math they are the approximate ones, as with
+nvcc's -use_fast_math. fast_sin, fast_cos and fast_sincos are always `__sincosf`, computed by the special-function unit.
 Angles are float32 radians. Each call is marked, so that the emulator can count it.
 """
 
@@ -17,19 +17,19 @@ from .mark import mark
 _rotation, _sin, _cos, _sincos, _pow = map(mark, ("rotation", "sin", "cos", "sincos", "pow"))
 
 
-@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
+@cuda.jit(device=True, inline="always")  # so that it follows the fast-math flag of its kernel
 def powf(base, exponent):
     _pow()
     return math.pow(base, exponent)
 
 
-@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
+@cuda.jit(device=True, inline="always")  # so that it follows the fast-math flag of its kernel
 def sinf(angle):
     _sin()
     return math.sin(angle)
 
 
-@cuda.jit(device=True, inline="always")  # so that the fast-math of its kernel is its own
+@cuda.jit(device=True, inline="always")  # so that it follows the fast-math flag of its kernel
 def cosf(angle):
     _cos()
     return math.cos(angle)
@@ -44,18 +44,18 @@ def fast_sincos(angle):
 
 @cuda.jit(device=True)
 def fast_sin(angle):
-    """sin of an angle; the half of `__sincosf` that an even dim uses."""
+    """sin of an angle: the part of `__sincosf` that an even dim uses."""
     return fast_sincos(angle)[0]
 
 
 @cuda.jit(device=True)
 def fast_cos(angle):
-    """cos of an angle; the half of `__sincosf` that an odd dim uses."""
+    """cos of an angle: the part of `__sincosf` that an odd dim uses."""
     return fast_sincos(angle)[1]
 
 
 @cuda.jit(device=True)
 def rotate(x, y, cos, sin):
-    """The pair (x, y) turned by an angle: (x cos - y sin, x sin + y cos)."""
+    """The pair (x, y) rotated by an angle: (x cos - y sin, x sin + y cos)."""
     _rotation()
     return x * cos - y * sin, x * sin + y * cos

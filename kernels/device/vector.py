@@ -1,8 +1,7 @@
 """64-bit and 128-bit loads and stores: one instruction moves two or four consecutive float32.
 
-Numba turns a struct of four floats into four scalar accesses, so these are plain LLVM vector loads
-and stores. The pointer or array decides the address space: the same `ld4` gives `ld.global.v4.f32`
-or `ld.shared.v4.f32`.
+Numba lowers a struct of four floats to four scalar accesses, so these are plain LLVM vector loads and stores. The
+pointer or array determines the address space: the same `ld4` gives `ld.global.v4.f32` or `ld.shared.v4.f32`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
 
 @intrinsic
 def advance(typingctx, pointer, count):
-    """The `CPointer` that stands `count` elements behind `pointer`, as `pointer + count` in C."""
+    """The `CPointer` `count` elements after `pointer`, as `pointer + count` in C."""
     signature = pointer(pointer, count)
 
     def codegen(context, builder, signature, args):
@@ -50,8 +49,8 @@ def advance(typingctx, pointer, count):
 def ld4(typingctx, array, index):
     """Load `array[index : index + 4]` as a float32x4.
 
-    `array` is a 1-D float32 array or `CPointer(float32)`, in global, shared or local memory; its
-    element `index` must lie on a 16-byte boundary.
+    `array` is a 1-D float32 array or `CPointer(float32)` in global, shared or local memory. The address of its element
+    `index` must be a multiple of 16 bytes.
     """
     signature = float32x4(array, index)
 
@@ -85,7 +84,7 @@ def st4(typingctx, array, index, value):
 
 @intrinsic
 def ld2(typingctx, array, index):
-    """Load `array[index : index + 2]` as a tuple; as `ld4`, on an 8-byte boundary."""
+    """Load `array[index : index + 2]` as a tuple; as `ld4`, aligned to 8 bytes."""
     pair = types.UniTuple(types.float32, 2)
     signature = pair(array, index)
 

@@ -1,8 +1,9 @@
-"""Products of warpgroups: tensor cores that read one operand from shared memory. Needs sm_90a, and no other target.
+"""Matrix products of a warpgroup (wgmma), which read operand B from shared memory. They need sm_90a and no other
+target.
 
-B lies in shared memory as tiles of 32 terms: n rows of 128 bytes, the eight 16-byte pieces of a row exchanged by the
-row's number (`tile_index`), so that neither those who write a row nor the unit that reads eight of them meet a bank
-conflict. A tile begins on a 1024-byte boundary.
+B lies in shared memory as K-major tiles of 32 terms, each a row of 128 bytes for every column. The eight 16-byte pieces
+of a row are swizzled by the row's number (`tile_index`), so that neither a write of rows nor a read of eight rows has a
+bank conflict. A tile is aligned to 1024 bytes.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ WARPGROUP = 128  # threads
 ROWS = 64  # of A
 _I64 = ir.IntType(64)
 _MODES = {0: 0, 128: 1, 64: 2, 32: 3}
-_STEP_BYTES, _TILE_STEPS = 32, 4  # of the 8 terms of one instruction
+_STEP_BYTES, _TILE_STEPS = 32, 4  # bytes of the 8 terms of one instruction, and instructions that cover a tile
 
 
 def descriptor_of(leading: int, stride: int, swizzle: int = 0) -> Any:
-    """A function (shared, index) -> uint64 that describes a K-major tile which begins at `shared[index]`.
+    """A function (shared, index) -> uint64: the matrix descriptor of a K-major tile that starts at `shared[index]`.
 
-    `stride` is the distance from 8 rows to the next 8, `leading`, where there is no swizzle, from 4 terms of a row to
-    the next 4; both count float32 elements. `swizzle` is 0, 32, 64 or 128 bytes: as many as a row holds together.
+    `stride` is the distance from one group of 8 rows to the next. `leading`, used without a swizzle, is the distance
+    from 4 terms of a row to the next 4. Both count float32 elements. `swizzle` is the swizzle mode: 0, 32, 64 or 128
+    bytes.
     """
     fixed = _MODES[swizzle] << 62 | (4 * stride >> 4) << 32 | (4 * leading >> 4) << 16
 
@@ -52,15 +54,16 @@ tile_descriptor = descriptor_of(0, 8 * TERMS, 128)
 
 @cuda.jit(device=True)
 def tile_index(row, piece):
-    """Where in a tile the four terms `4 * piece` .. + 3 of a row lie."""
+    """Index in a swizzled tile of the four terms that start at `4 * piece` of a row."""
     return uint32(row * uint32(TERMS) + (piece ^ row % uint32(8)) * uint32(4))
 
 
 @dataclass(frozen=True)
 class Product:
-    """One instruction of a batch: total += A B over 8 terms.
+    """One wgmma instruction of a batch: total += A B over 8 terms.
 
-    `left` and `step` number A's fragments and B's steps of 8 terms; both are of the high parts unless it says low.
+    `left` numbers the fragment of A and `step` the step of 8 terms of B. Both refer to the high parts unless marked
+    low.
     """
 
     total: int
@@ -71,10 +74,10 @@ class Product:
 
 
 def three_products(products: Sequence[Product]) -> tuple[Product, ...]:
-    """Products of float32 as ones of TF32, low times high and high times low before high times high.
+    """Split each float32 product into three TF32 products: low high, then high low, then high high.
 
-    Low times low is left out. In each of the three rounds the order is the given one: products of different totals
-    that take turns wait less for each other.
+    Low times low is left out. Within each of the three rounds the products keep the given order, so that products of
+    different totals alternate and wait less for each other.
     """
     low_left = (replace(product, low_left=True) for product in products)
     low_right = (replace(product, low_right=True) for product in products)
@@ -82,18 +85,23 @@ def three_products(products: Sequence[Product]) -> tuple[Product, ...]:
 
 
 def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
-    """A function that starts `products`, to be done in that order, and one that waits for them.
+    """A function that starts `products` in the given order, and one that waits for them.
 
     The first takes (totals, high, low, b_high, b_low): arrays of float32 in registers, and descriptors of B's first
-    tile. It overwrites the n / 2 elements of each total; `high` and `low` hold 4 elements of each fragment of A. The
-    second takes (totals), which are nobody's between the two. All threads of a warpgroup must call them, the first
-    after `fence_products` where B was stored since. Thread t of it holds, with
-    w = t // 32, g = t % 32 // 4, m = t % 4 and h = 16 w + g, the elements (row, term) and (row, column)
-    A: (h, m), (h + 8, m), (h, m + 4), (h + 8, m + 4);
-    totals, for each j < n / 8: (h, 8j + 2m), (h, 8j + 2m + 1), (h + 8, 8j + 2m), (h + 8, 8j + 2m + 1).
+    tile. It updates the n / 2 elements of each total; `high` and `low` hold 4 elements of each fragment of A. The
+    second takes (totals), which must not be accessed between the two. All threads of a warpgroup must call both, and
+    must call `fence_products` before the first if B was written since the last batch.
 
-    A call anywhere in the kernel, such as that of an exact division, makes the
-    compiler wait after every single product. Raises: ValueError for an n that the instruction does not have.
+    With w = t // 32, g = t % 32 // 4, m = t % 4 and h = 16 w + g, thread t of the warpgroup holds the elements
+
+      A (row, term): (h, m), (h + 8, m), (h, m + 4), (h + 8, m + 4);
+      totals (row, column), for each j < n / 8:
+      (h, 8j + 2m), (h, 8j + 2m + 1), (h + 8, 8j + 2m), (h + 8, 8j + 2m + 1).
+
+    A function call anywhere in the kernel, such as that of an exact division, makes the compiler serialise the
+    products.
+
+    Raises: ValueError for an n that the instruction does not have.
     """
     if n % 8 or not 8 <= n <= 256:
         raise ValueError(f"n is {n}; it must be a multiple of 8 up to 256")
@@ -148,7 +156,7 @@ def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
         signature = types.void(totals)
 
         def codegen(context, builder, signature, args):
-            # the totals pass through the statement, so that nothing which uses them moves in front of it
+            # the totals are operands of the statement, so that no use of them moves before it
             places = pointers(context, builder, signature.args[0], args[0], results)
             same = ",".join([*["=f"] * results, *map(str, range(results)), "~{memory}"])
             values = [builder.load(place) for place in places]
@@ -164,7 +172,9 @@ def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
 
 @intrinsic
 def fence_products(typingctx):
-    """Products started by this thread see what it wrote to shared memory, and what a barrier let it know of."""
+    """Proxy fence: later products see this thread's writes to shared memory, and writes that a barrier made visible to
+    it.
+    """
 
     def codegen(context, builder, signature, args):
         _asm(builder, "fence.proxy.async.shared::cta;", "~{memory}", _VOID, [])

@@ -1,1 +1,1 @@
-"""Models that use the kernels, small enough to read at once."""
+"""Small models that use the kernels."""

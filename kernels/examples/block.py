@@ -1,7 +1,7 @@
-"""A decoder as LLaMA has it, in plain PyTorch, whose attention is a function that can be swapped.
+"""A LLaMA-style decoder in plain PyTorch, whose attention function can be replaced.
 
-RMSNorm, RoPE on half-split pairs, fewer heads of K and V than of Q, SwiGLU; a cache of keys and values for decoding.
-`Decoder(config, attend=fused)` is `Decoder(config, attend=plain)` with one function in place of another.
+It has RMSNorm, RoPE on half-split pairs, grouped-query attention, SwiGLU, and a cache of keys and values for decoding.
+`Decoder(config, attend=fused)` differs from `Decoder(config, attend=plain)` in one function.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from ..ops import rope_attention
 
-BASE = 500_000.0  # of LLaMA 3
+BASE = 500_000.0  # the RoPE base of LLaMA 3
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of a decoder; `dim` is that of its stream, a multiple of `heads`."""
+    """Sizes of a decoder; `dim` is the width of the residual stream, a multiple of `heads`."""
 
     vocabulary: int = 101
     dim: int = 128
@@ -58,12 +58,14 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As `plain`, in one launch."""
+    """The same as `plain`, in one launch."""
     return rope_attention(q, k, v, base=BASE, interleaved=False, causal=True)
 
 
 class Cache:
-    """Keys and values of one layer, not rotated, in memory for `capacity` places; `options` are of its tensors."""
+    """Keys (not rotated) and values of one layer, allocated for `capacity` positions; `options` are torch tensor
+    options.
+    """
 
     def __init__(self, config: Config, batch: int, capacity: int, **options: Any) -> None:
         self.keys = torch.empty(batch, config.kv_heads, capacity, config.hdim, **options)
@@ -71,7 +73,7 @@ class Cache:
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values so far, these last: views of the cache."""
+        """Append k and v; return views of all keys and values so far."""
         end = self.length + k.shape[2]
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
@@ -110,7 +112,9 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens `[batch, seq]` to logits `[batch, seq, vocabulary]`; with caches, one a layer, tokens follow theirs."""
+    """Tokens `[batch, seq]` to logits `[batch, seq, vocabulary]`; with caches, one per layer, tokens continue the
+    cached ones.
+    """
 
     def __init__(self, config: Config, attend: Attend = fused) -> None:
         super().__init__()
