@@ -13,7 +13,7 @@ is on:
     inst.fma  inst.fp32  inst.fp64  inst.fp16  inst.int  inst.cvt
     inst.mufu.sin cos ex2 lg2 rcp rsqrt sqrt tanh    (one each, whatever the rounding)
     inst.ld.global  inst.st.global  inst.ld.shared  inst.st.shared  inst.ld.local  inst.st.local
-    inst.atom.global  inst.atom.shared  inst.cp_async
+    inst.atom.global  inst.atom.shared  inst.cp_async  inst.cp_bulk
     inst.shfl  inst.barrier  inst.mma  inst.wgmma  inst.control  inst.other (moves, selections, parameters, votes)
 
 An access through a generic address is counted as global. Further:

@@ -61,6 +61,19 @@ class Batch:
                     while runnable[position].groups or runnable[position].parked:
                         self._advance(runnable[position])
             self._release()
+        self._check_registers()
+
+    def _check_registers(self) -> None:
+        """A block's warps have no more registers than at its start: a GPU would hang where they ask for more."""
+        had = self.module.source.entry_registers * len(self.rows)
+        held = np.stack([row.registers for row in self.rows])
+        asked = [i for i, statement in enumerate(self.module.source.statements) if statement.parts[0] == "setmaxnreg"]
+        over = np.flatnonzero(held.sum(axis=0) > had)
+        if asked and len(over):
+            self.unit.current = asked[-1]
+            counts = " + ".join(str(count) for count in held[::4, over[0]])
+            place = f"{counts} registers a thread where {had // len(self.rows)} each are"
+            self.unit.found("registers", "", place, self.rows[0].threads[32 * over[0]], len(over))
 
     def _advance(self, row: Row) -> None:
         """Run the lanes of a row that are furthest behind up to their next branch, meeting point or barrier."""

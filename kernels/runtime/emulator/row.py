@@ -28,6 +28,7 @@ class Row(Lanes):
         self.waiting: dict[int, Mask] = {}
         self.arrived = np.zeros(self.size, np.int64)
         self.products = Products()
+        self.registers = np.full(self.size // 32, unit.program.source.entry_registers)  # a thread, by warp
 
     def lanes(self, slot: int) -> np.ndarray:
         """The operand with a value for every lane."""

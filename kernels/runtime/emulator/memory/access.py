@@ -100,7 +100,7 @@ class MemoryUnit:
                 return name
         return "shared"
 
-    def _abort(self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, bad: np.ndarray) -> None:
+    def abort(self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, bad: np.ndarray) -> None:
         self._found_each(kind, space, places[bad], threads[bad])
         raise LaunchAborted
 
@@ -115,19 +115,19 @@ class MemoryUnit:
         threads = row.threads if lanes is None else row.threads[lanes]
         bad = (offsets & (width - 1)) != 0
         if bad.any():
-            self._abort("misaligned", "global", offsets, threads, bad)
+            self.abort("misaligned", "global", offsets, threads, bad)
         low, high = int(offsets.min()), int(offsets.max()) + width
         buffer = memory.index_of(low)
         inside = buffer >= 0 and high <= memory.ends[buffer]
         if not (inside and (access == "write" or self.complete[buffer])):
             outside = (offsets < 0) | (offsets + width > len(memory.data))
             if outside.any():
-                self._abort("out_of_bounds", "global", offsets, threads, outside)
+                self.abort("out_of_bounds", "global", offsets, threads, outside)
             states = memory.state.reshape(-1, width)[offsets // width]
             worst = states.min(axis=1)
             fatal = worst == GAP if access == "read" else worst <= PADDING
             if fatal.any():
-                self._abort("out_of_bounds", "global", offsets, threads, fatal)
+                self.abort("out_of_bounds", "global", offsets, threads, fatal)
             if access != "write":
                 for state, kind in ((PADDING, "out_of_bounds"), (UNWRITTEN, "uninitialised")):
                     hit = (states == state).any(axis=1)
@@ -194,14 +194,14 @@ class MemoryUnit:
                 if not distributed:
                     beyond |= rank != own
                 if beyond.any():
-                    self._abort("out_of_bounds", "shared", offsets, threads, beyond)
+                    self.abort("out_of_bounds", "shared", offsets, threads, beyond)
                 base = base + (rank - own) * memory.stride
             bad = (offsets & (width - 1)) != 0
             if bad.any():
-                self._abort("misaligned", "shared", offsets, threads, bad)
+                self.abort("misaligned", "shared", offsets, threads, bad)
             beyond = offsets + width > memory.size
             if beyond.any():
-                self._abort("out_of_bounds", "shared", offsets, threads, beyond)
+                self.abort("out_of_bounds", "shared", offsets, threads, beyond)
         if count:
             self._count_wavefronts(row, lanes, offsets, width)
         return offsets, base + offsets
@@ -283,13 +283,25 @@ class MemoryUnit:
         offsets, positions = self._shared(row, lanes, addresses, width, False, count=False)
         threads = row.threads[lanes]
         self._check_shared_read(row, offsets, positions, threads, width, 1)
-        granules, owners = self._granules(positions, threads, width)
+        self.check_fenced(row, *self._granules(positions, threads, width))
+        return row.shared.data.reshape(-1, width)[positions // width]
+
+    def check_fenced(self, row: Lanes, granules: np.ndarray, owners: np.ndarray) -> None:
+        """What the asynchronous proxy meets in shared memory it wrote itself, or somebody has fenced it."""
         writers = row.shared.shadow.writer[granules]
-        hit = self.order.unfenced(writers, owners)
+        itself = self.program.is_bulk[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
+        hit = self.order.unfenced(writers, owners) & ~itself
         if hit.any():
             places = (granules[hit] << self.granule_shift) % row.shared.stride
             self._found_each("unfenced", "shared", places, owners[hit], writers[hit])
-        return row.shared.data.reshape(-1, width)[positions // width]
+
+    def read_until_now(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, width: int) -> None:
+        """These lanes have read shared memory up to now, all the time since they began."""
+        _, positions = self._shared(row, lanes, addresses, width, False, count=False)
+        granules, owners = self._granules(positions, row.threads[lanes], width)
+        racing = row.shared.shadow.read(granules, owners)
+        if racing is not None:
+            self._report_shared(row, granules, owners, racing)
 
     def _report_shared(self, row: Lanes, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
         hit = racing != 0
@@ -526,7 +538,7 @@ class MemoryUnit:
         offsets, positions = self._shared(row, lanes, addresses, 8, distributed, count=False)
         slots = row.barriers.slot_at[positions // 8]
         if (slots < 0).any():
-            self._abort("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
+            self.abort("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
         return slots, positions
 
     def use_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
@@ -552,7 +564,9 @@ class MemoryUnit:
         offsets, positions = self._shared(row, lanes, addresses, width, True)
         elsewhere = positions // row.shared.stride != blocks
         if elsewhere.any():
-            self._abort("out_of_bounds", "shared", offsets, row.threads[lanes], elsewhere)
+            self.abort("out_of_bounds", "shared", offsets, row.threads[lanes], elsewhere)
+        if self.program.is_bulk[self.current]:
+            self.check_fenced(row, *self._granules(positions, row.threads[lanes], width))
         self._write_shared(row, row.threads[lanes], offsets, positions, values, agents)
 
     # --- generic addresses --------------------------------------------------------------------------

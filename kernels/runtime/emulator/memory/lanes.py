@@ -31,3 +31,4 @@ class Lanes:
         self.barriers: Any = barriers
         self.groups_committed = np.zeros(self.size, I64)
         self.copies: list[tuple] = []
+        self.fenced_maps: set[tuple[int, int]] = set()  # tensor maps that lanes may use: (lane, address)

@@ -37,7 +37,7 @@ class Clocks:
     and for nobody else: not for the warp that issued them, and no other barrier waits for them.
     """
 
-    AGENTS = 8  # barriers of a block that are told apart
+    AGENTS = 16  # barriers of a block that are told apart
 
     def __init__(self, order: Order, warps: int) -> None:
         self.order, self.warps = order, warps

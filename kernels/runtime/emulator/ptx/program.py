@@ -46,6 +46,7 @@ class Program:
         self._single_constants = self._find_constants()
         opcodes = [statement.opcode for statement in source.statements]
         self.is_atomic = np.array([opcode.startswith(("atom.", "red.")) for opcode in opcodes] + [False])
+        self.is_bulk = np.array([opcode.startswith("cp.async.bulk.") for opcode in opcodes] + [False])
         self.uses_cluster = any("cluster" in opcode or opcode.startswith("mapa") for opcode in opcodes)
         self.uses_mbarriers = any(opcode.startswith(("mbarrier.", "st.async.")) for opcode in opcodes)
         self.uses_fences = any(opcode.startswith("fence.acq_rel.gpu") for opcode in opcodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -18,6 +19,7 @@ WIDTHS = {
     "b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }  # fmt: skip
 _KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
+SM_REGISTERS = 65_536
 CARRY = "%carry"  # the condition code register, which no PTX text names
 
 
@@ -59,6 +61,7 @@ class Source:
     shared_sizes: dict[str, int] = field(default_factory=dict)
     dynamic_shared: set[str] = field(default_factory=set)
     static_bytes: int = 0
+    entry_registers: int = 0  # of a thread of a kernel with .maxntid that changes them
     local: dict[str, int] = field(default_factory=dict)
     local_bytes: int = 0
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -73,9 +76,12 @@ _VARIABLE = re.compile(
 _LABEL = re.compile(r"([$%\w]+)\s*:(?!:)")
 
 
+_OPERAND = re.compile(r"(?:[^,{\[]|\{[^}]*\}|\[(?:[^\]{]|\{[^}]*\})*\])+")
+
+
 def split_operands(text: str) -> list[str]:
     """Split at commas outside of braces and brackets."""
-    return [part.strip() for part in re.split(r",(?![^{\[]*[}\]])", text) if part.strip()]
+    return [part.strip() for part in _OPERAND.findall(text) if part.strip()]
 
 
 def parse_number(text: str) -> int | float | None:
@@ -109,6 +115,7 @@ def parse_source(text: str) -> Source:
             raise UnknownInstruction(f".param {param[2]}{param[3]}: parameters by value are not supported")
         source.params[param[2]] = param[1]
     start = text.index("{", entry.end())
+    source.entry_registers = _entry_registers(text[entry.end() : start])
     body, rest = _body(text, start)
     for declaration in (text[: entry.start()] + rest).split(";"):
         declaration = re.sub(r"\.(visible|weak)\s*$", "", declaration).strip()
@@ -123,6 +130,16 @@ def parse_source(text: str) -> Source:
     for name in source.dynamic_shared:
         source.shared[name] = source.static_bytes
     return source
+
+
+def _entry_registers(directives: str) -> int:
+    """What ptxas gives each thread of a kernel that changes its registers: an even share of an SM's, eights of them."""
+    sizes = re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
+    if sizes is None:
+        return 0
+    blocks = re.search(r"\.minnctapersm\s+(\d+)", directives)
+    threads = math.prod(int(size or 1) for size in sizes.groups()) * int(blocks[1] if blocks else 1)
+    return min(SM_REGISTERS // threads // 8 * 8, 256)
 
 
 def _body(text: str, start: int) -> tuple[str, str]:

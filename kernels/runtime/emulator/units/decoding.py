@@ -163,8 +163,8 @@ def decode(module: Program, statement: Statement, index: int) -> Instruction:
     """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
     decoding = Decoding(module, statement, index)
     head = decoding.head
-    whole = ".".join(statement.parts[:2])
-    name = whole if whole in DECODERS else head
+    wholes = (".".join(statement.parts[:length]) for length in (4, 2))
+    name = next((whole for whole in wholes if whole in DECODERS), head)
     if name not in DECODERS:
         raise UnknownInstruction(f"opcode {statement.opcode} in '{statement.text}'")
     decoder, allowed = DECODERS[name]
@@ -205,6 +205,8 @@ def _counter(d: Decoding) -> str:
         return ("atom." if head in ("atom", "red") else f"{head}.") + space.replace("const", "global")
     if head == "ldmatrix":
         return "ld.shared"
+    if head == "cp" and "bulk" in d.flags:
+        return "cp_bulk"
     if head == "cp":
         return "cp_async" if "shared" in d.flags else "other"
     if head in ("shfl", "mma", "cvt"):

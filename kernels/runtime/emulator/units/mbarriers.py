@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier) and the asynchronous stores that count at them (st.async).
+"""Barriers in shared memory (mbarrier), and stores (st.async) and copies of tensors that count at them.
 
 A store's data is there at once; who reads it without having waited for the phase that it counts in is found to race
 with it. A warp that waits is taken up again when its phase has completed. Like a send, a wait is one of the whole warp.
@@ -10,10 +10,11 @@ import numpy as np
 
 from ..memory.lanes import Mask
 from ..memory.order import I64
-from ..ptx.source import numpy_type
+from ..memory.tensors import copy_tensor
+from ..ptx.source import numpy_type, split_operands
 from ..row import Row
 from .decoding import PHASE_WAIT, U32_TYPE, Decoding, Step, opcode
-from .transfers import address_of
+from .transfers import ADDRESS, address_of
 
 
 def _lanes(row: Row, mask: Mask) -> np.ndarray:
@@ -97,3 +98,31 @@ def _st_async(d: Decoding) -> Step | None:
         row.barriers.deliver(slots, row.threads[lanes] >> 5, values.itemsize * len(names))
 
     return send
+
+
+BULK = "async bulk tensor 2d 3d 4d shared::cluster global tile mbarrier::complete_tx::bytes"
+
+
+@opcode("cp.async.bulk.tensor", BULK)
+def _copy_tensor(d: Decoding) -> Step | None:
+    """A box of a tensor to the block's shared memory; each lane that executes it copies one."""
+    if d.modifiers[4:6] != ["shared::cluster", "global"] or "mbarrier::complete_tx::bytes" not in d.flags:
+        raise d.unknown("form")
+    index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])
+    tensor, _, place = d.operands[1].strip("[] ").partition(",")
+    if ADDRESS.fullmatch(f"[{tensor}]") is None or len(d.operands) != 3:
+        raise d.unknown("operands")
+    where = address_of(d, f"[{tensor}]")
+    coordinates = [d.module.operand(name, "s32") for name in split_operands(place.strip(" {}"))]
+    if len(coordinates) != int(d.flag("2d 3d 4d", "0")[0]):
+        raise d.unknown("coordinates")
+
+    def copy(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        places, maps, to = np.stack([row.lanes(each) for each in coordinates], 1), where(row), address(row)
+        lanes = _lanes(row, mask)
+        slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)
+        for lane, slot in zip(lanes.tolist(), slots.tolist()):
+            copy_tensor(row.unit, row, lane, int(to[lane]), int(maps[lane]), places[lane].tolist(), slot)
+
+    return copy

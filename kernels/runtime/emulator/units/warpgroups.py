@@ -1,23 +1,28 @@
 """Products of warpgroups (wgmma), which read shared memory through the asynchronous proxy, and the fence it needs.
 
-A product is done at once, warp by warp, but until the kernel has waited for it its registers hold NaN. What else
-happens to its tiles and to A before is not watched.
+A product is done at once, warp by warp, but until the kernel has waited for it its registers hold NaN, and its tiles
+count as read once more when the wait is over: who overwrites them before races. Registers of A are not watched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..memory.lanes import Mask
+from ..memory.tensors import MAP_BYTES
 from ..report import UnknownInstruction
 from ..row import Row
+from . import arithmetic as am
 from .decoding import CONVERGENT, LANES, U32_TYPE, Decoding, Step, opcode
-from .transfers import SPACES
+from .transfers import SPACES, address_of
 
 F32, U32 = np.float32, np.uint32
 WARPS, ROWS = 4, 16  # of a warpgroup, and of A that each of its warps multiplies
-SHAPES = " ".join(f"m64n{columns}k8" for columns in range(8, 257, 8))
-DEPTH, PIECE = 8, 16  # terms of a product; bytes that always lie together
+DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # terms of a product: 32 bytes
+SHAPES = {kind: " ".join(f"m64n{n}k{depth}" for n in range(8, 257, 8)) for kind, depth in DEPTHS.items()}
+PIECE = 16  # bytes that always lie together
 PITCH = np.array((0, 128, 64, 32))  # bytes of a row, by a descriptor's swizzle mode
 _GROUP, _MEMBER = LANES >> 2, LANES & 3
 
@@ -42,46 +47,84 @@ def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
     return addresses ^ (addresses >> 7 << 4 & np.where(pitch, pitch - PIECE, 0))
 
 
-@opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {SHAPES}")
+def transposed_addresses(descriptors: np.ndarray, depth: int, columns: int) -> np.ndarray:
+    """int64[descriptors, depth, columns / 8]: the 16-byte pieces of a tile whose columns lie side by side, of 2 bytes.
+
+    A row of a term holds as many columns as the swizzle has bytes for, 8 terms follow each other at that pitch; the
+    stride offset leads to the next 8 terms, the leading offset to further columns.
+
+    Raises: UnknownInstruction without a swizzle, or for a base offset.
+    """
+    bits = np.asarray(descriptors, np.uint64).astype(np.int64)[:, None, None]
+    pitch = PITCH[bits >> 62 & 3]
+    if (bits >> 49 & 7).any() or not pitch.all():
+        raise UnknownInstruction("wgmma: a transposed tile without a swizzle, or a base offset that is not 0")
+    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    term, first = np.arange(depth)[:, None], PIECE * np.arange(columns // 8)
+    addresses = start + first // pitch * leading + term // 8 * stride + term % 8 * pitch + first % pitch
+    return addresses ^ (addresses >> 7 << 4 & pitch - PIECE)
+
+
+@opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {' '.join(SHAPES.values())}")
 def _wgmma(d: Decoding) -> Step | None:
-    """D = A B + D, or A B, for K-major A and B of TF32; products summed in float64, rounded once."""
+    """D = A B + D, or A B, summed in float64, rounded once. A is K-major, B too or, of 16 bits, transposed."""
     d.kind = CONVERGENT
     if "fence" in d.flags:
         return None
     if "commit_group" in d.flags:
         return lambda row, mask: row.products.commit(_active(row, mask))
     if "wait_group" in d.flags:
-        if int(d.operands[0], 0):
-            raise d.unknown("number of groups left")
-        return lambda row, mask: row.products.wait(_active(row, mask))
-    if d.types != ["f32", "tf32", "tf32"] or "mma_async" not in d.flags:
+        index, pending = d.index, int(d.operands[0], 0)
+
+        def wait(row: Row, mask: Mask) -> None:
+            row.unit.begin(index)
+            row.products.wait(_active(row, mask), pending)
+
+        return wait
+    kind = d.types[-1] if d.types else ""
+    if kind not in DEPTHS or d.types != ["f32", kind, kind] or "mma_async" not in d.flags:
         raise d.unknown("types")
-    index, columns = d.index, int(d.flag(SHAPES)[4:-2])
+    shape = d.flag(SHAPES[kind])
+    if not shape:
+        raise d.unknown("shape")
+    index, columns, depth, per_lane = d.index, int(shape[4:].partition("k")[0]), DEPTHS[kind], DEPTHS[kind] // 8
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
     fragment = d.operands[1].startswith("{")
     a = [d.module.operand(name, U32_TYPE) for name in d.vector(1)] if fragment else [d.source(1, "b64")]
     b = d.source(2, "b64")
     keep, negated = d.predicate(d.operands[3])
-    signs = [d.module.constant_value(operand) for operand in d.operands[4:]]
+    signs = [d.module.constant_value(operand) for operand in d.operands[4:6]]
+    swapped = [d.module.constant_value(operand) for operand in d.operands[6:]]
     if len(targets) != columns // 2 or len(a) != (4 if fragment else 1):
         raise d.unknown("operands")
     if len(signs) != 2 or not set(signs) <= {1, -1}:
         raise d.unknown("scale")
-    sign = 1 if signs[0] == signs[1] else -1
+    if len(swapped) != (0 if kind == "tf32" else 2 - fragment) or not set(swapped) <= {0, 1} or swapped[:-1] == [1]:
+        raise d.unknown("transposition")
+    sign, transposed = 1 if signs[0] == signs[1] else -1, swapped[-1:] == [1]
 
     def left(row: Row, warps: np.ndarray) -> np.ndarray:
         if not fragment:
-            return _tile(row, a[0], warps, ROWS, ROWS * (row.index % WARPS))
-        value = np.zeros((len(warps), ROWS, DEPTH))
+            first = ROWS * (row.index % WARPS)
+            return _tile(row, a[0], warps, kind, lambda given: tile_addresses(given, first + ROWS)[:, first:])
+        value = np.zeros((len(warps), ROWS, depth))
         for register, slot in enumerate(a):
-            bits = row.lanes(slot).reshape(-1, 32)[warps]
-            value[:, _GROUP + 8 * (register & 1), _MEMBER + 4 * (register >> 1)] = _tf32(bits)
+            line, term = _GROUP + 8 * (register & 1), per_lane * (_MEMBER + 4 * (register >> 1))
+            numbers = _numbers(np.ascontiguousarray(row.lanes(slot).reshape(-1, 32)[warps]), kind)
+            for part in range(per_lane):
+                value[:, line, term + part] = numbers.reshape(-1, 32, per_lane)[:, :, part]
         return value
+
+    def right(row: Row, warps: np.ndarray) -> np.ndarray:
+        if transposed:
+            tile = _tile(row, b, warps, kind, lambda given: transposed_addresses(given, depth, columns))
+            return tile.reshape(-1, depth, columns)
+        return _tile(row, b, warps, kind, lambda given: tile_addresses(given, columns)).swapaxes(1, 2)
 
     def step(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
         warps = _whole_warps(row, mask)
-        product = sign * (left(row, warps) @ _tile(row, b, warps, columns, 0).swapaxes(1, 2))
+        product = sign * (left(row, warps) @ right(row, warps))
         kept = row.lanes(keep).reshape(-1, 32)[warps] ^ negated
         for register, target in enumerate(targets):
             line, column = _GROUP + 8 * (register >> 1 & 1), 8 * (register >> 2) + 2 * _MEMBER + (register & 1)
@@ -96,8 +139,12 @@ def _active(row: Row, mask: Mask) -> np.ndarray:
     return np.ones(row.size // 32, bool) if mask is True else mask.reshape(-1, 32).any(axis=1)
 
 
-def _tf32(bits: np.ndarray) -> np.ndarray:
-    return (bits & U32(0xFFFFE000)).view(F32)
+def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
+    """The operands that raw registers hold, one or two each, as float32."""
+    if kind == "tf32":
+        return (words & U32(0xFFFFE000)).view(F32)
+    halves = words.view(np.uint16)
+    return am.from_bfloat16(halves) if kind == "bf16" else halves.view(np.float16).astype(F32)
 
 
 def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
@@ -109,24 +156,46 @@ def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
     return warps
 
 
-def _tile(row: Row, slot: int, warps: np.ndarray, rows: int, first_row: int) -> np.ndarray:
-    """float32[warps, rows, 8] from shared memory; its pieces count as read by one lane after the other."""
+def _tile(row: Row, slot: int, warps: np.ndarray, kind: str, places: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """float64[warps, rows, terms] from shared memory; its pieces count as read by one lane after the other.
+
+    places(descriptors) gives the addresses of all pieces, row by row.
+    """
     descriptors = row.lanes(slot).reshape(-1, 32)[warps]
     if (descriptors != descriptors[:, :1]).any():
         row.unit.found("divergent_warp", "", "descriptor", row.threads[32 * warps[0]], len(warps))
-    addresses = tile_addresses(descriptors[:, 0], first_row + rows)[:, first_row:].reshape(len(warps), -1)
+    shaped = places(descriptors[:, 0])
+    addresses = shaped.reshape(len(warps), -1)
     lanes = 32 * warps[:, None] + np.arange(addresses.shape[1]) % 32
     pieces = row.unit.load_for_products(row, lanes.reshape(-1), addresses.reshape(-1), PIECE)
-    return _tf32(pieces.view(U32)).reshape(-1, rows, DEPTH)
+
+    def again(done: np.ndarray) -> None:
+        row.unit.read_until_now(row, lanes[done].reshape(-1), addresses[done].reshape(-1), PIECE)
+
+    row.products.reading(warps, row.size // 32, again)
+    return _numbers(pieces.view(U32), kind).reshape(*shaped.shape[:2], -1).astype(np.float64)
 
 
-@opcode("fence", f"{SPACES} cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init")
+FENCES = "cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init tensormap::generic"
+
+
+@opcode("fence", f"{SPACES} {FENCES}")
 def _fence(d: Decoding) -> Step | None:
     """`fence.proxy.async`: what the thread knows of, products see from here on. `fence.acq_rel.gpu`: see `Messages`.
 
-    Other fences do nothing here.
+    `fence.proxy.tensormap` lets the thread use a tensor map in global memory. Other fences do nothing here.
     """
     index = d.index
+    if "tensormap::generic" in d.flags:
+        address = address_of(d, d.operands[0])
+        if "acquire" not in d.flags or d.module.constant_value(d.operands[1]) != MAP_BYTES:
+            raise d.unknown("form")
+
+        def of_map(row: Row, mask: Mask) -> None:
+            lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+            row.fenced_maps.update(zip(lanes.tolist(), address(row)[lanes].tolist()))
+
+        return of_map
 
     def products(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
@@ -141,3 +210,26 @@ def _fence(d: Decoding) -> Step | None:
     if {"proxy", "async"} <= d.flags and "global" not in d.flags:
         return products
     return blocks if {"acq_rel", "gpu"} <= d.flags else None
+
+
+@opcode("setmaxnreg", "inc dec sync aligned")
+def _setmaxnreg(d: Decoding) -> Step | None:
+    """Registers a thread from here on; what a block's warps have in the end is checked by `Batch`."""
+    index, count, more = d.index, d.module.constant_value(d.operands[0]), "inc" in d.flags
+    if count is None or count % 8 or not 24 <= count <= 256:
+        raise d.unknown("count")
+    if not d.module.source.entry_registers:
+        raise d.unknown("in a kernel without .maxntid,")
+    d.kind = CONVERGENT
+
+    def step(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        warps = _whole_warps(row, mask)
+        before = row.registers[warps]
+        wrong = before > count if more else before < count
+        if wrong.any():
+            place = f"{before[wrong][0]} registers a thread before"
+            row.unit.found("registers", "", place, row.threads[32 * warps[wrong][0]], int(wrong.sum()))
+        row.registers[warps] = count
+
+    return step
