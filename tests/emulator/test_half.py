@@ -131,7 +131,8 @@ def test_a_tile_may_be_overwritten_when_its_product_has_been_waited_for(after: b
     """Warp 4 waits for the others at a barrier, and stores to the tile."""
     _, v_bits = drawn("f16", DEPTH, COLUMNS)
     start = product("f16", REGISTERS, descriptor(0, 1024, 512, 64), "1") + "wgmma.commit_group.sync.aligned;"
-    wait, store = "wgmma.wait_group.sync.aligned 0;", "bar.sync 0; setp.eq.u32 %p3, %t, 127; @%p3 st.shared.u32 [%r20], 7;"
+    wait = "wgmma.wait_group.sync.aligned 0;"
+    store = "bar.sync 0; setp.eq.u32 %p3, %t, 127; @%p3 st.shared.u32 [%r20], 7;"
     body = start + (wait + store if after else store + wait)
     _, report = multiplied(FENCE + body, image(v_bits, 0, 64, 1024), np.zeros((128, 4), np.uint32))
     assert kinds(report) == (set() if after else {"race"})
@@ -163,8 +164,8 @@ EXPECT = f"@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], {BOX};"
 COPY = """@%p0 cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes
   [%r1], [%w1, {%r2, %r3, %r4}], [%r0];"""
 WAIT = "$wait: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r0], 0; @!%p2 bra $wait;"
-READ = """mad.lo.u32 %r5, %t, 8, %r1; ld.shared.v2.u32 {%r6, %r7}, [%r5]; mul.wide.u32 %w4, %t, 8; add.s64 %w5, %w2, %w4;
-  st.global.v2.u32 [%w5], {%r6, %r7};"""
+READ = """mad.lo.u32 %r5, %t, 8, %r1; ld.shared.v2.u32 {%r6, %r7}, [%r5]; mul.wide.u32 %w4, %t, 8;
+  add.s64 %w5, %w2, %w4; st.global.v2.u32 [%w5], {%r6, %r7};"""
 
 
 def copied(body: str, place: tuple[int, int, int] = (0, 0, 0), of: TensorMap = MAP) -> tuple[np.ndarray, LaunchReport]:
