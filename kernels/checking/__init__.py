@@ -1,1 +1,1 @@
-"""What a version's result is held against: float64, allowances, and what a wrong version computes instead."""
+"""Checks of kernels against float64: the reference, and what a version must do."""

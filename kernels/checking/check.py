@@ -1,10 +1,10 @@
-"""Whether a version does what it declares, in the emulator: its status, its hazards and, where it is wrong, how.
+"""Checks in the emulator that a version does what it declares: its status, its hazards and, where it is wrong, how.
 
     for case in quick_cases(version):
         assert not faults(version, *case)
 
-`make test` asks this of every version on its largest quick case and on a sample of the others; `make test-deep` also of
-ablations, and on a sample of all `problems(version)`, of which WHOLE=1 leaves none out.
+`make test` checks every version on its largest quick case and on a sample of the others. `make test-deep` also checks
+ablations, and a sample of all `problems(version)`; with WHOLE=1 it checks all of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .reference import TABLES_OF, Reference, reference_of
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
-# (batch, heads, seq, hdim): one key; several batches or heads; one warp of keys or two, one tile or up to three;
-# fewer dims than a warp has lanes, more than a block has threads, more than 8 times as many.
+# (batch, heads, seq, hdim): one key; several batches or heads; one or two warps of keys; one to three tiles;
+# fewer dims than a warp has lanes; more than a block has threads, or more than 8 times as many.
 SHAPES = [
     (1, 2, 1, 64),
     (2, 1, 7, 36),
@@ -38,13 +38,13 @@ SHAPES = [
     (1, 1, 130, 24),
     (1, 1, 2, 2052),
 ]
-# More keys than a block has threads, where a block has them all at once.
+# More keys than threads, for a block that holds whole rows of scores.
 WHOLE_ROWS_SHAPES = [(1, 1, 257, 12)]
-# Tiles of 16, 8 and 4 keys, which is all that there are.
+# Tiles of 16, 8 and 4 keys: all sizes that exist.
 MULTI_QUERY_SHAPES = [(2, 1, 7, 348), (1, 2, 9, 640), (1, 1, 3, 1128)]
 FP16_SHAPES = [(1, 2, 64, 64), (1, 1, 128, 64)]
-# One key; two tiles of keys; heads that share keys, masked; queries that stand behind the first key, and beyond the
-# last; three tiles; the most blocks a cluster.
+# One key; two tiles of keys; grouped heads with a mask; queries that start after the first key and end after the
+# last; three tiles; the largest cluster.
 BEYOND_SHAPES: list[dict[str, Any]] = [
     {"heads": 2, "seq_q": 1, "hdim": 64},
     {"seq_q": 65, "hdim": 332},
@@ -54,12 +54,12 @@ BEYOND_SHAPES: list[dict[str, Any]] = [
     {"seq_q": 2, "hdim": 2052},
 ]
 QUICK_BEYOND = BEYOND_SHAPES[2]  # alone, as every shape is compiled, in seconds; the cores have tests of their own
-FIRST_BLOCKS = 2  # of a launch that has many
-LARGE = 1024  # dims, of a problem that takes seconds
+FIRST_BLOCKS = 2  # that run, of a launch with many
+LARGE = 1024  # dims: a problem with as many takes seconds
 
 
 def problems(version: Version) -> list[Problem]:
-    """The small, odd problems that `version` takes, on which it is tried; fewer of a variant or an ablation."""
+    """The small, odd problems that the checks of `version` use, fewer for a variant or an ablation."""
     if version.beyond:
         return _beyond(version)[::2] if version.variant_of else _beyond(version)
     if version.family == "fp16":
@@ -83,7 +83,7 @@ def problems(version: Version) -> list[Problem]:
 
 
 def _beyond(version: Version) -> list[Problem]:
-    """All of the family: every table in turn, and half of the dims rotated in two of three."""
+    """All of the family: the tables alternate, and two in three problems rotate half of the dims."""
     tables = cycle(TABLES_OF.get(version.family, ("computed",)))
     parts = cycle((1, 2, 2))
     return [
@@ -106,7 +106,7 @@ def supports(version: Version, problem: Problem) -> bool:
 
 
 class Case(NamedTuple):
-    """A problem, the kind of its inputs and, where not all of its blocks run, how many: the first."""
+    """A problem, the kind of its inputs, and how many of its first blocks run; None runs all of them."""
 
     problem: Problem
     kind: str
@@ -117,8 +117,9 @@ class Case(NamedTuple):
 
 
 def quick_cases(version: Version) -> list[Case]:
-    """What `make test` tries: of a variant, an ablation or a version beyond the documents one problem; of others one of
-    each shape, on sharp inputs.
+    """The cases of `make test`, on sharp inputs.
+
+    A variant, an ablation or a version beyond the documents has one problem; other versions one of each shape.
     """
     if version.ablation or version.variant_of:
         return [case_of(version, max(problems(version), key=lambda problem: _demand(version, problem)))]
@@ -134,8 +135,10 @@ def quick_cases(version: Version) -> list[Case]:
 
 
 def _demand(version: Version, problem: Problem) -> tuple[int, ...]:
-    """What one problem shows of a version: its defect and hazards; a second tile of keys (of half precision, which
-    takes seconds a tile, one will do), masked where there is a mask; dims.
+    """A sort key: the largest problem exercises the most of a version.
+
+    In this order: whether the result is wrong, hazards, a mask, a second tile of keys (ignored in half precision, where
+    a tile takes seconds), dims.
     """
     plan = version(problem)
     keys = 0 if version.family == "fp16" else min(problem.seq_k, 65)
@@ -143,14 +146,16 @@ def _demand(version: Version, problem: Problem) -> tuple[int, ...]:
 
 
 def case_of(version: Version, problem: Problem) -> Case:
-    """On sharp inputs, and only the first blocks where they need nothing of the others: in a plan of one launch."""
+    """The case on sharp inputs. It runs only the first blocks where no block depends on another: in a plan of one
+    launch.
+    """
     launches = version(problem).launches
     alone = len(launches) == 1 and launches[0].cluster == 1 and not version.beyond
     return Case(problem, "sharp", FIRST_BLOCKS if alone and math.prod(launches[0].grid) > 8 * FIRST_BLOCKS else None)
 
 
 def rows_of(plan: Plan, blocks: int | None) -> int:
-    """How many rows of the output the first `blocks` of the last launch write; None stands for all blocks."""
+    """How many rows of the output the first `blocks` of the last launch write; None means all blocks."""
     problem, grid = plan.problem, math.prod(plan.launches[-1].grid)
     heads = problem.batch * problem.heads
     if blocks is None:
@@ -160,7 +165,7 @@ def rows_of(plan: Plan, blocks: int | None) -> int:
 
 @dataclass(frozen=True)
 class Fault:
-    """A difference from what a plan declares. `by` is what showed it: status, hazard, value or endless_loop."""
+    """A difference from what a plan declares. `by` says what found it: status, hazard, value or endless_loop."""
 
     by: str
     text: str
@@ -174,11 +179,11 @@ def declared(plan: Plan) -> set[tuple[str, str, str]]:
 
 
 def kind_of(finding: Finding) -> str:
-    """The kind of hazard; in a reduction, a race that is not the known one is of a kind of its own.
+    """The kind of hazard. A race in a reduction that is not the declared one is a kind of its own.
 
-    The one that versions declare there is thread 0's store of the next reduction after another warp's load of the
-    last one's result. A barrier missing inside a reduction would hide behind it: then a load comes after a store
-    that it does not wait for, or another warp stores its part.
+    The declared one is a store by thread 0 for the next reduction after another warp's load of the last result. A
+    missing barrier inside a reduction must not pass as that race. It shows as a load after an unordered store, or as a
+    store by another warp.
     """
     known = finding.instruction.startswith("st") and finding.thread == 0
     if (finding.kind, finding.place) == ("race", "reduction") and not known:
@@ -193,9 +198,9 @@ def faults(
     blocks: int | None = None,
     ptx_of: Callable[[Kernel], str] | None = None,
 ) -> list[Fault]:
-    """How the result and the findings of `version` on inputs of that kind differ from what its plan declares.
+    """How the result and the findings of `version`, on inputs of that kind, differ from what its plan declares.
 
-    With `blocks`, only the first of each launch run, and only the rows that they write are compared.
+    With `blocks`, only the first blocks of each launch run, and only the rows that they write are compared.
     """
     plan, case = version(problem), reference_of(problem, kind)
     report = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks)
@@ -222,17 +227,17 @@ def first(rows: int, values: Any) -> Any:
 
 
 def model_of(version: Version) -> Model:
-    """What a wrong `version` computes instead, in float64. Raises: LookupError for one that is never wrong."""
+    """The float64 model of what a wrong `version` computes. Raises: LookupError for one that is never wrong."""
     if version.wrong_output is None:
         raise LookupError(f"{version.id} has no model of a wrong result")
     return version.wrong_output
 
 
 def allowance(version: Version, problem: Problem, case: Reference) -> float | np.ndarray:
-    """The error that fp32 may make in the outputs of `version`, also where they are wrong.
+    """The error allowed in the outputs of `version`, whether they are right or wrong by design.
 
-    It is that of a right result, times the sum of an output's weights where that is above 1: an error in the scores
-    is a relative error of the weights, and an output is a sum of so much weight.
+    It is that of a right result, times the sum of the weights of an output where that is above 1: an error in the
+    scores is a relative error of the weights, so the error of an output is proportional to their sum.
     """
     if version(problem).expected == "ok":
         return case.allowed_abs_err
@@ -241,9 +246,9 @@ def allowance(version: Version, problem: Problem, case: Reference) -> float | np
 
 
 def differences(version: Version, problem: Problem, case: Reference, out: np.ndarray) -> list[Fault]:
-    """How `out`, or its first rows, differ from the model of `version`'s wrong result.
+    """How `out`, or its first rows, differ from the model of the wrong result of `version`.
 
-    That is: NaN in other places, or more than fp32 may.
+    It must have NaN in the same places and stay within `allowance` elsewhere.
     """
     rows = out.size // problem.hdim
     out = first(rows, out)

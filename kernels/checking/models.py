@@ -1,9 +1,9 @@
-"""Pieces of the float64 models of what wrong versions compute; the model itself stands in its version's file.
+"""Parts of the float64 models of what wrong versions compute. Each model itself is in the file of its version.
 
-A model takes the problem and q, k and v, and gives what the version gives: NaN where that is NaN. Every model is linear
-in v with weights of 0 or more, so on a v of ones it gives the sum of each output's weights: 1 where a softmax is right,
-and as often the fp32 error of a right one as it is off where it is wrong. (Two ablations differ: one has negative
-weights, which only makes the allowance smaller, one ignores v.)
+A model takes the problem and q, k and v, and returns what the version returns, NaN included. Every model is linear in v
+with weights of at least 0. So for v = 1 it returns the sum of the weights of each output. That sum is 1 where the
+softmax is right. Elsewhere it is the factor by which the fp32 error grows. There are two exceptions among the
+ablations: one has negative weights, which only tightens the allowance, and one ignores v.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WARPS = THREADS // WARP
 
 
 def scaled_scores(problem: Problem, q: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """`[batch, heads, seq_q, seq_k]` in float64."""
+    """Scores times the softmax scale, `[batch, heads, seq_q, seq_k]`, in float64."""
     return q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) * problem.softmax_scale
 
 
 def rotate_pairs(x: np.ndarray, position: np.ndarray, rotary_dim: int, pairs: int | None = None) -> np.ndarray:
-    """x with its first `rotary_dim` dims turned by `position`, which is broadcast against x's leading axes.
+    """x with its first `rotary_dim` dims rotated by `position`, which broadcasts against x's leading axes.
 
-    The frequencies are those of the first `pairs`, again and again; by default every pair has its own.
+    With `pairs`, the frequencies of the first so many pairs repeat; by default every pair has its own.
     """
     pair = np.arange(rotary_dim // 2) % (pairs or rotary_dim)
     angle = position[..., None] * FREQUENCY_BASE ** (-2.0 * pair / rotary_dim)
@@ -42,14 +42,14 @@ def rotate_pairs(x: np.ndarray, position: np.ndarray, rotary_dim: int, pairs: in
 
 
 def warp_of(count: int) -> np.ndarray:
-    """The warp that owns each of `count` keys or dims, dealt out to a block's threads in turn."""
+    """The warp that owns each of `count` keys or dims, which are assigned to the threads of a block round-robin."""
     return np.arange(count) % THREADS // WARP
 
 
 def unshared(values: np.ndarray, reduce: Callable[..., np.ndarray], identity: float) -> np.ndarray:
-    """What each warp gets from a block reduction over the last axis without its last store: `[..., warps]`.
+    """What each warp gets from a block reduction over the last axis that lacks its last store: `[..., warps]`.
 
-    Warp 0 has the block's value, every other warp that of its own keys.
+    Warp 0 has the result of the block, every other warp the result of its own keys.
     """
     owner = warp_of(values.shape[-1])
     whole = reduce(values, axis=-1)
@@ -61,7 +61,7 @@ def unshared(values: np.ndarray, reduce: Callable[..., np.ndarray], identity: fl
 
 
 def two_pass_unshared(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Softmax in which each warp exponentiates and divides its keys by its own maximum and sum."""
+    """Softmax in which each warp uses the maximum and sum of its own keys."""
     owner = warp_of(scores.shape[-1])
     p = np.exp(scores - unshared(scores, np.max, -math.inf)[..., owner])
     return p / unshared(p, np.sum, 0.0)[..., owner] @ v
@@ -70,7 +70,7 @@ def two_pass_unshared(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
 def online_unshared(scores: np.ndarray, v: np.ndarray, tile_keys: int = BLOCK_K) -> np.ndarray:
     """Online softmax in which each warp has its own running maximum and sum, and its own dims.
 
-    A warp that holds no key keeps a maximum of -inf, whose correction exp(-inf + inf) is NaN.
+    A warp without keys keeps a maximum of -inf, whose correction exp(-inf + inf) is NaN.
     """
     seq_k, hdim = v.shape[-2:]
     row_max = np.full((*scores.shape[:-1], WARPS), -math.inf)

@@ -1,7 +1,7 @@
-"""The reference for every problem in float64, the inputs of a check, and the error that its dtype may make.
+"""The float64 reference of every problem, the inputs of a check, and the error allowed for its dtype.
 
-Everything takes and returns torch tensors on whatever device they are on: q `[batch, heads, seq_q,
-hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`.
+All functions take and return torch tensors on any device: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads,
+seq_k, hdim]`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ..version import TABLES, Problem
 
 INPUTS = ("uniform", "sharp")
 ERROR_FACTOR = 4.0
-ROUNDING = 100  # times what is allowed that no rounding is off
+ROUNDING = 100  # times the allowed error: more than rounding can explain
 FLOAT32_EPS = 2.0**-23
-SHARP_DEVIATION = 2.0  # of q and k, so that scores have a standard deviation of its square, 4
+SHARP_DEVIATION = 2.0  # of q and k; the scores then have a standard deviation of its square, 4
 TABLE_DTYPES = {"float32": torch.float32, "float16": torch.float16, "float8": torch.float8_e4m3fn}
-TABLES_OF = {"sinusoidal": TABLES, "learned": tuple(TABLE_DTYPES)}  # of the other families, computed
+TABLES_OF = {"sinusoidal": TABLES, "learned": tuple(TABLE_DTYPES)}  # the other families compute their embedding
 LEARNED_DEVIATION, LEARNED_SEED = 0.5, 7
-PIECE_ELEMENTS = 2**23  # of scores, and of embedded queries and keys: 64 MiB each in float64
+PIECE_ELEMENTS = 2**23  # of scores, and of embedded queries and keys; 64 MiB each in float64
 DRAWN_AT_ONCE = 2**20
 
 
 def make_inputs(problem: Problem, kind: str, seed: int = 42) -> dict[str, np.ndarray]:
-    """q, k, v as float32 arrays, of values that the problem's dtype holds exactly.
+    """q, k, v as float32 arrays, with values that the dtype of the problem represents exactly.
 
-    `uniform` is the source's own test, uniform in [-1, 1], where attention is nearly an average and a
-    forgotten embedding hardly shows; `sharp` makes scores with a standard deviation of 4.
+    `uniform` is the source's own test, uniform in [-1, 1]. There attention is nearly an average and a missing embedding
+    hardly shows. `sharp` gives scores with a standard deviation of 4.
 
     Raises:
         ValueError: another kind.
@@ -62,9 +62,9 @@ def _rounded(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
 
 
 def _uniform(seed: int, start: int, count: int, dtype: torch.dtype) -> np.ndarray:
-    """`count` of the values that `default_rng(seed).uniform(-1, 1)` draws, from the one numbered `start` on.
+    """`count` of the values that `default_rng(seed).uniform(-1, 1)` draws, from number `start` on.
 
-    Each takes one step of the generator, which can jump: so they are drawn in parts, several at a time.
+    Each value takes one step of the generator, which can jump ahead: so parts are drawn in parallel.
     """
     out = np.empty(count, np.float32)
 
@@ -105,7 +105,7 @@ def positions(problem: Problem, device: torch.device) -> tuple[torch.Tensor, tor
 
 
 def require_table(problem: Problem) -> None:
-    """Raises: Unsupported for a table that the family has not, or that does not reach back to the first query."""
+    """Raise Unsupported for a table that the family lacks, or one whose first position comes after the first query."""
     allowed = TABLES_OF.get(problem.family, ("computed",))
     takes = f"table is {{needed}}; family {problem.family} takes {{allowed}}"
     require(problem.table in allowed, "table", problem.table, ", ".join(allowed), takes)
@@ -114,9 +114,10 @@ def require_table(problem: Problem) -> None:
 
 
 def exact_table(problem: Problem) -> torch.Tensor:
-    """float64[positions, hdim]: what is added to a query or a key at each position, before it is rounded to be stored.
+    """float64[positions, hdim]: what is added to a query or a key at each position, before it is rounded for storage.
 
-    Learned values are drawn, normal with a standard deviation of 0.5; a row is the same however many there are.
+    Learned values are drawn from a normal distribution with a standard deviation of 0.5; a row does not depend on how
+    many there are.
     """
     rows = max(problem.seq_k, problem.q_offset + problem.seq_q)
     if problem.family == "learned":
@@ -127,7 +128,7 @@ def exact_table(problem: Problem) -> torch.Tensor:
 
 
 def stored_table(problem: Problem) -> torch.Tensor:
-    """`exact_table` in the dtype of the problem's table, float8 being e4m3. Raises: Unsupported without a table."""
+    """`exact_table` in the dtype of the problem's table; float8 is e4m3. Raises: Unsupported without a table."""
     require_table(problem)
     stored = "table is {needed}; what is stored is {allowed}"
     require(problem.table != "computed", "table", problem.table, ", ".join(TABLE_DTYPES), stored)
@@ -135,15 +136,15 @@ def stored_table(problem: Problem) -> torch.Tensor:
 
 
 def table_error(problem: Problem) -> float:
-    """How far a stored value is at most from the exact one; the reference has stored ones too."""
+    """The largest rounding error of a stored value; the reference uses the stored values."""
     return float((stored_table(problem).double() - exact_table(problem)).abs().max())
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
     """float64[heads]: 2^(-8 (h + 1) / heads) where heads is a power of two.
 
-    Otherwise those of the next smaller power of two, and then every other one of twice that: Press, Smith and Lewis,
-    Train Short, Test Long (2022).
+    Otherwise the slopes of the next smaller power of two, followed by every other slope of twice that (Press, Smith and
+    Lewis, Train Short, Test Long, 2022).
     """
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
@@ -151,14 +152,15 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 
 def alibi_bias(problem: Problem, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """`[heads, seq_q, seq_k]`: -slope * |query position - key position|, which is added to the scaled scores."""
+    """`[heads, seq_q, seq_k]`: -slope * |query position - key position|, the bias of the scaled scores."""
     query, key = positions(problem, device)
     slopes = torch.from_numpy(alibi_slopes(problem.heads)).to(device, dtype)
     return -slopes[:, None, None] * (query[:, None] - key[None, :]).abs().to(dtype)
 
 
 def embed(problem: Problem, x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """Queries or keys `[..., positions, hdim]` at positions `where` with what the family does to them, in their dtype.
+    """Queries or keys `[..., positions, hdim]` with the embedding of the family at the positions `where`, in their
+    dtype.
 
     Raises: Unsupported, by `require_table`.
     """
@@ -177,18 +179,18 @@ def embed(problem: Problem, x: torch.Tensor, where: torch.Tensor) -> torch.Tenso
 
 
 def _embedded_keys(problem: Problem, k: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """`embed` of the keys that no cache holds embedded."""
+    """The keys embedded, except those that the cache holds embedded already."""
     cached = problem.seq_k - problem.seq_q if problem.cache == "rotated" else 0
     return torch.cat((k[..., :cached, :], embed(problem, k[..., cached:, :], where[cached:])), dim=-2)
 
 
 def block_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """q k^T as a matrix product, whose sums run in blocks."""
+    """q k^T as a matrix product, which sums in blocks."""
     return q @ k.transpose(-1, -2)
 
 
 def serial_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """q k^T with each dot product summed in the order of its dims, as one thread per key sums it."""
+    """q k^T with each dot product summed dim by dim, as by a kernel with one thread per key."""
     scores = torch.zeros((*q.shape[:-1], k.shape[-2]), dtype=q.dtype, device=q.device)
     for dim in range(q.shape[-1]):
         scores.addcmul_(q[..., :, None, dim], k[..., None, :, dim])
@@ -196,7 +198,7 @@ def serial_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 
 def _lengths(problem: Problem, most: int) -> tuple[int, int]:
-    """How many heads of keys, with all queries that share one, and how many rows of queries make a piece."""
+    """The size of a piece: heads of keys (with all queries that share one), and rows of queries."""
     sharers = problem.heads // problem.kv_heads
     of_row = sharers * max(problem.seq_k, problem.hdim)
     heads = most // max(problem.seq_q * of_row, sharers * problem.seq_k * problem.hdim)
@@ -212,11 +214,10 @@ def attention_pieces(
     scores_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     most: int = PIECE_ELEMENTS,
 ) -> Iterator[tuple[tuple[slice, slice, slice], torch.Tensor]]:
-    """Attention a piece at a time, every step in `dtype`: the place of a piece, and its outputs.
+    """Attention piece by piece, every step in `dtype`: the place of each piece, and its outputs.
 
-    The place is one in an output seen as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
-    `most` scores, and elements of queries and of keys: or one row of queries, and one head of keys, where these have
-    more.
+    The place indexes an output viewed as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
+    `most` scores, and as many elements of queries and of keys, but at least one row of queries and one head of keys.
     """
     sharers = problem.heads // problem.kv_heads
     q = q.reshape(-1, sharers, problem.seq_q, problem.hdim)
@@ -243,7 +244,9 @@ def attention_pieces(
 def attention(
     problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """softmax(scale * embedded q embedded k^T + bias) v, each step in `dtype` or the inputs'; only ALiBi has a bias."""
+    """softmax(scale * embedded q embedded k^T + bias) v, each step in `dtype` or that of the inputs; ALiBi alone has a
+    bias.
+    """
     out = torch.empty(problem.q_shape, dtype=dtype or q.dtype, device=q.device)
     seen = out.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
     for place, piece in attention_pieces(problem, q, k, v, out.dtype, block_scores):
@@ -253,7 +256,7 @@ def attention(
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an output compares with float64: `status` is "ok" or "wrong", errors are over the finite elements."""
+    """How an output compares with float64: `status` is "ok" or "wrong", errors are those of the finite elements."""
 
     status: str
     max_abs_err: float
@@ -262,31 +265,30 @@ class Verdict:
 
     @property
     def beyond_rounding(self) -> bool:
-        """Whether no order of the same sums could be off by so much."""
+        """Whether the error is too large for any order of the same sums."""
         return self.nan_share > 0 or self.max_abs_err > ROUNDING * self.allowed_abs_err
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Inputs of one kind for a problem, the exact output in float64, and the error that its dtype may make on them.
+    """Inputs of one kind for a problem, the exact output in float64, and the error allowed for its dtype.
 
-    The allowance is 4 times the error of fp32 attention on the same inputs: the larger of one whose dot
-    products are summed in blocks (PyTorch's) and one that sums them in order (the log's kernels do, and
-    at head dim 8192 that alone costs more than the blocks' whole allowance). For half-precision inputs the
-    output is rounded once, at the end, and that is nearly all of the error: so PyTorch's math SDPA does it,
-    which computes in fp32 throughout.
+    The allowance is 4 times the error of fp32 attention on the same inputs. That error is the larger of two: one
+    implementation sums its dot products in blocks (PyTorch's), one in order (as the log's kernels do; at head dim 8192
+    this alone exceeds the allowance of the blocks). Half-precision inputs round their output once at the end, which
+    dominates the error: PyTorch's math SDPA does so and computes in fp32 throughout.
 
-    In fp32 the allowance is 2^-23 of the largest output at least, which is two roundings: of the weighted sum, and of
-    its division by the sum of weights. The reference is exact where there is one key, and would allow none.
+    In fp32 the allowance is at least 2^-23 of the largest output, two roundings: of the weighted sum, and of its
+    division by the sum of weights. With one key the reference itself is exact and would allow no error.
     """
 
     inputs: dict[str, np.ndarray]
     expected: torch.Tensor
     allowed_abs_err: float
-    given: dict[str, torch.Tensor]  # the inputs, where the reference was computed
+    given: dict[str, torch.Tensor]  # the inputs, on the device that computed the reference
 
     def compare(self, out: torch.Tensor) -> Verdict:
-        """Compare `out`, of its shape, with the exact output; NaN never passes."""
+        """Compare `out`, of the same shape, with the exact output; NaN never passes."""
         finite, worst = 0, math.nan
         expected = self.expected.flatten()
         for first in range(0, out.numel(), PIECE_ELEMENTS):
@@ -295,14 +297,14 @@ class Reference:
             error = error[torch.isfinite(error)]
             if error.numel():
                 finite += error.numel()
-                worst = max(float(error.max()), worst)  # in this order, as NaN is no maximum
+                worst = max(float(error.max()), worst)  # in this order, so that a NaN does not win
         nan_share = 1.0 - finite / out.numel()
         passed = nan_share == 0.0 and worst <= self.allowed_abs_err
         return Verdict("ok" if passed else "wrong", worst, self.allowed_abs_err, nan_share)
 
 
 def compute_reference(problem: Problem, inputs: dict[str, np.ndarray], device: str) -> Reference:
-    """The reference of `problem` on given inputs, float32 arrays, computed on `device` and a piece at a time."""
+    """The reference of `problem` on given inputs (float32 arrays), computed on `device` piece by piece."""
     dtype = getattr(torch, problem.dtype)
     given = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
     exact = attention(problem, **given, dtype=torch.float64)

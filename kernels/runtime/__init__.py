@@ -1,1 +1,1 @@
-"""Three consumers of a plan: `compile` (any machine), `emulator` (any machine), `gpu`."""
+"""Three consumers of a plan: `compile` and `emulator` run on any machine, `gpu` needs a CUDA GPU."""

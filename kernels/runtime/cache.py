@@ -1,7 +1,7 @@
-"""Compiled code on disk: a file for each key, with its checksum in front.
+"""Compiled code on disk: one file per key, prefixed with its checksum.
 
-A file that is damaged is removed, and made again by whoever asks. Where the folder cannot be read or written, nothing
-is kept, and nothing fails. Files are written beside their place and moved there, so that processes may share a folder.
+A damaged file is removed and compiled anew. Where the folder cannot be read or written, nothing is cached and nothing
+fails. Files are written under a temporary name and renamed, so that processes may share a folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIGEST_BYTES = 32
 
 
 def load(key: str, suffix: str) -> bytes | None:
-    """What is kept under a key; None where nothing is, or what is there cannot be read."""
+    """The cached content of a key; None where there is none or it cannot be read."""
     if FOLDER is None:
         return None
     path = _path(FOLDER, key, suffix)
@@ -37,7 +37,7 @@ def load(key: str, suffix: str) -> bytes | None:
 
 
 def load_or_make(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
-    """What is kept under a key, or what `make` returns, which is kept from then on."""
+    """The cached content of a key; if there is none, what `make` returns, which is then cached."""
     content = load(key, suffix)
     if content is None:
         content = make()
@@ -48,7 +48,7 @@ def load_or_make(key: str, suffix: str, make: Callable[[], bytes]) -> bytes:
 
 
 def keeps() -> bool:
-    """Whether there is a folder that can be written."""
+    """Whether the folder of the cache can be written."""
     if FOLDER is None:
         return False
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """Kernels to PTX, PTX to machine code with its resources, for any target and without a GPU.
 
-The GPU runs machine code assembled from the very PTX that the emulator executes.
+The GPU runs machine code assembled from the same PTX that the emulator executes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..version import CudaFunction, Kernel, Launch, Unsupported
 from . import cache
 from .identity import kernel_identity
 
-# What PTX depends on beside the kernel and the target, and what a process may have set in its environment.
+# Options of Numba that change the PTX of a kernel and that the environment of a process may have set.
 OPTIONS = {"opt": True, "debug": False}
 CONFIG = {"FORCE_CUDA_CC": None, "CUDA_ENABLE_NRT": False}
-KEY_VERSION = 2  # of what the cache holds under a key
-# Instructions that not every target has, by the least compute capability that has them (PTX ISA, target ISA notes);
-# those of one architecture alone are not here: a kernel with them is bound to it.
+KEY_VERSION = 2
+# Instructions that not every target has, by the lowest compute capability that has them (PTX ISA, target ISA notes);
+# architecture-specific ones are not listed, as a kernel with them names its architecture.
 INSTRUCTIONS = {
     (9, 0): re.compile(
         r"\b(?:(?:barrier\.cluster|mapa|getctarank|st\.async|red\.async|cp\.async\.bulk|cp\.reduce\.async\.bulk"
@@ -48,9 +48,9 @@ INSTRUCTIONS = {
 }
 ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
 STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
-REGISTER_UNIT = 256  # registers are handed out a warp at a time, in units of this many
+REGISTER_UNIT = 256  # registers are allocated per warp, in units of this many
 SHARED_UNIT = 128
-WARP_GROUPS = 4  # an SM's warps are spread over four register files
+WARP_GROUPS = 4  # an SM distributes its warps over four register files
 
 
 class CompileError(RuntimeError):
@@ -59,23 +59,23 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes on one target, as the assembler reports it; spills and stack are bytes a thread."""
+    """What one kernel uses on one target, as the assembler reports it; spills and stack are bytes per thread."""
 
     registers: int
-    spill_bytes: int | None  # where the assembler says
+    spill_bytes: int | None  # None where the assembler does not report it
     stack_bytes: int | None
     static_shared_bytes: int
 
 
 def _has(target: str, architecture: str | None) -> bool:
-    """Whether `target` has the instructions of `architecture` alone; None asks for none of them."""
+    """Whether `target` has the specific instructions of `architecture`; true for None."""
     return architecture is None or capability(target) == capability(architecture)
 
 
 def architecture_target(architecture: str | None, target: str, name: str) -> str:
-    """`target`, or the architecture that `name` is bound to where both have one compute capability.
+    """The target to compile for: `architecture` where it has the same compute capability as `target`, else `target`.
 
-    Raises: CompileError for a target that lacks the architecture's own instructions.
+    Raises: CompileError for a target that lacks the specific instructions of the architecture.
     """
     if not _has(target, architecture):
         raise CompileError(f"{name} uses instructions of {architecture} alone; {target} has none of them")
@@ -83,7 +83,7 @@ def architecture_target(architecture: str | None, target: str, name: str) -> str
 
 
 def require_target(launch: Launch, target: str) -> None:
-    """Raises: Unsupported where a launch needs clusters, instructions or shared memory that the target lacks."""
+    """Raise Unsupported where a launch needs clusters, instructions or shared memory that the target lacks."""
     if launch.cluster > 1 and capability(target) < CLUSTERS_SINCE:
         template = f"clusters of {launch.cluster} blocks need compute capability {{needed}}, this GPU has {{allowed}}"
         raise Unsupported("capability", _dotted(CLUSTERS_SINCE), target, template)
@@ -93,20 +93,20 @@ def require_target(launch: Launch, target: str) -> None:
 
 
 def require_block_shared(needed: int, allowed: int) -> None:
-    """Raises: Unsupported where a block needs more bytes of shared memory than it may have."""
+    """Raise Unsupported where a block needs more bytes of shared memory than it may have."""
     if needed > allowed:
         template = "a block needs {needed:,} B of shared memory, this GPU has {allowed:,} B"
         raise Unsupported("shared_memory", needed, allowed, template)
 
 
 def require_instructions(kernel: Kernel, target: str) -> None:
-    """Raises: Unsupported where a kernel has instructions that the target lacks."""
+    """Raise Unsupported where a kernel has instructions that the target lacks."""
     needed = kernel.architecture
     if not _has(target, needed):
         template = f"{kernel.name} uses instructions of {{needed}} alone, this GPU has {{allowed}}"
         raise Unsupported("capability", needed, target, template)
     if capability(target) >= max(INSTRUCTIONS):
-        return  # it has them all
+        return  # the target has all of them
     since, instruction = least_capability(compile_ptx(kernel, target))
     if capability(target) < since:
         template = f"{kernel.name} uses {instruction}, of compute capability {{needed}}, this GPU has {{allowed}}"
@@ -115,7 +115,9 @@ def require_instructions(kernel: Kernel, target: str) -> None:
 
 @functools.cache
 def least_capability(ptx: str) -> tuple[tuple[int, int], str]:
-    """The least compute capability that has all instructions of `ptx`, and one that asks for it; (0, 0) without."""
+    """The lowest compute capability that has all instructions of `ptx`, and the instruction that needs it; (0, 0) for
+    any.
+    """
     for since, pattern in INSTRUCTIONS.items():
         if match := pattern.search(ptx):
             return since, match[0]
@@ -130,8 +132,8 @@ def _dotted(cc: tuple[int, int]) -> str:
 def _fixed(cc: tuple[int, int]) -> Iterator[None]:
     """Compile for one compute capability with the same options in every process, one thread at a time.
 
-    Numba asks the current device which target a device function is for, and device functions have the options of the
-    process that defined them.
+    Numba asks the current device for the target of a device function, and takes the options of the process that defined
+    the function.
     """
     of_class = _dispatcher.CUDADispatcher
 
@@ -153,9 +155,9 @@ def _fixed(cc: tuple[int, int]) -> Iterator[None]:
 
 
 def compile_ptx(kernel: Kernel, target: str = EMULATED_TARGET) -> str:
-    """PTX of `kernel` for `target`, from the cache when the same code was compiled before.
+    """PTX of `kernel` for `target`, from the cache if the same code was compiled before.
 
-    Raises: CompileError where the kernel is bound to another architecture, or the compiler refuses its CUDA C++.
+    Raises: CompileError where the kernel is bound to another architecture, or the compiler rejects its CUDA C++.
     """
     target = architecture_target(kernel.architecture, target, kernel.name)
     return _compile_once(kernel, target, _ptx_key(kernel, target))
@@ -174,7 +176,7 @@ def _key(text: str) -> str:
 
 
 def is_cached(kernel: Kernel, target: str) -> bool:
-    """Whether the PTX and the machine code of `kernel` for `target` are on disk, so that it takes no time to get."""
+    """Whether the PTX and the machine code of `kernel` for `target` are cached."""
     ptx = cache.load(_ptx_key(kernel, architecture_target(kernel.architecture, target, kernel.name)), ".ptx")
     return ptx is not None and cache.load(_assembled_key(ptx.decode(), target), ".cubin") is not None
 
@@ -203,7 +205,7 @@ def _numba_ptx(kernel: Kernel, target: str) -> str:
 
 
 def _nvrtc(answer: tuple[Any, ...]) -> Any:
-    """What a call of NVRTC returns. Raises: CompileError."""
+    """The result of a call of NVRTC. Raises: CompileError."""
     code, *values = answer
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC answered {code.name}")
@@ -211,7 +213,7 @@ def _nvrtc(answer: tuple[Any, ...]) -> Any:
 
 
 def _nvrtc_ptx(kernel: Kernel, target: str) -> str:
-    """PTX of CUDA C++, with nvcc's defaults (-O3, contracted multiply-adds), and fast-math where the kernel has it."""
+    """PTX of CUDA C++ with nvcc's defaults (-O3, contracted multiply-adds), and fast-math if the kernel asks for it."""
     function = kernel.function
     assert isinstance(function, CudaFunction)
     options = [f"--gpu-architecture={target.replace('sm', 'compute')}"]
@@ -240,11 +242,11 @@ def entry_name(ptx: str) -> str:
 
 
 def assemble(ptx: str, target: str) -> tuple[bytes, str]:
-    """Machine code (cubin) and the assembler's log for PTX text. Raises: CompileError with the log."""
+    """Machine code (cubin) of a PTX text and the assembler's log. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
     options = [f"-arch={target}", "-Xptxas=-v"]
-    if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print it all
+    if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print everything
         options.append("-verbose")
     handle = nvjitlink.create(len(options), options)
     try:
@@ -265,7 +267,7 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
 
 
 def assembled(ptx: str, target: str) -> bytes:
-    """Machine code of `ptx` for `target`, from the cache when the same text was assembled before."""
+    """Machine code of `ptx` for `target`, from the cache if the same text was assembled before."""
     return cache.load_or_make(_assembled_key(ptx, target), ".cubin", lambda: assemble(ptx, target)[0])
 
 
@@ -294,7 +296,7 @@ def resources(kernel: Kernel, target: str) -> Resources:
 
 
 def blocks_per_sm(launch: Launch, target: str) -> int:
-    """How many blocks of `launch` one SM of `target` holds at a time; 0 where not one fits.
+    """How many blocks of `launch` one SM of `target` holds at a time; 0 where not even one fits.
 
     Raises: CompileError for a target whose limits are not known.
     """

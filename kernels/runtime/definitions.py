@@ -1,13 +1,14 @@
-"""The definitions that code consists of, as text that does not say in which module any of them lies.
+"""The definitions that code reaches, as a text that is independent of the modules they are in.
 
 A definition is what binds a name at the top level of a module of the package: a function, a class, an assignment of any
-kind, or a whole `if`, `for`, `with` or `try`. Its text is its syntax tree in which every name of another definition is
-that definition's number, in the order of first reach, and its own name there. So where code lies, by which names
-modules import each other and what packages hand on does not count; two definitions of one name are two numbers.
+kind, or a whole `if`, `for`, `with` or `try`. Its text is its syntax tree. Each name of another definition is replaced
+by the number of that definition, in the order in which they are reached, and its own name. So the text does not depend
+on which module has the code, under which names modules import each other, and what packages re-export. Two definitions
+of the same name have two numbers.
 
-What does not count either: comments, docstrings, the `@register(...)` decorator, and what only refuses a problem. That
-is a call of a function called `require...` whose value is not used, an `if` that does nothing else than such calls and
-`raise Unsupported(...)`, and what is said in that exception: a launch that is made is the same without them.
+The text also omits comments, docstrings, the `@register(...)` decorator, and code that only refuses a problem: a call
+of a function named `require...` whose value is not used, an `if` with nothing but such calls and `raise
+Unsupported(...)`, and the arguments of that exception. A launch that is made is the same without them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-# Modules, within the package, that say what a version, a problem and a plan are. Code depends on what it asks of
-# them by name, not on how they are written. Where one is split, its parts belong here.
+# Modules of the package that define what a version, a problem and a plan are. Code depends on their names, not on
+# how they are written. If one of them is split, list its parts here.
 CONTRACT = {"version"}
 UNREGISTERED = {"contract.register"}
 REFUSAL, REFUSES = "contract.Unsupported", "require"
@@ -33,7 +34,7 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 class UnresolvedName(LookupError):
-    """Code uses a name that neither its module, the package nor Python has."""
+    """Code uses a name that its module, the package and Python's builtins lack."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +45,37 @@ class Definition:
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the package, bound to a name; its attributes are definitions."""
+    """A module of the package as the value of a name; its attributes are definitions."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Outside:
-    """What the package does not define, such as "numba.cuda", or its contract, such as "contract.Problem"."""
+    """A name from outside the package, such as "numba.cuda", or of its contract, such as "contract.Problem"."""
 
     origin: str
 
 
 Target = Definition | Module | Outside
-Source = Callable[[str], tuple[str, bool] | None]  # a module's text, and whether it is a package; None: there is none
-Imported = tuple[str, str | None]  # module, and a name of it
+Source = Callable[[str], tuple[str, bool] | None]  # name of a module -> its text and whether it is a package, or None
+Imported = tuple[str, str | None]  # a module and a name in it
 Scope = dict[str, Target | None]  # None: a local variable
 Part = str | Definition
 
 
 @dataclass
 class _Bindings:
-    """What the names of a module's top level are bound to."""
+    """What the names at the top level of a module are bound to."""
 
     statements: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, Imported] = field(default_factory=dict)
 
 
 def _of_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes that bind names in the same scope as `nodes` do: not those inside functions, classes and the like."""
+    """All nodes that bind names in the same scope as `nodes`: not those in nested functions, classes and
+    comprehensions.
+    """
     for node in nodes:
         yield node
         if isinstance(node, COMPREHENSIONS):
@@ -84,7 +87,7 @@ def _of_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _bound(node: ast.AST) -> str | None:
-    """The name that `node` itself binds; imports aside."""
+    """The name that `node` itself binds, except by an import."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         return node.name
     if isinstance(node, ast.MatchMapping):
@@ -93,7 +96,7 @@ def _bound(node: ast.AST) -> str | None:
 
 
 def _changed(node: ast.AST) -> str | None:
-    """The name whose value `node` changes in place: by an index, an attribute, or, as a statement, a method."""
+    """The name whose value `node` mutates: by an index, an attribute or, as a statement, a method."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         node = node.value.func
     elif not isinstance(node, (ast.Subscript, ast.Attribute)) or isinstance(node.ctx, ast.Load):
@@ -110,7 +113,7 @@ def _parameters(arguments: ast.arguments) -> Iterator[str]:
 
 
 class Code:
-    """The definitions of a package, read by `source`."""
+    """The definitions of a package, whose modules `source` reads."""
 
     def __init__(self, package: str, source: Source) -> None:
         self.package, self._source = package, source
@@ -129,7 +132,7 @@ class Code:
         return self._digests[start]
 
     def text(self, module: str, name: str) -> str:
-        """The text that is digested: the definition's own, then those that it reaches. Raises: UnresolvedName."""
+        """The text that is digested: the definition itself, then all that it reaches. Raises: UnresolvedName."""
         start = self._resolve(module, name)
         if not isinstance(start, Definition):
             raise UnresolvedName(f"{module}.{name} is no definition of {self.package}")
@@ -153,7 +156,7 @@ class Code:
         return self._parts[definition]
 
     def bindings(self, module: str) -> _Bindings | None:
-        """What a module of the package binds; None where there is no such module."""
+        """The bindings of a module of the package; None where there is no such module."""
         if module not in self._modules:
             source = self._source(module)
             self._modules[module] = source and self._read(module, *source)
@@ -185,7 +188,7 @@ class Code:
     def aliases(
         self, node: ast.Import | ast.ImportFrom, module: str, is_package: bool
     ) -> Iterator[tuple[str, Imported]]:
-        """The names that an import binds, and what they stand for."""
+        """The names that an import binds, and what they refer to."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.split(".")[0]
@@ -203,20 +206,20 @@ class Code:
         return source is not None and source[1]
 
     def imported(self, origin: str, name: str | None) -> Target:
-        """What an import stands for. Raises: UnresolvedName where the package has no such module or name."""
+        """The target of an import. Raises: UnresolvedName where the package has no such module or name."""
         if not self.holds(origin):
             return Outside(f"{origin}.{name}" if name else origin)
         return self._resolve(origin, name) if name else Module(origin)
 
     def _resolve(self, module: str, name: str) -> Target:
-        """What `name` of a module of the package is, wherever it is defined. Raises: UnresolvedName."""
+        """The target of `name` in a module, wherever it is defined. Raises: UnresolvedName."""
         target = self.lookup(module, name)
         if target is None:
             raise UnresolvedName(f"{module} has no {name}")
         return target
 
     def lookup(self, module: str, name: str) -> Target | None:
-        """The same, None where the module does not have that name."""
+        """The target of `name` in a module; None where the module does not have that name."""
         bindings = self.bindings(module)
         if bindings is None:
             raise UnresolvedName(f"there is no module {module}, which {name} is taken from")
@@ -230,7 +233,7 @@ class Code:
 
 
 class _Writer:
-    """Writes statements as text, and as definitions where these are named."""
+    """Writes statements as parts: text, and a definition where one is named."""
 
     def __init__(self, code: Code, definition: Definition) -> None:
         self.code, self.definition, self.parts = code, definition, list[Part]()
@@ -241,7 +244,7 @@ class _Writer:
         return [part for is_text, run in runs for part in (["".join(run)] if is_text else run)]  # type: ignore[arg-type]
 
     def _target(self, node: ast.AST, scopes: tuple[Scope, ...]) -> Target | None:
-        """What a name, or an attribute of a module, stands for; None for local variables and what is no such node."""
+        """The target of a name, or of an attribute of a module; None for local variables and all other nodes."""
         module = self.definition.module
         if isinstance(node, ast.Attribute):
             base = self._target(node.value, scopes)
@@ -286,7 +289,7 @@ class _Writer:
             self._fields(node, scopes)
 
     def _fields(self, node: ast.AST, scopes: tuple[Scope, ...], body: tuple[Scope, ...] | None = None) -> None:
-        """A node the same from every Python: `ast.dump` as 3.12 writes it. `body` is what its body sees."""
+        """Write a node as `ast.dump` of Python 3.12 does, on any Python. `body` are the scopes of its body."""
         self.parts.append(f"{type(node).__name__}(")
         names = list(node._fields)
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and "type_params" not in names:
@@ -306,7 +309,7 @@ class _Writer:
         self.parts.append(")")
 
     def _comprehension(self, node: ast.AST, scopes: tuple[Scope, ...]) -> None:
-        """What it walks first is seen outside, the rest inside."""
+        """Write a comprehension: the first iterable is evaluated in the outer scope, the rest in the inner one."""
         assert isinstance(node, COMPREHENSIONS)
         targets = _of_scope(generator.target for generator in node.generators)
         local: Scope = {name: None for target in targets if (name := _bound(target))}
@@ -320,7 +323,7 @@ class _Writer:
         self.parts.append(")")
 
     def _scope(self, body: Iterable[ast.AST], parameters: Iterable[str] = ()) -> Scope:
-        """The names that a body binds; what it imports from the package is what that is."""
+        """The names that a body binds; an import from the package keeps its target."""
         scope: Scope = dict.fromkeys(parameters)
         elsewhere: set[str] = set()
         for node in _of_scope(body):
@@ -349,7 +352,7 @@ class _Writer:
         return self._is(exception.func if isinstance(exception, ast.Call) else exception, {REFUSAL}, scopes)
 
     def _counting(self, statements: list[ast.stmt], scopes: tuple[Scope, ...]) -> list[ast.stmt]:
-        """The statements without prose, imports from the package and what only refuses."""
+        """The statements that count: without docstrings, imports from the package and refusals."""
         return [node for node in statements if not self._is_prose(node) and not self._refuses(node, scopes)]
 
     def _is_prose(self, node: ast.stmt) -> bool:
@@ -374,4 +377,4 @@ class _Writer:
 
 
 class _ClassScope(dict[str, Target | None]):
-    """Names of a class's body, which functions in it do not see."""
+    """The names of a class body, which functions inside it do not see."""

@@ -1,7 +1,7 @@
-"""What the kernels read of the process that imports them: its environment variables, and which Numba CUDA it has.
+"""What the kernels take from the process that imports them: environment variables, and its version of Numba CUDA.
 
-FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`.
-NUMBA_*: Numba reads these. `compile` compiles with its own options whatever they say; the simulator is refused here.
+FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`. NUMBA_*: Numba
+reads these. `compile` always uses its own options; the simulator is refused here.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept; None where there is no home folder to keep them in."""
-    with contextlib.suppress(RuntimeError):  # of pathlib, without HOME and without an entry of the user
+    """The folder for compiled kernels; None where there is no home folder."""
+    with contextlib.suppress(RuntimeError):  # raised by pathlib if HOME is unset and the user has no entry
         return Path(os.environ.get("FUSED_PE_CACHE") or "~/.cache/fused-positional-embeddings").expanduser().absolute()
     return None
 
 
 def require_numba_cuda() -> None:
-    """Make `numba.cuda` that of the package numba-cuda, as its .pth file does where Python has read it.
+    """Make `numba.cuda` refer to the package numba-cuda, as its .pth file does if Python has read it.
 
-    Raises: ImportError, which says what to do, where that is too late, or Numba's simulator is on.
+    Raises: ImportError, with a remedy, if `numba.cuda` was imported before, or Numba's simulator is on.
     """
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("_numba_cuda_redirector")

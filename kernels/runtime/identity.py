@@ -1,8 +1,8 @@
-"""What code a version and a kernel consist of.
+"""What identifies the code of a version and of a kernel.
 
-`source_hash` decides whether a measurement still belongs to today's code; `kernel_identity` is the key
-of the compile cache. Both cover every definition of this package that the code reaches, as `definitions` has it:
-rewording, moving and refusing keep evidence valid, and a changed kernel or constant does not.
+`source_hash` decides whether a measurement still belongs to today's code; `kernel_identity` is the key of the compile
+cache. Both cover every definition of this package that the code reaches (see `definitions`). A reworded, moved or
+refusing line keeps evidence valid; a changed kernel or constant does not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CODE = Code(PACKAGE, source_of)
 
 
 def _function_identity(function: Any, code: Code) -> str:
-    """A digest of the function's code, and what it closes over."""
+    """A digest of the code of a function and of the values it closes over."""
     root = function.__code__.co_qualname.split(".")[0]
     text = code.digest(function.__module__, root) if code.holds(function.__module__) else _foreign(function, code)
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
@@ -47,7 +47,7 @@ def _function_identity(function: Any, code: Code) -> str:
 
 
 def _foreign(function: Any, code: Code) -> str:
-    """Of a function that is not the package's: its source, and the package's functions that it calls by name."""
+    """For a function from outside the package: its source, and the package's functions that it calls by name."""
     called = [getattr(value, "py_func", getattr(value, "_defn", value)) for value in _globals(function)]
     ours = [value for value in called if isinstance(value, types.FunctionType) and code.holds(value.__module__)]
     return " ".join([inspect.getsource(function), *(_function_identity(value, code) for value in ours)])
@@ -67,7 +67,7 @@ def _value_identity(value: Any, code: Code) -> str:
 def source_hash(version: Version, code: Code = CODE) -> str:
     """16 hexadecimal digits that change when the code of the version's kernels, launches or constants does.
 
-    Raises: UnresolvedName, with the module, where that code uses a name that is not there.
+    Raises: UnresolvedName, with the module, where that code uses an undefined name.
     """
     return hashlib.sha256(_function_identity(version.plan, code).encode()).hexdigest()[:16]
 

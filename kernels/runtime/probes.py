@@ -1,4 +1,4 @@
-"""Kernels that measure a GPU's ceilings: bytes it can read, FP32 operations it can do, an empty launch."""
+"""Kernels that measure a GPU's ceilings: read bandwidth, FP32 throughput, the time of an empty launch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..device.vector import ld4
 from ..version import Kernel
 
 READ_UNROLL = 8
-SHIFT = 101  # blocks; a prime, so that a part comes back to an SM only after many rounds
+SHIFT = 101  # blocks; a prime, so that a part returns to an SM only after many rounds
 FMA_CHAINS = 16
 FMA_STEPS = 8
 
 
 def read_all(x, out, count, repeats):
-    """Sum `count` float32 of x, `repeats` times over, READ_UNROLL float4 of every thread in flight.
+    """Sum `count` float32 of x, `repeats` times, with READ_UNROLL float4 loads of every thread in flight.
 
-    Each round, a block takes the part that a block far away took before: its own would be in its L1.
+    In each round a block reads the part that a distant block read before: its own part would still be in its L1 cache.
     """
     blocks = uint32(cuda.gridDim.x)
     step = blocks * uint32(cuda.blockDim.x) * uint32(4)

@@ -1,14 +1,14 @@
-"""What the ops keep on a card behind their launches, and for how long: all of it, in one place.
+"""Device memory that outlives a call of the ops, and for how long: all of it in this module.
 
-A CUDA graph replays the addresses that a launch was captured with, at any time later. So:
+A CUDA graph replays the addresses that a launch was captured with, at any later time. So:
 
-- Tables that an op makes, the rates of a base and the default slopes, stay at their addresses as long as the process,
-  and are never written again; so do kernels that are loaded. Tables are made by the first call that needs them, and no
-  capture can make one: it is refused.
-- Once MOST_BYTES of tables are kept, a further one is its call's alone, and made again by the next.
-- What a call allocates beside, its copies, counters and workspace, is torch's allocator's: it lives in the order of the
-  stream or, under capture, as long as the graph.
-- Tensors that a call is given are the caller's to keep, as those of any operation that is captured.
+- Tables that an op makes (rates of a base, default slopes) keep their addresses as long as the process lives and are
+  never written again; the same holds for loaded kernels. The first call that needs a table makes it. That is refused
+  during a capture.
+- Once MOST_BYTES of tables exist, a further table belongs to its call alone, and the next call makes it again.
+- What else a call allocates (copies, counters, workspace) comes from torch's allocator. It lives in stream order or,
+  under capture, as long as the graph.
+- The caller keeps the tensors that it passes alive, as for any captured operation.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-MOST_BYTES = 64 << 20  # on all cards together
+MOST_BYTES = 64 << 20  # on all GPUs together
 
 _tables: dict[Any, torch.Tensor] = {}
-_addresses: set[int] = set()  # of those that stay
-_bytes = 0  # of them
+_addresses: set[int] = set()  # of the tables that are kept
+_bytes = 0  # of the tables that are kept
 
 
 def table(key: Any, device: torch.device, make: Callable[[], np.ndarray]) -> torch.Tensor:
-    """The table of that key on a device, made where it is not there. Raises: RuntimeError under capture."""
+    """The table of `key` on a device, made by `make` on first use. Raises: RuntimeError under capture."""
     global _bytes
     found = _tables.get((key, device))
     if found is None:
@@ -47,12 +47,12 @@ def stays(made: torch.Tensor) -> bool:
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is captured on the current stream."""
+    """Whether a CUDA graph is being captured on the current stream."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def refuse_capture(needed: str) -> None:
-    """Raises: RuntimeError while a CUDA graph is captured."""
+    """Raise RuntimeError while a CUDA graph is being captured."""
     if capturing():
         raise RuntimeError(
             f"a CUDA graph is being captured, and this call needs {needed} that no call before it has made; "

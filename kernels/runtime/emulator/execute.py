@@ -1,4 +1,4 @@
-"""Runs one launch, as many blocks at a time as there is room for."""
+"""Runs one launch, in batches of as many blocks as fit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .module import Module
 from .report import LaunchReport
 
 SCHEDULES = ("random", "in step")
-ENDLESS = 20_000_000  # straight lines of code in a launch: hours, where the longest kernel takes seconds
+ENDLESS = 20_000_000  # straight-line segments in a launch: hours, where the longest kernel takes seconds
 BATCH_LANES = 1 << 15
 BATCH_REGISTER_BYTES = 1 << 28
-BATCH_READERS = 1 << 26  # granules times warps, where the latest reader of each granule in each warp is kept
+BATCH_READERS = 1 << 26  # granules times warps, if the latest reader of each granule is kept per warp
 
 
 def _run(launch: Launch, blocks: np.ndarray) -> LaunchReport:
@@ -53,14 +53,13 @@ def execute(
 ) -> LaunchReport:
     """Run one launch on `memory`.
 
-    `args` holds one value per kernel parameter; a str is a buffer of `memory`, passed as its address.
-    `grid` counts blocks. `shared_place` names the array that holds a byte of dynamic shared memory.
-    `blocks` limits the run to some linear block indices, whole clusters. Between barriers the warps run
-    one after the other in an order drawn from `seed` (schedule "random"), or side by side from branch to
-    branch, nearer to what a GPU does ("in step").
+    `args` holds one value per kernel parameter; a str names a buffer of `memory` and passes its address. `grid` counts
+    blocks. `shared_place` names the array that contains a byte of dynamic shared memory. `blocks` limits the run to
+    some linear block indices, whole clusters. With schedule "random" the warps run between barriers one after the
+    other, in an order drawn from `seed`. With "in step" they run side by side from branch to branch, closer to a GPU.
 
     Raises:
-        ValueError: another schedule, wrong number of arguments, or blocks that are not whole clusters.
+        ValueError: another schedule, a wrong number of arguments, or blocks that are not whole clusters.
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r}; allowed: {', '.join(SCHEDULES)}")

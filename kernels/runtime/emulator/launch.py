@@ -25,7 +25,7 @@ def triple(size: Grid) -> tuple[int, int, int]:
 
 
 class Launch:
-    """One launch: what its batches, one after the other, have in common. It ends after `endless` straight lines."""
+    """One launch: the state that its successive batches share. It ends after `endless` straight-line segments."""
 
     def __init__(
         self, module: Module, memory: Memory, grid: Grid, block: Grid, args: Sequence, shared_bytes: int,
@@ -54,7 +54,7 @@ class Launch:
         self.barriers = 0
 
     def segment(self, start: int, stop: int, threads: int, warps: int) -> None:
-        """Count a straight run of instructions by its ends; `report` adds up."""
+        """Count a straight-line run of instructions at its two ends; `report` sums them up."""
         self.executed[start] += threads
         self.executed[stop] -= threads
         self.issued[start] += warps

@@ -1,7 +1,7 @@
-"""A kernel ready to execute: every instruction decoded once into a closure over operand slots.
+"""A kernel ready to execute: every instruction is decoded once into a closure over operand slots.
 
-`Row.views[slot]` holds an operand's value for one warp index of all blocks of a batch, so that a closure needs no
-look-up by name.
+`Row.views[slot]` holds the value of an operand for one warp index of all blocks of a batch, so that a closure needs no
+lookup by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Module(Program):
         super().__init__(source, name)
         self.instructions = [decode(self, statement, index) for index, statement in enumerate(source.statements)]
         self.specials = [(slot, *rest) for slot, (kind, *rest) in enumerate(self.slots) if kind == "special"]
-        # names of registers in use by width, and where each of their views goes: its slot and its register's number
+        # names of the registers in use by width; for each view its slot and its register number
         self.registers: dict[int, dict[str, int]] = {}
         self.register_views: dict[tuple[int, np.dtype], list[tuple[int, int]]] = {}
         for slot, (kind, *rest) in enumerate(self.slots):
@@ -35,12 +35,12 @@ class Module(Program):
         self.register_bytes = sum(max(width, 1) * len(names) for width, names in self.registers.items())
 
 
-@lru_cache(maxsize=16)  # most kernels run on several inputs in a row, and nothing changes a module
+@lru_cache(maxsize=16)  # most kernels run on several inputs in a row, and a module is never modified
 def parse(ptx: str, name: str | None = None) -> Module:
-    """Parse and decode the one kernel of a PTX text. `name` is used in findings; else the entry's own.
+    """Parse and decode the one kernel of a PTX text. `name` is its name in findings; by default that of the entry.
 
     Raises:
-        UnknownInstruction: an opcode or operand is not known; the message names it.
+        UnknownInstruction: an unknown opcode or operand; the message names it.
     """
     source = parse_source(ptx)
     return Module(source, name or source.entry)

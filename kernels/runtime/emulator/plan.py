@@ -14,7 +14,7 @@ from .report import LaunchReport, PlanReport, merge
 
 
 def _dtype(name: str) -> np.dtype:
-    """bfloat16 and float8 are kept as their bits."""
+    """The NumPy dtype of a buffer; bfloat16 and float8 are stored as their bits."""
     return np.dtype({"bfloat16": "uint16", "float8": "uint8"}.get(name, name))
 
 
@@ -40,13 +40,13 @@ def run(
 ) -> PlanReport:
     """Run `plan` on `inputs` (q, k and v, shaped like their buffers), or only the first `blocks` of each launch.
 
-    Buffers that neither `inputs` nor their `init` fills start as NaN bits and count as unwritten, as
-    do padding and shared memory; so does `out`, whatever its `init` says that it holds. A launch with a
-    fatal finding ends early; the next one still runs.
+    Buffers that neither `inputs` nor their `init` fills start as NaN bits and count as unwritten, like padding and
+    shared memory. `out` counts as unwritten even if it has an `init`. A launch with a fatal finding ends early; the
+    next one still runs.
 
     Raises:
         ValueError: the contents given for a buffer do not fit it.
-        UnknownInstruction: a kernel's PTX holds what the emulator does not know.
+        UnknownInstruction: the PTX of a kernel has an instruction that the emulator does not know.
     """
     if ptx_of is None:
         from ..compile import compile_ptx

@@ -1,4 +1,4 @@
-"""The registers of the warps of some blocks, special ones too, as arrays with a lane per thread."""
+"""The registers of the warps of a batch of blocks, special registers included, as arrays with one lane per thread."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Memory with its shadows: which bytes exist, which were written, who touched them last, and who is ordered how."""
+"""Memory with its shadow state: which bytes exist, which were written, who accessed them last, and what orders
+accesses.
+"""

@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier): their phases, and what those who wait for one get to know."""
+"""Barriers in shared memory (mbarrier): their phases, and what a wait makes visible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ WIDTH = 8  # bytes of an mbarrier
 
 
 class Barriers:
-    """The mbarriers of a batch's blocks. A phase completes when nothing is pending: no arrivals and no bytes.
+    """The mbarriers of the blocks of a batch. A phase completes when no arrivals and no bytes are pending.
 
-    `codes` are the block codes of the batch. A barrier is called by its slot, a number that `init` gives it.
+    `codes` are the block codes of the batch. A slot is the number that `init` gives a barrier.
     """
 
     def __init__(self, shared: SharedMemory, order: Order, codes: np.ndarray) -> None:
@@ -22,7 +22,7 @@ class Barriers:
         self.slot_at = np.full(len(shared.data) // WIDTH, -1, I64)
         self._numbers: dict[int, int] = {}
         self.count, self.pending, self.bytes, self.phase, self.agent, self.position = np.zeros((6, 0), I64)
-        # what those who wait for the phase get to know: of the one under way, and of the one completed last
+        # the clocks that a wait acquires: for the current phase, and for the last completed one
         self.gathered, self.released = np.zeros((2, 0, order.clocks.per_cluster), I64)
 
     def init(self, positions: np.ndarray, counts: np.ndarray) -> None:
@@ -42,7 +42,7 @@ class Barriers:
         self.gathered[slots] = self.released[slots] = 0
 
     def arrive(self, slots: np.ndarray, warps: np.ndarray, expected: np.ndarray) -> None:
-        """One arrival each, which makes the phase wait for some bytes more."""
+        """Arrive once at each slot; its phase then waits for `expected` more bytes."""
         known = self.clocks.at_send(warps)
         for slot, row, count in zip(slots, known, expected, strict=True):
             self.gathered[slot] = np.maximum(self.gathered[slot], row)
@@ -51,10 +51,10 @@ class Barriers:
             self._complete_if_done(np.array([slot]))
 
     def deliver(self, slots: np.ndarray, warps: np.ndarray, count: int) -> None:
-        """`count` bytes each have come."""
+        """Count `count` arrived bytes at each slot."""
         touched, stores = np.unique(slots, return_counts=True)
         total, left = stores * count, self.bytes[touched]
-        # more than the phase waits for: the rest counts in the next one, and so do all of this step, to be strict
+        # more bytes than the phase expects: the rest counts in the next phase; to be strict, so do all of this step
         early = (self.pending[touched] == 0) & (0 < left) & (left < total) & (left % count == 0)
         if early.any():
             total[early] -= left[early]
@@ -70,7 +70,7 @@ class Barriers:
             self._complete(done, self.order.now + 1 << 32)
 
     def _complete(self, slots: np.ndarray, landed: int) -> None:
-        """The next phase begins; stores before `landed` have happened for who waits for this one."""
+        """Complete the phase and begin the next; a wait for it acquires the stores before `landed`."""
         self.released[slots] = self.gathered[slots]
         self.released[slots, self.clocks.column(self.agent[slots])] = landed
         self.gathered[slots] = 0
@@ -83,5 +83,5 @@ class Barriers:
         self.clocks.learn(pairs[1], self.released[pairs[0]])
 
     def lacking(self, slot: int) -> str:
-        """What a phase waits for, for findings."""
+        """What a phase still waits for, as text for findings."""
         return f"{self.pending[slot]} arrivals and {self.bytes[slot]} bytes short in phase {self.phase[slot]}"

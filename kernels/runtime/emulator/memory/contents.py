@@ -1,4 +1,4 @@
-"""What memory holds, and which bytes exist and were written."""
+"""The contents of memory, and which bytes exist and were written."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ GUARD = 4096
 GLOBAL_BASE = 1 << 36
 SHARED_WINDOW = 1 << 40  # generic addresses of shared memory
 LOCAL_WINDOW = 1 << 41
-RANK_SHIFT = 24  # a shared::cluster address: (rank + 1) << 24 | offset; no rank means the own block
+RANK_SHIFT = 24  # a shared::cluster address is (rank + 1) << 24 | offset; without a rank it refers to the block itself
 
 
 class Memory:
     """Global memory: the buffers of a plan in one arena with guard gaps between them.
 
-    Buffers are copied in; `memory[name]` is a view of the current contents. Which bytes were written
-    persists from launch to launch. `padding` bytes behind a buffer exist, hold 0xFF (NaN) and are out
-    of bounds. `unwritten` buffers keep their contents but count as never written.
+    Buffers are copied in; `memory[name]` is a view of the current contents. Which bytes were written persists from
+    launch to launch. `padding` bytes after a buffer exist, hold 0xFF (NaN) and are out of bounds. `unwritten` buffers
+    keep their contents but count as never written.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Memory:
         self.data, self.state = np.concatenate(data), np.concatenate(state)
 
     def add_constants(self, constants: Mapping[str, np.ndarray]) -> None:
-        """Put a module's initialised variables behind the buffers, unless they are there already."""
+        """Place the initialised variables of a module after the buffers, unless they are there already."""
         missing = {name: value for name, value in constants.items() if name not in self._types}
         if missing:
             self._add(missing, set(), {})
@@ -79,12 +79,12 @@ class Memory:
         return GLOBAL_BASE + self.starts[self.names.index(name)]
 
     def written(self, name: str) -> np.ndarray:
-        """bool per byte of the buffer: whether anybody wrote it."""
+        """bool per byte of the buffer: whether it was written."""
         index = self.names.index(name)
         return self.state[self.starts[index] : self.ends[index]] == WRITTEN
 
     def index_of(self, offset: int) -> int:
-        """Index of the buffer that starts at or last before an arena offset; -1 before the first."""
+        """Index of the last buffer that starts at or before an arena offset; -1 before the first."""
         return bisect_right(self.starts, offset) - 1
 
     def place(self, offset: int) -> str:
@@ -102,7 +102,7 @@ class Memory:
 
 
 class SharedMemory:
-    """Shared memory of the blocks of one batch: `stride` bytes a block, 0xFF and unwritten at first."""
+    """Shared memory of the blocks of one batch: `stride` bytes per block, initially 0xFF and unwritten."""
 
     def __init__(self, blocks: int, size: int, shadow: Shadow, granule: int) -> None:
         self.size = size

@@ -1,4 +1,4 @@
-"""The threads of one warp index of all blocks of a batch, and the memory that they see."""
+"""The threads of one warp index of all blocks of a batch, and the memory that they access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mask = Any  # True for all lanes, or bool[lanes]
 
 
 class Lanes:
-    """Lane `32 * b + l` is lane l of the batch's block b, whose code is `codes[b]`; `index` is that of the warp."""
+    """Lane `32 * b + l` is lane l of block b of the batch, whose code is `codes[b]`; `index` is the warp index."""
 
     def __init__(
         self, order: Order, codes: np.ndarray, index: int, shared: SharedMemory, local_bytes: int,

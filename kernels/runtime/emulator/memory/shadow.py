@@ -1,4 +1,4 @@
-"""The last accesses of every granule of memory; `order` says how they decide about races."""
+"""The last accesses to every granule of memory; `order` decides from them whether accesses race."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba import njit
 
 from .order import I64, THREAD, Order
 
-NEVER = np.zeros(1, I64)  # when a barrier of the whole grid was
+NEVER = np.zeros(1, I64)  # the stamp of the last barrier of the whole grid
 
 
 @njit("boolean(int64[:], int64[:], int64[:], int64[:], int64, int64, int64, boolean)")
@@ -24,7 +24,7 @@ def _all_settled(table, granules, threads, sync, shift, per_block, warps, own):
 
 @njit("boolean(int64[:], int64[:], int64[:], int64)")
 def _record(table, granules, threads, now):
-    """Enter the threads; whether one came in another's place."""
+    """Record the threads; return whether any of them shares a granule with another."""
     for i in range(len(granules)):
         table[granules[i]] = threads[i] | now
     for i in range(len(granules)):
@@ -34,7 +34,7 @@ def _record(table, granules, threads, now):
 
 
 class Shadow:
-    """Last accesses of each granule. `shared` by one "block", one "cluster" or the whole "grid"."""
+    """Last accesses to each granule of memory that is `shared` by one "block", one "cluster" or the whole "grid"."""
 
     def __init__(self, granules: int, order: Order, scope: str) -> None:
         self.order = order
@@ -48,10 +48,11 @@ class Shadow:
         self.by_warp = np.zeros((clocks.warps, granules), I64) if clocks else None
 
     def _settled(self, table: np.ndarray, granules: np.ndarray, threads: np.ndarray, own: bool = True) -> bool:
-        """Whether what `table` holds of these granules lies before the last barrier of all who share this memory.
+        """Whether all entries of `table` for these granules precede the last barrier of all threads that share the
+        memory.
 
-        Entries of the threads' `own` count as settled, but those that stand for an mbarrier do not. Cheaper than to
-        ask what is unordered, and nearly always enough.
+        With `own`, entries of the threads themselves count as settled, except those that stand for an mbarrier. This is
+        a cheap test that nearly always suffices, before the exact one.
         """
         order = self.order
         sync, shift = {
@@ -63,7 +64,7 @@ class Shadow:
         return _all_settled(table, granules, threads, sync, shift, 1 << order.block_shift - 5, warps, own)
 
     def read(self, granules: np.ndarray, threads: np.ndarray) -> np.ndarray | None:
-        """Record reads. Returns the racing earlier writers (0 where there is none), or None."""
+        """Record reads. Returns the racing earlier writers (0 for none), or None."""
         racing = None
         if not self._settled(self.writer, granules, threads):
             writers = self.writer[granules]
@@ -98,11 +99,11 @@ class Shadow:
         record: bool = True,
         writer: np.ndarray | None = None,
     ) -> np.ndarray | None:
-        """Record writes. Returns racing earlier accesses (0 where there is none), or None.
+        """Record writes. Returns the racing earlier accesses (0 for none), or None.
 
-        `changed` says where the value differs from the old one: equal values do not race. `atomic` is
-        None for plain stores, else it says of every instruction of the module whether it is atomic.
-        `record=False` only checks. `writer` goes on record in place of `threads`.
+        `changed` is true where the new value differs from the old one: equal values do not race. `atomic` is None for
+        plain stores; else it tells for every instruction of the module whether it is atomic. `record=False` only
+        checks. `writer` is recorded in place of `threads`.
         """
         racing = None
         if not self._settled(self.writer, granules, threads):
@@ -111,7 +112,7 @@ class Shadow:
             if atomic is not None:
                 bad &= ~atomic[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
             racing = np.where(bad, writers, 0)
-        if not self._settled(self.reader, granules, threads, own=False):  # others may have read before the writer did
+        if not self._settled(self.reader, granules, threads, own=False):  # others may have read before this write
             readers = self.reader[granules]
             others = [latest[granules] for _, latest in self.outside]
             if self.by_warp is not None:

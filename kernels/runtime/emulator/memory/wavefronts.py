@@ -1,4 +1,4 @@
-"""How long shared memory takes for an access: 32 banks of 4 bytes, each with one word a cycle."""
+"""The time that an access to shared memory takes: 32 banks of 4 bytes, each of which serves one word per cycle."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .order import I64
 
 
 def wavefronts(words: np.ndarray, unit: int) -> np.ndarray:
-    """int[warps]: the cycles that each warp's access to words of `unit` bytes takes; `words` is int64[warps, 32].
+    """int[warps]: the cycles of each warp's access to words of `unit` bytes; `words` is int64[warps, 32].
 
-    A wide access goes in phases of 128 bytes; two neighbours that together use no bank twice go at once. So the
-    counters of the H200 have it.
+    A wide access proceeds in phases of 128 bytes. Two neighbouring phases that together use no bank twice are served at
+    once. This rule was fitted to the counters of an H200.
     """
     banks = 128 // unit
     waves = _conflicts(words.reshape(-1, banks), banks)
@@ -29,7 +29,7 @@ def wavefronts_of(words: bytes, unit: int) -> int:
 
 
 def _conflicts(phases: np.ndarray, banks: int) -> np.ndarray:
-    """How many different words a phase, a row of word numbers, wants of its busiest bank; -1 is no word."""
+    """The most different words that a phase, a row of word numbers, requests from one bank; -1 is no word."""
     keyed = np.sort(np.where(phases < 0, -1, (phases % banks << 40) | phases), axis=1)
     distinct = keyed >= 0
     distinct[:, 1:] &= keyed[:, 1:] != keyed[:, :-1]

@@ -1,1 +1,1 @@
-"""PTX text, and what can be told from it without executing it."""
+"""PTX text, and what can be derived from it without executing it."""

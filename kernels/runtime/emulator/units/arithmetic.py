@@ -23,7 +23,7 @@ _HALF_ULP_OF_F32 = I64(0x10000000)
 
 
 def flush(x):
-    """Subnormal float32 to zero of the same sign (.ftz)."""
+    """Flush subnormal float32 to zero of the same sign (.ftz)."""
     small = np.abs(x) < SMALLEST_NORMAL
     return np.where(small, np.copysign(F32(0), x), x) if np.count_nonzero(small) else x
 
@@ -58,8 +58,8 @@ def narrow(x: np.ndarray, rounding: str, dtype: type = F32) -> np.ndarray:
 def fma32(a, b, c):
     """a * b + c with one rounding to nearest.
 
-    The product is exact in float64, so the float64 sum rounds wrongly only where it lies exactly
-    half-way between two float32 or where the result is subnormal; those few are summed again to odd.
+    The product is exact in float64, so the float64 sum rounds wrongly only where it lies exactly half-way between two
+    float32, or where the result is subnormal. Those few are summed again with rounding to odd.
     """
     product = np.multiply(a, b, dtype=F64)
     total = product + c
@@ -80,7 +80,7 @@ def fma32_directed(rounding: str) -> Callable:
 
 
 def directed_sum(x: np.ndarray, y: np.ndarray, rounding: str) -> np.ndarray:
-    """x + y of float64 values, rounded to float32 as `rounding` says; an exact zero is -0 when rounding down."""
+    """x + y of float64 values, rounded to float32 by `rounding`; an exact zero is -0 when rounding down."""
     result = narrow(sum_to_odd(x, y), rounding)
     if rounding == "rm":
         result = np.where((result == 0) & (np.signbit(x) | np.signbit(y)) & (x + y == 0), F32(-0.0), result)
@@ -115,7 +115,7 @@ def fma16(a, b, c):
 
 
 def through_float32(ufunc):
-    """A float16 operation: float32 is wide enough for its double rounding to be harmless."""
+    """A float16 operation computed in float32, which is wide enough for the double rounding to be harmless."""
     return lambda *args: ufunc(*(np.asarray(x, F32) for x in args)).astype(F16)
 
 
@@ -151,7 +151,7 @@ def minimum_nan(a, b):
 
 
 def in_float64(function):
-    """An .approx instruction: the float64 function, rounded once. The hardware's error is larger."""
+    """An .approx instruction as the float64 function, rounded once. The hardware's error is larger."""
     return lambda x: function(np.asarray(x, F64)).astype(F32)
 
 
@@ -270,7 +270,7 @@ def extract_bits(a, position, length):
     unsigned = np.dtype(f"u{a.dtype.itemsize}").type
     raw = np.right_shift(a.view(unsigned), position.astype(unsigned))
     kept = np.minimum(length, U32(bits)).astype(unsigned)
-    mask = np.left_shift(unsigned(1), kept) - unsigned(1)  # a shift by all the bits gives 0, so the mask is full
+    mask = np.left_shift(unsigned(1), kept) - unsigned(1)  # a shift by the full width gives 0, so the mask is all ones
     field = raw & mask
     if a.dtype.kind == "i":
         top = np.minimum(position.astype(I64) + length - 1, bits - 1)
@@ -312,7 +312,7 @@ def count_bits(x):
 
 
 def permute_bytes(a, b, selector):
-    """prmt: four bytes picked from b:a; a selector with its top bit set repeats the byte's sign."""
+    """prmt: four bytes picked from b:a; a selector with its top bit set replicates the sign of the byte."""
     both = (np.asarray(b).astype(U64) << U64(32)) | np.asarray(a).astype(U64)
     result: Any = U32(0)
     for byte in range(4):

@@ -16,7 +16,7 @@ F32, F64, U32 = np.float32, np.float64, np.uint32
 
 
 def on_halves(function: Callable) -> Callable:
-    """A float16 function on both halves of 32-bit registers."""
+    """Apply a float16 function to both halves of 32-bit registers."""
 
     def packed(*args):
         result = function(*(np.atleast_1d(np.ascontiguousarray(a)).view(np.float16).reshape(-1, 2) for a in args))
@@ -83,7 +83,7 @@ def _wide(ptx_type: str) -> np.dtype:
 
 @opcode("addc madc", "cc lo hi")
 def _carrying(d: Decoding) -> Step | None:
-    """Sums and multiply-adds with the carry flag, coming in (addc, madc), going out (.cc), or both."""
+    """Sums and multiply-adds that read the carry flag (addc, madc), write it (.cc), or both."""
     if d.type not in ("u32", "s32", "u64", "s64"):
         raise d.unknown("type")
     unsigned = np.dtype(f"u{WIDTHS[d.type]}")
@@ -159,7 +159,7 @@ def _neg(d: Decoding) -> Step | None:
 
 
 def _xorsign(function: Callable) -> Callable:
-    """`function` of the magnitudes, with the signs of both operands multiplied."""
+    """`function` of the magnitudes, with the product of the signs of both operands."""
 
     def signed(a, b):
         return np.copysign(function(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), F32(-1), F32(1)))
@@ -209,7 +209,7 @@ def _function(d: Decoding) -> Step | None:
     function = FUNCTIONS[d.head]
     if d.type == "f64":
         return d.apply(function, d.source(1))
-    # for sqrt and reciprocal float64 is wide enough to make the second rounding harmless
+    # for sqrt and reciprocal, float64 is wide enough for the double rounding to be harmless
     return d.apply(am.in_float64(function), d.source(1))
 
 

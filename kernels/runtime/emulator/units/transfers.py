@@ -201,7 +201,7 @@ def _getctarank(d: Decoding) -> Step | None:
 
 @opcode("nanosleep")
 def _nanosleep(d: Decoding) -> Step | None:
-    """Goes on once all other warps have come as far as they can."""
+    """Continue once all other warps have got as far as they can."""
     d.kind = YIELD
     return None
 
@@ -211,11 +211,11 @@ def _nanosleep(d: Decoding) -> Step | None:
     f"{SPACES} cta gl sys wait launch_dependents",
 )
 def _nothing(d: Decoding) -> Step | None:
-    """These order nothing here: the shadow goes by barriers, and by fences that say what they are."""
+    """These have no effect here: the shadow follows barriers and those fences that are modelled."""
     return None
 
 
 @opcode("mark", " ".join(EVENTS))
 def _mark(d: Decoding) -> Step | None:
-    """Counted, and nothing else."""
+    """Only counted."""
     return None
