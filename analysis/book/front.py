@@ -56,10 +56,9 @@ def others(evidence: Measured) -> str:
 
 def moved(evidence: Measured) -> dict[str, str]:
     """How far speedups of the log's kernels moved since the run before, by two timers; empty where none was."""
-    before = evidence.previous()
     told: dict[str, str] = {}
     for prefix, timer in (("", "device_warm"), ("timed_", SOURCE_TIMER)):
-        if found := changes(evidence, before, timer) if before else []:
+        if found := changes(evidence, timer):
             told |= {f"{prefix}median": share(median(found)), f"{prefix}largest": share(max(found))}
     return told if len(told) == 4 else {}
 

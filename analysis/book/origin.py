@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..evidence import Evidence
 from ..records import published
 from ..records.measured import Measured
 
@@ -98,7 +99,12 @@ def measured_in(*evidence: Measured) -> Source:
     return measured_on(evidence[0].card, [each.run for each in evidence if each.run.get("run")])
 
 
-def counters_of(evidence: Measured, runs: Iterable[str] = ()) -> Source:
+def measured(e: Evidence, *studies: str) -> Source:
+    """Measured on a card, in the latest complete runs of these studies."""
+    return measured_on(e.card, [study.run for name in studies if (study := e.study(name))])
+
+
+def counters_of(evidence: Measured | Evidence, runs: Iterable[str] = ()) -> Source:
     """Hardware counters of a card, read in these runs."""
     return _measured(evidence.card, [{"run": run} for run in dict.fromkeys(runs)], f"counters of {evidence.card}")
 

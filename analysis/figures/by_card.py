@@ -11,18 +11,19 @@ from matplotlib.axes import Axes
 
 from kernels import VERSIONS
 
+from ..book.origin import Source
+from ..evidence.known import FAILED
+from ..evidence.known import WRONG as WRONG_RESULT
 from ..measure.studies import SOURCE_TIMER
-from ..records.known import FAILED
-from ..records.known import WRONG as WRONG_RESULT
-from ..records.text import number, ratios
-from .style import FAMILIES, MARKERS, PALETTE, SERIES, WRONG, Plot, Source, canvas, log_ticks, short
+from ..records.text import number
+from ..tables.table import family_title, short
+from .style import MARKERS, PALETTE, SERIES, WRONG, Plot, canvas, log_ticks
 
 MAIN = ("sinusoidal_v5", "sinusoidal_hybrid_v1", "rope_v1c", "rope_v7")
 LANE, GAP, PANEL = 0.14, 0.5, 0.36  # inches of a dot, lanes between head dims, inches of a panel's title
 FONT = 8
 LONGEST = 26  # characters of a card's name
 WORDS = {"device_warm": "kernels alone", SOURCE_TIMER: "timed as the authors did"}
-CROSSED = (WRONG_RESULT, FAILED)  # statuses of a result that is not right
 
 
 def speedups_by_card(frame: pd.DataFrame, source: Source) -> Plot:
@@ -32,40 +33,30 @@ def speedups_by_card(frame: pd.DataFrame, source: Source) -> Plot:
     """
     drawn = frame[frame["version"].isin(MAIN)]
     drawn = drawn[drawn["baseline"] == [VERSIONS[version].baseline for version in drawn["version"]]]
-    panels = [(version, drawn[drawn["version"] == version]) for version in MAIN]
-    cards = list(drawn["card"].unique())
-    looks = {
-        card: {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)]}
-        for place, card in enumerate(drawn.loc[drawn["status"] != "published", "card"].unique())
-    }
-    lanes = [rows["hdim"].nunique() * (len(cards) + GAP) for _, rows in panels]
+    panels = {version: drawn[drawn["version"] == version] for version in MAIN}
+    cards = drawn.loc[drawn["status"] != "published", "card"].unique()
+    looks = {card: {"color": color, "marker": marker} for card, color, marker in zip(cards, PALETTE, MARKERS)}
+    lanes = [rows["hdim"].nunique() * (drawn["card"].nunique() + GAP) for rows in panels.values()]
     height = LANE * sum(lanes) + PANEL * len(panels) + 0.9
     (timer,) = {*drawn["timer"]} - {"published"}
     values = [*drawn["speedup"].dropna(), 1.0]
     title = "What fusing gains, card by card"
     with canvas(title, rows=len(panels), height=height, sharex=True, height_ratios=lanes) as (figure, axes):
-        for axis, (version, rows) in zip(axes, panels):
-            _panel(axis, rows, len(cards), looks)
-            family = FAMILIES.get(VERSIONS[version].family, VERSIONS[version].family.capitalize())
-            baseline = short(rows["baseline"].iloc[0]).lower()
-            axis.set_title(f"{family} {short(version)} over {baseline}", loc="left", pad=3)
+        for axis, (version, rows) in zip(axes, panels.items()):
+            _panel(axis, rows, drawn["card"].nunique(), looks)
+            over = short(rows["baseline"].iloc[0]).lower()
+            axis.set_title(f"{family_title(VERSIONS[version].family)} {short(version)} over {over}", loc="left", pad=3)
         log_ticks(axes[-1], "x", min(values), max(values), "×")
         axes[-1].set_xlim(min(values) / 1.15, max(values) * 1.5)
         published = "".join(f"\npublished: {gpu}" for gpu in drawn.loc[drawn["status"] == "published", "gpu"].unique())
         axes[-1].set_xlabel(f"speedup, {WORDS[timer]}; above 1 is faster{published}", loc="left")
-    named = dict(zip(drawn["card"], drawn["gpu"]))
-    ranges = "; ".join(
-        f"{short(version)}, " + ", ".join(f"{named[card]} {ratios(found.dropna())}" for card, found in by_card)
-        for version, rows in panels
-        for by_card in [rows.groupby("card", sort=False)["speedup"]]
-    )
     return Plot(
         "speedups-by-card",
         figure,
         "Speedup over each version's baseline by head dim, a dot for each card, with its 95 % interval for another "
         "run, or within one run where a card has one of the same code. A cross: the result is wrong. "
         "Ratios within a card are compared, never times of two cards.",
-        f"Dot plot, a row for each version, head dim and card. Ranges over the head dims: {ranges}.",
+        "Dot plot of speedups, a row for each version, head dim and card.",
         drawn,
         source,
     )
@@ -94,18 +85,18 @@ def _panel(axis: Axes, rows: pd.DataFrame, lanes: int, looks: Mapping[str, Mappi
 
 def _dot(axis: Axes, y: float, row: Mapping[str, Any], look: Mapping[str, Any]) -> None:
     """A speedup with its interval and its value, or why there is none."""
-    stale = " stale" if row["stale"] else ""
-    if row["speedup"] != row["speedup"]:
+    stale, speedup = " stale" * bool(row["stale"]), row["speedup"]
+    if speedup != speedup:
         edge = axis.get_yaxis_transform()
         axis.text(0.01, y, row["status"] + stale, transform=edge, va="center", fontsize=FONT, color="0.4")
         return
-    right = row["high"] if row["high"] == row["high"] else row["speedup"]
     if row["low"] == row["low"]:
-        axis.plot([row["low"], right], [y, y], color=look["color"], lw=1.5, zorder=2)
-    axis.plot(row["speedup"], y, ms=5, zorder=3, **look)
-    if row["status"] in CROSSED:
-        axis.plot(row["speedup"], y, **{**WRONG, "ms": 6.5, "label": None})
+        axis.plot([row["low"], row["high"]], [y, y], color=look["color"], lw=1.5, zorder=2)
+    axis.plot(speedup, y, ms=5, zorder=3, **look)
+    if row["status"] in (WRONG_RESULT, FAILED):
+        axis.plot(speedup, y, **{**WRONG, "ms": 6.5, "label": None})
+    right = row["high"] if row["high"] == row["high"] else speedup
     axis.annotate(
-        number(row["speedup"], "×", 2) + stale, (right, y), (5, 0), textcoords="offset points", va="center",
+        number(speedup, "×", 2) + stale, (right, y), (5, 0), textcoords="offset points", va="center",
         fontsize=FONT, bbox={"fc": "white", "ec": "none", "pad": 0.3}, zorder=2,
     )  # fmt: skip

@@ -8,86 +8,74 @@ import pandas as pd
 
 from kernels import VERSIONS
 
+from ..book.origin import COUNTED, counters_of
+from ..evidence import Evidence
 from ..models import profiles
 from ..models.counter_agreement import agreement
-from ..records.measured import Measured
-from .style import COUNTED, FAMILIES, MARKERS, PALETTE, Plot, canvas, counters_of, legend, log_ticks, short
+from ..tables.table import family_title, of_card, short
+from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
 
-WAITS: dict[str, dict[str, Any]] = {
-    wait.name: {"color": colour, "hatch": hatch}
-    for wait, colour, hatch in zip(
-        profiles.WAITS,
-        ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8"),
-        ("", "...", "xxx", "\\\\\\", "///", "", ""),
-    )
-}
+COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
+HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
 
 
-def warp_waits(evidence: Measured, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
+@of_card
+def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
     """What a warp of every version's attention waits for at a head dim, as shares of its time."""
     mine = profiles.attention(profiles.at(profiled, hdim))
     mine = mine[~mine["version"].map(lambda version: VERSIONS[version].fast_math)]
     frame = pd.DataFrame(
-        [
-            {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
-            for row in mine.to_dict("records")
-            for wait, share in profiles.waits(row).items()
-        ]
+        {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
+        for row in mine.to_dict("records")
+        for wait, share in profiles.waits(row).items()
     )
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
-    idle = wide.drop(columns=profiles.ISSUES).idxmax(axis="columns").value_counts()
-    title = f"Warps wait most for {idle.index[0]} ({evidence.card})"
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]
-    with canvas(title, rows=len(families), height=2.4 + 0.24 * len(wide), sharex=True, height_ratios=sizes) as (
-        figure,
-        axes,
-    ):
+    title, height = "Warps wait most for other warps at a barrier", 2.4 + 0.24 * len(wide)
+    with canvas(title, len(families), height=height, sharex=True, height_ratios=sizes) as (figure, axes):
         for axis, family in zip(axes, families):
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)
-            for wait, style in WAITS.items():
-                axis.barh(range(len(bars)), bars[wait], 0.8, left=left, label=wait, edgecolor="white", lw=0.3, **style)
-                left += bars[wait]
+            for wait, colour, hatch in zip(profiles.WAITS, COLOURS, HATCHES):
+                look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait.name}
+                axis.barh(range(len(bars)), bars[wait.name], 0.8, left=left, edgecolor="white", lw=0.3, **look)
+                left += bars[wait.name]
             axis.set_yticks(range(len(bars)), [short(version) for version in bars.index])
             axis.set_ylim(len(bars) - 0.4, -0.6)
             axis.set_xlim(0, 100)
             axis.grid(visible=False)
-            axis.set_title(FAMILIES.get(family, family.capitalize()), loc="left")
+            axis.set_title(family_title(family), loc="left")
         axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {hdim}")
         legend(figure, axes)
     return Plot(
         "warp-waits",
         figure,
-        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {evidence.card}, from hardware "
+        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {e.card}, from hardware "
         "counters, in groups; a warp that is ready while another issues counts as one that could.",
-        f"Stacked bars of what a warp waits for at head dim {hdim}, in percent. "
-        + "; ".join(
-            f"{version}: " + ", ".join(f"{name} {value:.0f}" for name, value in shares.items() if value >= 10)
-            for (_, version), shares in wide.iterrows()
-        ),
+        f"Stacked bars, one a version, of what a warp waits for at head dim {hdim}, in percent.",
         frame,
-        counters_of(evidence, mine["run"]),
+        counters_of(e, mine["run"]),
     )
 
 
-def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
+@of_card
+def emulator_agreement(e: Evidence, compared: pd.DataFrame) -> Plot:
     """What the hardware counts over what the emulator counts, a dot a launch (`counter_agreement.compare`)."""
     summary = agreement(compared)
-    title = f"What the emulator counts as the {evidence.card} does"
     families = list(dict.fromkeys(compared["family"]))
+    title = "Most counts of the emulator are those of the hardware"
     with canvas(title, height=1.9 + 0.42 * len(summary)) as (figure, (axis,)):
         axis.axvspan(1 / 1.1, 1.1, color="0.9", zorder=0, label="within 10 %")
         axis.axvline(1, color="0.2", lw=1, zorder=1)
         for row, quantity in enumerate(summary["quantity"]):
             mine = compared[compared["quantity"] == quantity].sort_values("ratio", kind="stable")
             y = row + 0.6 * (pd.Series(range(len(mine)), index=mine.index) + 0.5) / len(mine) - 0.3
-            for place, family in enumerate(families):
+            for family, color, marker in zip(families, PALETTE, MARKERS):
                 chosen = mine["family"] == family
-                style: dict[str, Any] = {"color": PALETTE[place], "marker": MARKERS[place], "ls": "", "ms": 3}
-                label = FAMILIES.get(family, family)
-                axis.plot(mine[chosen]["ratio"].clip(*RATIOS), y[chosen], label=label, **style)
+                look: dict[str, Any] = {"color": color, "marker": marker, "ls": "", "ms": 3}
+                axis.plot(mine[chosen]["ratio"].clip(*RATIOS), y[chosen], label=family_title(family), **look)
         axis.set_yticks(range(len(summary)), [f"{row.quantity}  ({row.launches})" for row in summary.itertuples()])
         axis.set_ylim(len(summary) - 0.5, -0.5)
         axis.grid(visible=True, axis="y", color="0.93")
@@ -99,13 +87,9 @@ def emulator_agreement(evidence: Measured, compared: pd.DataFrame) -> Plot:
         "counters-emulator",
         figure,
         f"A dot is a launch of a version at a published shape, sorted within its row; in brackets how many there are. "
-        f"Hardware: counters of the {evidence.card}. Emulator: the same PTX, executed. Dots beyond "
+        f"Hardware: counters of the {e.card}. Emulator: the same PTX, executed. Dots beyond "
         f"{RATIOS[0]:g} and {RATIOS[1]:g} are drawn there.",
-        "Dot plot of hardware counts over emulator counts. "
-        + "; ".join(
-            f"{row.quantity}: median {row.median:.2f}, {row.low:.2f} to {row.high:.2f} in nine of ten launches"
-            for row in summary.itertuples()
-        ),
+        "Dot plot of hardware counts over emulator counts, a row a quantity; most dots lie near 1.",
         compared,
-        counters_of(evidence, compared["run"]) + COUNTED,
+        counters_of(e, compared["run"]) + COUNTED,
     )

@@ -19,9 +19,11 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from kernels import Problem
 
+from ..book.origin import COUNTED, Source, computed
 from ..models.moves import Stage, changes, known, moves, plan_of
 from ..records.text import number
-from .style import COUNTED, STYLE, WIDTH, Plot, Source, computed, short
+from ..tables.table import short
+from .style import STYLE, WIDTH, Plot
 
 INK, SOFT, MEMORY, KERNEL, EMBED, WAIT, LESS = (
     "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a", "#1f5f99",

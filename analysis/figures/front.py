@@ -8,17 +8,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from ..book.origin import measured, published_on
+from ..evidence import Evidence
 from ..measure.studies import MAIN
 from ..models.moves import SCALAR, SEPARATE
 from ..records import published
-from ..records.measured import Measured
 from ..records.text import factor
-from .style import PALETTE, Plot, canvas, log_ticks, measured_in, published_on, short
+from ..tables.table import of_card, short
+from .style import PALETTE, Plot, canvas, log_ticks
 
-FUSED, FLOAT4 = "rope_v8", SEPARATE["sinusoidal"]
+FUSED = "rope_v8"
 COMPARED = (  # in words, version, baseline
     ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", SCALAR),
-    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", FLOAT4),
+    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", SEPARATE["sinusoidal"]),
     ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
     ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
     ("RoPE V8, ours: all fused, K rotated for every tile", FUSED, "rope_separate"),
@@ -30,43 +32,39 @@ LOOKS: dict[str, dict[str, Any]] = {
     "measured": {"facecolor": PALETTE[0]},
     "loaded": {"facecolor": PALETTE[1]},
 }
-SAID = {"published": "published", "measured": "measured", "loaded": "with the authors' load"}
 
 
-def fusing(evidence: Measured, beyond: Measured | None, matched: Measured | None) -> Plot:
-    """Speedups over separate kernels at head dim 2048: published, measured, and with as many blocks per SM as there.
-
-    `beyond` has V8, `matched` the load of the authors' card.
-    """
+@of_card
+def fusing(e: Evidence) -> Plot:
+    """Speedups over separate kernels at head dim 2048: published, measured, and with as many blocks per SM as there."""
     rows = []
     for words, version, baseline in COMPARED:
-        measured = beyond if version == FUSED else evidence
-        problem = MAIN if version == FUSED else evidence.shapes(version).get(MAIN.hdim)
-        more = matched.shapes(version).get(MAIN.hdim) if matched else None
+        study = "beyond" if version == FUSED else "log"
+        problem = MAIN if version == FUSED else e.study("log").shapes(version).get(MAIN.hdim)
         said = published.speedup(version, baseline, problem) if problem else None
-        ratio = measured.ratio(baseline, version, problem) if measured and problem else None
-        loaded = matched.ratio(baseline, version, more) if matched and more else None
-        rows.append(
-            (words, version, baseline, said and said.value, *(ratio or (None,) * 3)[:3], loaded and loaded.value)
-        )
+        here = e.speedup(version, baseline, study, "device_warm", problem=problem or MAIN)[problem or MAIN]
+        loaded = e.speedup(version, baseline, "matched", "device_warm", hdim=MAIN.hdim)[MAIN.hdim]
+        numbers = (said.value if said else None, here.value, here.low, here.high, loaded.value)
+        rows.append((words, version, baseline, *numbers))
     names = ["compared", "version", "baseline", "published", "measured", "low", "high", "loaded"]
     frame = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[3:], float))
-    card = evidence.card.removeprefix("NVIDIA ")
+    card = e.card.removeprefix("NVIDIA ")
     series = {
         "published": f"published, {published.card('rope')}",
         "measured": f"{card}, the published shape",
         "loaded": f"{card}, with as many blocks per SM as there",
     }
     series = {name: label for name, label in series.items() if frame[name].notna().any()}
-    numbers = frame[list(LOOKS)].stack().tolist() or [1.0]
-    with canvas(_title(frame, card), width=NARROW, height=5.2) as (figure, (axis,)):
-        log_ticks(axis, "x", min(numbers), max(numbers), "×")
-        axis.set_xlim(min(0.25, min(numbers) / 1.6), 2 * max(numbers))
+    values = frame[list(LOOKS)].stack().dropna().tolist() or [1.0]
+    title = "V8 beats separate kernels; published winners depend on baseline or load"
+    with canvas(title, width=NARROW, height=5.2) as (figure, (axis,)):
+        log_ticks(axis, "x", min(values), max(values), "×")
+        axis.set_xlim(min(0.25, min(values) / 1.6), 2 * max(values))
         axis.axvline(1, color="0.2", lw=1, zorder=3)
         axis.grid(False, axis="y")
         axis.set_yticks([])
         down = 0.5
-        for _, row in frame.iterrows():
+        for row in frame.to_dict("records"):
             axis.text(
                 0.01, down, row["compared"], transform=axis.get_yaxis_transform(), fontsize=9, va="center", zorder=4,
                 bbox={"fc": "white", "ec": "none", "pad": 0.5},
@@ -81,19 +79,15 @@ def fusing(evidence: Measured, beyond: Measured | None, matched: Measured | None
         handles = [Patch(label=label, **LOOKS[name]) for name, label in series.items()]
         if handles:
             figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8.5, handletextpad=0.4)
-    alt = "; ".join(
-        f"{row['compared']}: " + ", ".join(f"{SAID[name]} {row[name]:.2f}" for name in series if row[name] == row[name])
-        for _, row in frame.iterrows()
-    )
     return Plot(
         "front",
         figure,
         f"Right of 1 the fused kernel is faster. Head dim {MAIN.hdim}, {MAIN.heads} heads of {MAIN.seq_q} tokens; "
         f"{', '.join(short(name) for name in ('rope_v7', FUSED))} rotate {MAIN.rotary_dim} dims, V1c all. To have as "
         "many blocks per SM as on the authors' card, more heads are computed.",
-        f"Bars of speedups over separate kernels at head dim {MAIN.hdim}. {alt}.",
+        f"Bars of speedups over separate kernels at head dim {MAIN.hdim}, for each comparison published and measured.",
         frame,
-        measured_in(*filter(None, (evidence, beyond, matched))) + published_on("rope"),
+        measured(e, "log", "beyond", "matched") + published_on("rope"),
     )
 
 
@@ -102,12 +96,3 @@ def _bar(axis: Axes, at: float, value: float, series: str) -> None:
     axis.barh(at, value - 1, 0.9, left=1, lw=0.8, zorder=2, **LOOKS[series])
     side, off = ("left", 3) if value > 1 else ("right", -3)
     axis.annotate(factor(value), (value, at), (off, 0), textcoords="offset points", ha=side, va="center", fontsize=8.5)
-
-
-def _title(frame: pd.DataFrame, card: str) -> str:
-    """The message, where this card shows it; else what is drawn."""
-    measured, loaded = (frame[name].tolist() for name in ("measured", "loaded"))
-    scalar, float4, full, hybrid, fused, _ = measured
-    if fused > 1 and scalar > 1 > max(float4, full, hybrid) and loaded[3] > 1:
-        return "V8 beats separate kernels; published winners depend on baseline or load"
-    return f"What fusing is worth at head dim {MAIN.hdim} on the {card}"

@@ -6,10 +6,11 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ..book.origin import COUNTED, computed
 from ..models.moves import Stage, moves, plan_of
 from ..records.text import number
 from .flow import EMBED, INK, LINE, SIZE, WAIT, arrows, buffer, kernel, label, sheet, table, waiting, write
-from .style import COUNTED, STYLE, Plot, computed
+from .style import STYLE, Plot
 
 PIPELINES = {
     "Separate": "rope_separate",

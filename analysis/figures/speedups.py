@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from kernels import Problem
-
-from ..measure.studies import TIMERS
+from ..book.origin import measured, published_on
+from ..evidence import Evidence
 from ..records import published
-from ..records.measured import Measured
-from ..tables import SOURCE_TIMER
-from .style import (
-    SERIES,
-    Plot,
-    canvas,
-    legend,
-    log_ticks,
-    mark_wrong,
-    measured_in,
-    place_of,
-    published_on,
-    shape_ticks,
-    short,
-)
+from ..tables.table import of_card, short
+from .style import SERIES, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks
 
 PAIRS = (
     ("sinusoidal_v5", "sinusoidal_separate_scalar"),
@@ -34,21 +19,27 @@ PAIRS = (
 )
 
 
-def sinusoidal_fusion(evidence: Measured) -> Plot:
+@of_card
+def sinusoidal_fusion(e: Evidence) -> Plot:
     """What fusing sinusoidal embeddings gains, and over which baseline: a panel for each pair."""
-    panels = []
-    for version, baseline in PAIRS:
-        shapes = [
-            problem for problem in evidence.shapes(version).values()
-            if evidence.ratio(baseline, version, problem) or published.speedup(version, baseline, problem)
-        ]  # fmt: skip
-        panels.append((version, baseline, shapes, pd.DataFrame(speedup_rows(evidence, version, shapes, baseline))))
-    frame = pd.concat([drawn for *_, drawn in panels])
+    study = e.study("log")
+    frames = [pd.DataFrame(rows(e, *pair)) for pair in PAIRS]
+    frame = pd.concat(frames)
     title = "Fused sinusoidal kernels against each baseline"
-    with canvas(title, columns=len(panels), height=4.8, sharey=True) as (figure, axes):
-        for axis, (version, baseline, shapes, drawn) in zip(axes, panels):
-            draw_speedups(axis, drawn, shapes)
-            axis.set_title(f"{short(version)}\nover {_plain(baseline)}", loc="left")
+    with canvas(title, columns=len(PAIRS), height=4.8, sharey=True) as (figure, axes):
+        for axis, (version, baseline), drawn in zip(axes, PAIRS, frames):
+            problems = [each for each in study.shapes(version).values() if each.hdim in set(drawn["hdim"])]
+            axis.axhline(1, color="0.2", lw=1)
+            series = [name for name in SERIES if name in set(drawn["series"])]
+            for place, name in enumerate(series):
+                mine = drawn[drawn["series"] == name]
+                x = [place_of(problems, hdim) + 0.2 * (place - (len(series) - 1) / 2) for hdim in mine["hdim"]]
+                axis.plot(x, mine["speedup"], ls="", zorder=3, **SERIES[name])
+                if name != "published":
+                    mark_wrong(axis, x, mine["speedup"], mine["status"])
+            log_ticks(axis, "y", drawn["speedup"].min(), drawn["speedup"].max(), "×")
+            shape_ticks(axis, problems)
+            axis.set_title(f"{short(version)}\nover {short(baseline).lower().replace(' ', ', ')}", loc="left")
         axes[0].set_ylim(frame["speedup"].min() / 1.25, frame["speedup"].max() * 1.25)
         axes[0].set_ylabel("speedup over separate")
         legend(figure, axes, columns=4)
@@ -57,22 +48,17 @@ def sinusoidal_fusion(evidence: Measured) -> Plot:
         figure,
         "Speedup over separate kernels; above 1 is faster. The write-up compares V5 with scalar separate kernels, the "
         f"hybrid analysis with float4 ones. Published on the {published.card('sinusoidal')}.",
-        describe(frame),
+        "Dot plot of speedups by head dim, published and measured, a panel for each version and baseline.",
         frame,
-        published_on("sinusoidal") + measured_in(evidence),
+        published_on("sinusoidal") + measured(e, "log"),
     )
 
 
-def _plain(baseline: str) -> str:
-    """A separate path's name in words: `"separate, scalar"`."""
-    return short(baseline).lower().replace("separate ", "separate, ")
-
-
-def speedup_rows(evidence: Measured, version: str, problems: Sequence[Problem], baseline: str) -> list[dict]:
-    """Speedups of a version over a baseline: published and measured, a row each."""
-    rows = []
-    for problem in problems:
-        check = evidence.check(version, problem)
+def rows(e: Evidence, version: str, baseline: str) -> list[dict]:
+    """Speedups of a version over a baseline at the documents' shapes: published and measured, a row each."""
+    found = []
+    for problem in e.study("log").shapes(version).values():
+        check = e.study("log").check(version, problem)
         base = {
             "version": version,
             "baseline": baseline,
@@ -82,34 +68,12 @@ def speedup_rows(evidence: Measured, version: str, problems: Sequence[Problem], 
             "seq": problem.seq_q,
             "status": check.status if check else "",
         }
-        if claim := published.speedup(version, baseline, problem):
-            rows.append({**base, "series": "published", "speedup": claim.value, "low": claim.low, "high": claim.high})
-        for series in ("device_warm", SOURCE_TIMER):
-            found = evidence.ratio(baseline, version, problem, series)
-            if found:
-                rows.append({**base, "series": series, "speedup": found.value, "low": found.low, "high": found.high})
-    return rows
-
-
-def draw_speedups(axis: Axes, frame: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Published and measured speedups side by side at each head dim, around a line at 1."""
-    series = [name for name in SERIES if name in set(frame["series"])]
-    axis.axhline(1, color="0.2", lw=1)
-    for place, name in enumerate(series):
-        mine = frame[frame["series"] == name]
-        x = [place_of(problems, row.hdim) + 0.2 * (place - (len(series) - 1) / 2) for row in mine.itertuples()]
-        axis.plot(x, mine["speedup"], ls="", zorder=3, **SERIES[name])
-        if name in TIMERS:
-            mark_wrong(axis, x, mine["speedup"], mine["status"])
-    low, high = frame["speedup"].min(), frame["speedup"].max()
-    axis.set_ylim(min(low, 1) / 1.25, max(high, 1) * 1.25)
-    log_ticks(axis, "y", low, high, "×")
-    shape_ticks(axis, problems)
-
-
-def describe(frame: pd.DataFrame) -> str:
-    parts = []
-    for (version, baseline, series), rows in frame.groupby(["version", "baseline", "series"], sort=False):
-        values = ", ".join(f"{row.speedup:.2f} at {row.hdim}" for row in rows.itertuples())
-        parts.append(f"{version} over {baseline}, {series}: {values}")
-    return "Dot plot of speedups by head dim. " + "; ".join(parts) + "."
+        values: dict[str, Any] = {"published": published.speedup(version, baseline, problem)}
+        for timer in ("device_warm", "launched"):
+            values[timer] = e.speedup(version, baseline, "log", timer, problem=problem)[problem] or None
+        found += [
+            {**base, "series": series, "speedup": each.value, "low": each.low, "high": each.high}
+            for series, each in values.items()
+            if each
+        ]
+    return found

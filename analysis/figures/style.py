@@ -1,4 +1,4 @@
-"""What the figures share: palette, canvas, ticks, legends. The sources that they name are handed on from origin."""
+"""What the figures share: palette, canvas, ticks, legends."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from kernels import Problem
 
-from ..book.origin import COUNTED as COUNTED
 from ..book.origin import Source
-from ..book.origin import computed as computed
-from ..book.origin import counters_of as counters_of
-from ..book.origin import measured_in as measured_in
-from ..book.origin import measured_on as measured_on
-from ..book.origin import published_for as published_for
-from ..book.origin import published_on as published_on
-from ..tables.table import short as short
+from ..evidence import Estimate
 
 PALETTE = sns.color_palette("colorblind")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -37,7 +30,6 @@ SERIES: dict[str, dict[str, Any]] = {
     "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
 }  # fmt: skip
 WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
-FAMILIES = {"rope": "RoPE", "fp16": "half-precision"}  # where the name in a figure is not just the word
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
     "font.size": 10,
@@ -51,14 +43,17 @@ STYLE: dict[Any, Any] = {
     "grid.color": "0.9",
 }
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
-TITLE_WORDS = 12  # at most
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
 TITLE_COLUMNS, SOURCE_COLUMNS = 72, 114  # characters of a line
+REFERENCE_CARD = "NVIDIA H200"  # of which the titles are true
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with what a reader needs to find, read and cite it. Where its numbers are from is written inside it."""
+    """A figure with what a reader needs to find, read and cite it. Where its numbers are from is written inside it.
+
+    The title is the edition's: on a card other than the reference's the figure says so.
+    """
 
     id: str
     figure: Figure
@@ -72,7 +67,9 @@ class Plot:
         if not self.title:
             raise ValueError(f"figure {self.id} has neither a title nor a name")
         if self.figure.get_suptitle():
-            _head(self.figure, self.title, self.source.brief)
+            measured = {part.card for part in self.source.parts if part.kind == "measured"}
+            of = f"; the title is of the {REFERENCE_CARD}" if measured and REFERENCE_CARD not in measured else ""
+            _head(self.figure, self.title, self.source.brief + of)
 
     @property
     def title(self) -> str:
@@ -88,16 +85,11 @@ class Plot:
 # ---------------------------------------------------------------- drawing
 
 
-def looks(*rows: tuple[str, int, str, str]) -> dict[str, dict[str, Any]]:
-    """How series are drawn, by their names: colour of the palette, marker, label."""
-    return {name: {"color": PALETTE[colour], "marker": marker, "label": label} for name, colour, marker, label in rows}
-
-
 @contextmanager
 def canvas(
     title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any
 ) -> Iterator[tuple[Figure, list]]:
-    """A figure in the book's style whose title, at the left, is its message, in `TITLE_WORDS` words or fewer."""
+    """A figure in the book's style whose title, at the left, is its message, in twelve words or fewer."""
     with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
@@ -108,10 +100,7 @@ def canvas(
 
 def _head(figure: Figure, title: str, source: str) -> None:
     """Write the title and, small below it, the source, and leave them the room that they take."""
-    height = figure.get_figheight()
-    for text in [text for text in figure.texts if text.get_gid() == "source"]:
-        text.remove()
-    share = figure.get_figwidth() / WIDTH
+    height, share = figure.get_figheight(), figure.get_figwidth() / WIDTH
     titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
     sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
     below = 0.06 + len(titles) * TITLE_SIZE * 1.3 / 72
@@ -120,9 +109,7 @@ def _head(figure: Figure, title: str, source: str) -> None:
     head = figure.suptitle("\n".join(titles), y=1 - 0.04 / height, fontsize=TITLE_SIZE, fontweight="bold", **place)
     head.set_in_layout(False)
     if sources:
-        small = figure.text(
-            s="\n".join(sources), y=1 - below / height, fontsize=SOURCE_SIZE, color="0.35", gid="source", **place
-        )
+        small = figure.text(s="\n".join(sources), y=1 - below / height, fontsize=SOURCE_SIZE, color="0.35", **place)
         small.set_in_layout(False)
     layout = figure.get_layout_engine()
     if isinstance(layout, ConstrainedLayoutEngine):
@@ -136,7 +123,6 @@ def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, uni
     axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if high / low < 1e3 else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
     axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
 
 
 def mark_wrong(axis: Axes, x: Sequence[float], y: pd.Series, status: pd.Series) -> None:
@@ -163,3 +149,8 @@ def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
     figure.legend(
         found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
     )
+
+
+def by_process(one: Estimate) -> tuple[float | None, float | None, float | None]:
+    """A number with the least and the largest of its processes; None where there is none."""
+    return (one.value, one.sample.values.min(), one.sample.values.max()) if one and one.sample else (None,) * 3

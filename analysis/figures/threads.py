@@ -7,7 +7,8 @@ from matplotlib.patches import Rectangle
 
 from kernels import VERSIONS, Problem
 
-from .style import PALETTE, Plot, canvas, computed
+from ..book.origin import computed
+from .style import PALETTE, Plot, canvas
 
 WARP = 32
 SHAPES = {  # what is drawn, by the versions that work alike; in V4 no thread owns a key
@@ -36,20 +37,18 @@ def score_threads() -> Plot:
                 axis.add_patch(Rectangle((lane, warp), 0.84, 0.84, facecolor=colour, linewidth=0))
             axis.set(xlim=(0, WARP), ylim=(row.threads // WARP, 0), yticks=[], xticks=[], aspect="equal")
             axis.grid(visible=False)
-            for side in axis.spines.values():
-                side.set_visible(False)
+            axis.spines[:].set_visible(False)
             axis.set_title(f"{row.name}: {row.keys} of {row.threads}", loc="left", fontsize=9.5)
             often = f"in each of {row.tiles} tiles" if row.tiles > 1 else "for all 64 keys at once"
             axis.set_xlabel(often, loc="left", fontsize=8.5)
         figure.supylabel("a row is a warp", fontsize=8.5)
-    spoken = "; ".join(f"{row.name}: {row.keys} of {row.threads} threads own a key" for row in frame.itertuples())
     return Plot(
         "score-threads",
         figure,
         "Blue threads own a key: each multiplies it with the query over the whole head dim, one dim after the other. "
         "Grey threads wait at the barrier behind. 64 queries and 64 keys; V3 multiplies each key with four queries. V4 "
         "is not drawn: there the whole block takes one key at a time, each thread some of its dims.",
-        f"Drawing of the 256 threads of a block, a row for each warp. {spoken}.",
+        "Drawing of the 256 threads of a block, a row for each warp; those that own a key are coloured.",
         frame,
         computed("drawn; its numbers from the launches"),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,29 +10,22 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
+from ..book.origin import computed, counters_of, measured
+from ..evidence import Evidence
 from ..measure.studies import SOURCE_TIMER
-from ..models import profiles
-from ..records.files import gpu_folder
-from ..records.measured import Measured
-from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas, computed, counters_of, measured_in
+from ..tables.table import Missing, of_card
+from .style import PALETTE, Plot, canvas
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
 DIMS = (128, 2048)
-ROTATES = "rotate_tokens"
 WAIT = "host waits, launches again"
 COLORS = {"attention": PALETTE[9], "kernels": PALETTE[9], "rotation": PALETTE[1], WAIT: "0.9"}
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
 
-class Part(NamedTuple):
-    what: str  # of COLORS
-    name: str  # of what is rotated, or empty
-    us: float
-
-
-def timeline(evidence: Measured) -> Plot | Missing:
+@of_card
+def timeline(e: Evidence) -> Plot | Missing:
     """Separate kernels and V7 at two head dims, as the authors' loop times them and as the GPU does.
 
     The device's time is shared among the kernels of a call as under the profiler; what the loop takes longer is the
@@ -42,70 +34,57 @@ def timeline(evidence: Measured) -> Plot | Missing:
     rows = []
     for hdim in DIMS:
         for version in PAIR.values():
-            problem = evidence.shapes(version).get(hdim)
+            problem = e.study("log").shapes(version).get(hdim)
             for timer in CLOCKS:
                 at = 0.0
-                for part in _parts(evidence, version, problem, timer) if problem else ():
-                    rows.append((hdim, version, timer, f"{part.what} {part.name}".strip(), at, at + part.us))
-                    at += part.us
+                for what, us in _parts(e, version, problem, timer) if problem else ():
+                    rows.append((hdim, version, timer, what, at, at + us))
+                    at += us
     frame = pd.DataFrame(rows, columns=COLUMNS)
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
-        return Missing.study(str(evidence.run["study"]))
-    card = evidence.card.removeprefix("NVIDIA ")
-    ends = frame.groupby(["hdim", "version", "timer"], sort=False)["end_us"].max()
-    device = ends.xs("device_warm", level="timer").unstack("version").reindex(columns=list(PAIR.values())).dropna()
-    title = f"One call of separate kernels and of V7 on the {card}"
-    if len(device) == len(DIMS) and (device["rope_v7"] > device["rope_separate"]).all():
-        title = f"At published shapes V7 saves a wait, but no GPU time ({card})"
+        return Missing.study("log")
+    title = "At published shapes V7 saves a wait, but no GPU time"
     with canvas(title, len(drawn), height=0.5 + 1.75 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
         axes[-1].set_xlabel("µs of one call; Q and K: the kernels that rotate them", loc="left")
-    alt = "; ".join(f"{version} at {hdim}, {CLOCKS[timer]}: {us:.0f} µs" for (hdim, version, timer), us in ends.items())
     return Plot(
         "timeline",
         figure,
         "One call of separate kernels and of V7. The authors' clock includes each wait of the host and the launches "
         "after it; replayed as a CUDA graph, the kernels run back to back. The time that the host adds to a call is "
         "divided equally among its waits.",
-        f"Timeline of one call: kernels in order, and the gaps in which the host waits. {alt}.",
+        "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
-        measured_in(evidence) + counters_of(evidence) + computed("order by the plan"),
+        measured(e, "log") + counters_of(e) + computed("order by the plan"),
     )
 
 
-def _parts(evidence: Measured, version: str, problem: Problem, timer: str) -> Iterator[Part]:
-    """What one call does, in order; nothing where it was not timed."""
-    device, total = (evidence.time(version, problem, each) for each in ("device_warm", timer))
-    if device is None or total is None:
+def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[tuple[str, float]]:
+    """What one call does, in order, and for how long; nothing where it was not timed."""
+    device, total = (e.time(version, "log", each, problem=problem)[problem] for each in ("device_warm", timer))
+    if not (device and total):
         return
-    steps = VERSIONS[version](problem, evidence.target).steps
+    host = total.value - device.value
+    steps = VERSIONS[version](problem, e.target).steps
     launches = [step for step in steps if isinstance(step, Launch)]
-    waits = len(steps) - len(launches)
-    shares = _shares(evidence, version, problem)
-    if len(shares) != len(launches):  # not profiled: all kernels as one, and all waits
-        yield Part("kernels", "", device.us)
-        if total.us > device.us:
-            yield Part(WAIT, "", total.us - device.us)
+    under = [
+        e.counter(version, "gpu__time_duration.sum", place, problem=problem)[problem] for place in range(len(launches))
+    ]
+    if not all(under):  # not profiled: all kernels as one, and all waits
+        yield "kernels", device.value
+        if host > 0:
+            yield WAIT, host
         return
-    left = iter(shares)
+    shares = iter([each.value / sum(one.value for one in under) for each in under])
     for step in steps:
         if isinstance(step, Launch):
-            rotates = step.kernel.name == ROTATES
-            yield Part("rotation" if rotates else "attention", str(step.args[0]).upper() if rotates else "",
-                       device.us * next(left))  # fmt: skip
-        elif total.us > device.us and timer == SOURCE_TIMER:
-            yield Part(WAIT, "", (total.us - device.us) / waits)
-
-
-def _shares(evidence: Measured, version: str, problem: Problem) -> list[float]:
-    """Of the time of a call under the profiler, that of each launch; empty where it was not profiled."""
-    profiled = profiles.launches(gpu_folder(evidence.slug))
-    mine = profiled[(profiled["version"] == version) & (profiled["study"] == evidence.run["study"])]
-    times = mine[mine["problem"] == problem].sort_values("launch")["duration_ns"].astype(float)
-    return [] if times.empty or times.isna().any() else list(times / times.sum())
+            rotates = step.kernel.name == "rotate_tokens"
+            yield (f"rotation {str(step.args[0]).upper()}" if rotates else "attention"), device.value * next(shares)
+        elif host > 0 and timer == SOURCE_TIMER:
+            yield WAIT, host / (len(steps) - len(launches))
 
 
 def _draw(axis: Axes, frame: pd.DataFrame) -> None:
@@ -114,10 +93,9 @@ def _draw(axis: Axes, frame: pd.DataFrame) -> None:
     for y, (timer, name) in enumerate(rows):
         mine = frame[(frame["timer"] == timer) & (frame["version"] == PAIR[name])]
         for part in mine.itertuples():
-            what = next(word for word in COLORS if part.what.startswith(word))
-            width = part.end_us - part.start_us
-            axis.barh(y, width, left=part.start_us, height=0.72, color=COLORS[what], edgecolor="white", lw=0.8)
-            words = part.what.removeprefix("rotation ") if what == "rotation" else part.what
+            color = next(color for word, color in COLORS.items() if part.what.startswith(word))
+            width, words = part.end_us - part.start_us, part.what.removeprefix("rotation ")
+            axis.barh(y, width, left=part.start_us, height=0.72, color=color, edgecolor="white", lw=0.8)
             if len(words) < 95 * width / longest:
                 axis.text(part.start_us + width / 2, y, words, ha="center", va="center", fontsize=8)
         if len(mine):

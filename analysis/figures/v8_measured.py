@@ -6,12 +6,10 @@ import textwrap
 
 import pandas as pd
 
+from ..book.origin import Source
 from ..models import fusion
-from ..models.steps import CUTS
-from ..records.interval import TIE
-from .style import PALETTE, Plot, Source, canvas, log_ticks
+from .style import PALETTE, Plot, canvas, log_ticks
 
-PARTS = "The kernel, and the same with a part left out"
 OVER = {  # baselines of full fusion that share its core
     fusion.HYBRID: ("over hybrid", PALETTE[1], "s"),
     fusion.SEPARATE: ("over separate", PALETTE[2], "^"),
@@ -21,8 +19,7 @@ OVER = {  # baselines of full fusion that share its core
 def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What the kernel takes with a part left out."""
     problems, parts = list(dict.fromkeys(frame["problem"])), list(dict.fromkeys(frame["part"]))
-    copies = frame.loc[frame["part"] == CUTS["copies_alone"], "share"]
-    title = "Copies and exchanges alone take most of V8's time" if len(copies) and copies.min() > 0.5 else PARTS
+    title = "The kernel, and the same with a part left out"
     with canvas(title, columns=len(problems), height=3.3, sharey=True) as (figure, axes):
         for axis, problem in zip(axes, problems):
             mine = frame[frame["problem"] == problem]
@@ -42,34 +39,22 @@ def v8_cuts(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
         figure,
         f"Grey: the kernel that the rule chooses. With a part left out the result is wrong and is not checked. "
         f"device_warm on the {gpu}. Parts overlap in time, so what they save does not add up.",
-        "Bars of time by part left out. "
-        + "; ".join(f"{row.problem}, {row.part}: {row.median_us:.1f} µs" for row in frame.itertuples())
-        + ".",
+        "Bars of time by the part that is left out, a panel a problem.",
         frame,
         source,
     )
-
-
-def _worth(frame: pd.DataFrame) -> str:
-    """The message, where this card shows it; else what is drawn."""
-    least = frame.groupby("kind")["over_v8"].min()
-    if (
-        set(least.index) == {"few heads", "full card", "prefill"}
-        and least["prefill"] < TIE < least.drop("prefill").min()
-    ):
-        return "Fusing pays up to 64 tokens, and seldom in prefill (8 heads)"
-    return "What fusing is worth: full fusion over its relatives"
 
 
 def v8_family(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """How much faster full fusion is than the hybrid and separate kernels of the same core, by kind of problem."""
     mine = frame[frame["series"].isin(OVER)]
     rows = [(kind, series) for kind in dict.fromkeys(mine["kind"]) for series in OVER]
-    with canvas(_worth(mine), height=1.3 + 0.42 * len(rows)) as (figure, (axis,)):
+    title = "Fusing pays up to 64 tokens, and seldom in prefill (8 heads)"
+    low, high = min(mine["over_v8"].min(), 0.95), max(mine["over_v8"].max(), 1.1)
+    with canvas(title, height=1.3 + 0.42 * len(rows)) as (figure, (axis,)):
         axis.axvline(1, color="0.2", lw=1)
-        low, high = min(mine["over_v8"].min(), 0.95), max(mine["over_v8"].max(), 1.1)
         for place, (kind, series) in enumerate(rows):
-            color, marker = OVER[series][1:]
+            _, color, marker = OVER[series]
             ratios = mine[(mine["kind"] == kind) & (mine["series"] == series)]["over_v8"]
             axis.plot(ratios, [place] * len(ratios), ls="", marker=marker, ms=6, color=color, alpha=0.6)
             if len(ratios):
@@ -90,12 +75,7 @@ def v8_family(frame: pd.DataFrame, gpu: str, source: Source) -> Plot:
         f"Above 1 is faster. A mark is a problem of the study, device_warm on the {gpu}. Hybrid rotates K in a launch "
         "before, separate rotates Q and K before; all share one core. Few heads: one sequence of up to 64 tokens. Full "
         "card: 128 heads of 64 tokens. Prefill: 8 heads of 256 to 4096 tokens. Only right results.",
-        "Dot plot of speedups of full fusion. "
-        + "; ".join(
-            f"{kind}, {OVER[series][0]}: {found['over_v8'].min():.2f} to {found['over_v8'].max():.2f}"
-            for (kind, series), found in mine.groupby(["kind", "series"], sort=False)
-        )
-        + ".",
+        "Dot plot of speedups of full fusion over its relatives, a row for each kind of problem and baseline.",
         mine.rename(columns={"over_v8": "speedup_of_v8"}),
         source,
     )

@@ -8,50 +8,49 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..book.origin import computed
+from ..book.origin import computed, measured
+from ..evidence import Evidence
 from ..measure.studies import AUTHORS_SMS
-from ..records.files import RESOURCES, parsed
-from ..records.measured import Measured
-from .style import PALETTE, Plot, canvas, measured_in
+from ..tables.table import of_card
+from .style import PALETTE, Plot, canvas
 
 V7, SEPARATE = "rope_v7", "rope_separate"
 LOG_BLOCKS = 256  # of attention, 4 heads of 64 queries
 
 
-def wave_counts(evidence: Measured, version: str, problem: Problem) -> int | None:
+def wave_count(e: Evidence, version: str, problem: Problem) -> int | None:
     """How many waves a version's attention blocks take on the card; None where the compiler says nothing."""
-    rows = parsed(RESOURCES, "resources")
-    rows = rows[(rows["target"] == evidence.target) & (rows["version"] == version)]
-    rows = rows[(rows["hdim"] == problem.hdim) & (rows["rotary_dim"] == problem.rotary_dim)].sort_values("launch")
-    at_once = int(rows["blocks_per_sm"].iloc[-1] * evidence.gpu["sms"]) if len(rows) else 0
-    return math.ceil(problem.heads * problem.seq_q / at_once) if at_once else None
+    blocks = e.resource(version, "blocks_per_sm", hdim=problem.hdim, rotary_dim=problem.rotary_dim)[problem.hdim]
+    held = blocks * e.gpu["sms"]
+    return math.ceil(problem.heads * problem.seq_q / held.value) if held else None
 
 
-def waves(evidence: Measured) -> Plot:
+@of_card
+def waves(e: Evidence) -> Plot:
     """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
     rows = [
         (
             problem.hdim,
             problem.heads,
             problem.heads * problem.seq_q,
-            *(wave_counts(evidence, version, problem) for version in (V7, SEPARATE)),
-            *ratio[:3],
+            *(wave_count(e, version, problem) for version in (V7, SEPARATE)),
+            *(ratio.value, ratio.low, ratio.high),
         )
-        for problem in evidence.problems("rope")
-        if (ratio := evidence.ratio(SEPARATE, V7, problem))
+        for problem, ratio in e.speedup(
+            V7, SEPARATE, "waves", "device_warm", problem=e.study("waves").problems("rope")
+        ).items()
+        if ratio
     ]
     names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
     frame = pd.DataFrame(rows, columns=names)
     dims = sorted(frame["hdim"].unique())
-    card = evidence.card.removeprefix("NVIDIA ")
-    message = "V7 wins where separate kernels need a wave more"
-    marks = {"their shapes": LOG_BLOCKS, "their load": LOG_BLOCKS * evidence.gpu["sms"] / AUTHORS_SMS}
-    with canvas(f"{message} ({card})", 1, len(dims), height=3.4, sharey=True) as (figure, axes):
+    marks = {"their shapes": LOG_BLOCKS, "their load": LOG_BLOCKS * e.gpu["sms"] / AUTHORS_SMS}
+    title = "V7 wins where separate kernels need a wave more"
+    with canvas(title, 1, len(dims), height=3.4, sharey=True) as (figure, axes):
         for axis, hdim in zip(axes, dims):
             mine = frame[frame["hdim"] == hdim].sort_values("blocks").reset_index(drop=True)
-            more = mine["waves_separate"] > mine["waves_v7"]
             edges = mine["blocks"].tolist()
-            for place in mine.index[more]:
+            for place in mine.index[mine["waves_separate"] > mine["waves_v7"]]:
                 left = (edges[max(place - 1, 0)] + edges[place]) / 2
                 right = (edges[min(place + 1, len(edges) - 1)] + edges[place]) / 2
                 axis.axvspan(left, right, color=PALETTE[0], alpha=0.15, lw=0)
@@ -64,14 +63,13 @@ def waves(evidence: Measured) -> Plot:
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
             axis.set_xlabel("blocks of attention, 64 a head", loc="left")
         axes[0].set_ylabel("speedup of V7")
-    alt = "; ".join(f"{row.heads} heads at {row.hdim}: {row.speedup:.2f}" for row in frame.itertuples())
     return Plot(
         "waves",
         figure,
         "Above 1 V7 is faster, on the GPU alone. Shaded: the attention blocks of separate kernels take one wave more "
         "than V7's, by the kernels' registers. Dotted: the blocks of the authors' shapes, and as many for each SM as "
         "on their card.",
-        f"Line plot of V7's speedup over separate kernels by blocks. {alt}.",
+        "Lines of V7's speedup over separate kernels by the number of blocks, a panel a head dim.",
         frame,
-        measured_in(evidence) + computed("waves by the compiler's report"),
+        measured(e, "waves") + computed("waves by the compiler's report"),
     )

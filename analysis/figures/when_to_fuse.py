@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
+from ..book.origin import measured_in
 from ..models import fusion
 from ..models.advice import CORE_KEYS, MANY_HEADS, kv_heads
 from ..models.targets import MEASURED_IN, Evidence, beside_one_graph
 from ..records.measured import Measured
-from .style import Plot, canvas, legend, looks, measured_in
+from .style import PALETTE, Plot, canvas, legend
 
-OUTCOMES = looks(
-    (fusion.ALONE, 0, "o", fusion.ALONE), (fusion.TIES, 7, "D", fusion.TIES), (fusion.LOSES, 1, "s", fusion.LOSES)
-)
-OUTCOMES[fusion.TIES]["markerfacecolor"] = "white"
+OUTCOMES: dict[str, dict[str, Any]] = {
+    fusion.ALONE: {"color": PALETTE[0], "marker": "o"},
+    fusion.TIES: {"color": PALETTE[7], "marker": "D", "markerfacecolor": "white"},
+    fusion.LOSES: {"color": PALETTE[1], "marker": "s"},
+}
 BEATEN = {"marker": "o", "markerfacecolor": "none", "color": "0.1", "label": "PyTorch is faster than full fusion"}
 CELL = 0.23  # between marks of the same keys and heads
 
@@ -46,7 +50,7 @@ def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
     y = frame["kv_heads"].map(heads.index) + CELL * (beside // 4)
     tile = sum(count <= CORE_KEYS for count in keys) - 0.5
     few = sum(count < MANY_HEADS for count in heads) - 0.5
-    with canvas(_title(frame), height=4.4) as (figure, (axis,)):
+    with canvas("Full fusion wins with few keys, and mostly with many heads", height=4.4) as (figure, (axis,)):
         axis.set(xlim=(-0.6, len(keys) - 0.4), ylim=(-0.6, len(heads) - 0.3))
         axis.axvline(tile, color="0.4", lw=1)
         axis.plot([tile, len(keys)], [few] * 2, color="0.4", lw=1)
@@ -58,7 +62,7 @@ def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
             axis.text(*place, rule, fontsize=13, color="0.4", fontweight="bold", va="center")
         for name, look in OUTCOMES.items():
             mine = frame["outcome"] == name
-            axis.plot(x[mine], y[mine], ls="", ms=5.5, zorder=3, **look)
+            axis.plot(x[mine], y[mine], ls="", ms=5.5, zorder=3, label=name, **look)
         if frame["beaten"].any():
             axis.plot(x[frame["beaten"]], y[frame["beaten"]], ls="", ms=11, **BEATEN)
         axis.set_xticks(range(len(keys)), keys)
@@ -71,20 +75,7 @@ def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
         f"Three versions of one core on {len(frame)} problems, device_warm on the {measured.card}; a mark is a "
         "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two tie "
         f"if their times differ by less than 3 %, or by less than the 95 % interval {measured.covers()}.",
-        "Dot plot by number of keys and heads of K and V. "
-        + "; ".join(f"{name}: {count}" for name, count in frame["outcome"].value_counts().items())
-        + f"; {BEATEN['label']}: {frame['beaten'].sum()}.",
+        "Dot plot by the number of keys and of heads of K and V: where full fusion is fastest, ties, and loses.",
         frame,
         measured_in(measured, *(evidence.studies[name] for name in MEASURED_IN if name in evidence.studies)),
     )
-
-
-def _title(frame: pd.DataFrame) -> str:
-    """The message where the chapter's rules hold, else what is drawn."""
-    short = frame["keys"] <= CORE_KEYS
-    few = ~short & (frame["kv_heads"] < MANY_HEADS)
-    wins, losses = frame["outcome"] == fusion.ALONE, frame["outcome"] == fusion.LOSES
-    more = [int((wins & region).sum() - (losses & region).sum()) for region in (short, ~short & ~few, few)]
-    if more[0] > 0 and more[1] > 0 > more[2]:
-        return "Full fusion wins with few keys, and mostly with many heads"
-    return "Where full fusion wins, by keys and heads"

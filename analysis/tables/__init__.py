@@ -1,4 +1,4 @@
-"""The tables of the chapters, by what they are about; how a table and its cells are written is in `book/table.py`."""
+"""The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
 from ..measure.studies import SOURCE_TIMER
 from .claims import flipped, ledger, verdicts
@@ -6,9 +6,10 @@ from .claims import summary as verdict_summary
 from .counters import bounds, caches, emulator_agreement, points, resources
 from .environment import ceilings, changes, coverage, machine, repeatability, runs, statuses
 from .map import advice, map_problems
-from .speed import checks, fastest, peers, speedups, summary, throughput, times
+from .speed import checks, fastest, home, peers, speedups, throughput, times
 from .steps import speeds
 from .table import NOTHING, VERDICT_STYLE, Table, badge, code, link, microseconds, name, ratio, small
+from .versions import overview
 
 __all__ = [
     "NOTHING",
@@ -27,12 +28,14 @@ __all__ = [
     "emulator_agreement",
     "fastest",
     "flipped",
+    "home",
     "ledger",
     "link",
     "machine",
     "map_problems",
     "microseconds",
     "name",
+    "overview",
     "peers",
     "points",
     "ratio",
@@ -43,7 +46,6 @@ __all__ = [
     "speeds",
     "speedups",
     "statuses",
-    "summary",
     "throughput",
     "times",
     "verdict_summary",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 from ..book.origin import DECIDED
-from ..records.measured import Measured
 from ..records.text import NOTHING
 from ..verdicts import claims
 from ..verdicts.claims import HEADLINE
@@ -35,6 +34,14 @@ from ..verdicts.rule import (
 )
 from .table import Missing, Table, lines, small, to, verdict_mark
 
+
+class HasSlug(Protocol):
+    """A card, of which verdicts are recorded."""
+
+    @property
+    def slug(self) -> str: ...
+
+
 LEDGER = "../chapters/claims.html"
 MEANS = {  # what a verdict says of a claim
     REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
@@ -58,7 +65,7 @@ MEANS = {  # what a verdict says of a claim
 SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
-def summary(evidence: Measured) -> Table:
+def summary(evidence: HasSlug) -> Table:
     """How many claims have each verdict, and what the verdict means."""
     given = Counter(tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values())
     rows = [
@@ -69,7 +76,7 @@ def summary(evidence: Measured) -> Table:
     return Table(("verdict", "claims", "means"), rows, numbers=("claims",)).of(DECIDED)
 
 
-def ledger(evidence: Measured, letter: str) -> Table:
+def ledger(evidence: HasSlug, letter: str) -> Table:
     """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
     recorded = claims.recorded(evidence.slug)
     rows = []
@@ -169,7 +176,7 @@ def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[clai
     )
 
 
-def flipped(evidence: Measured) -> Table | Missing:
+def flipped(evidence: HasSlug) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
     recorded = claims.recorded(evidence.slug)
     rows = [
@@ -188,7 +195,7 @@ def in_ledger(claim: str) -> str:
     return to(claim, LEDGER)
 
 
-def tested(evidence: Measured, chosen: Iterable[claims.Claim], role: str = "") -> Table:
+def tested(evidence: HasSlug, chosen: Iterable[claims.Claim], role: str = "") -> Table:
     """The tests of some claims, or those of one role: what each asks for, and what was found."""
     chosen, recorded = list(chosen), claims.recorded(evidence.slug)
     rows = [row for claim in chosen for row in recorded.get(claim.id, ()) if not role or row["role"] == role]

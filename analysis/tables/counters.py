@@ -6,11 +6,11 @@ from html import escape
 
 import pandas as pd
 
+from ..evidence import Evidence
 from ..models import profiles
 from ..records.files import RESOURCES, parsed
-from ..records.measured import Measured
 from ..records.text import NOTHING
-from .table import Table, code, hdim, lines, name, rotary, small
+from .table import Table, code, hdim, lines, name, of_card, rotary, small
 
 POINT = {  # of `roofline.points`: column, header, unit, and how a number of units is written
     "bytes": ("MB", 1e6, "{:,.2f}"),
@@ -46,7 +46,8 @@ def points(frame: pd.DataFrame) -> Table:
     )
 
 
-def bounds(evidence: Measured, profiled: pd.DataFrame, hdim: int) -> Table:
+@of_card
+def bounds(e: Evidence, profiled: pd.DataFrame, hdim: int) -> Table:
     """How busy the units of the GPU are in the attention of every version at a head dim, and what holds it back."""
     return Table.from_frame(
         [
@@ -55,7 +56,7 @@ def bounds(evidence: Measured, profiled: pd.DataFrame, hdim: int) -> Table:
                 "version": name(launch["version"], launch["stale"]),
                 "us": launch["duration_ns"] / 1e3,
                 "blocks": profiles.blocks(launch),
-                "bound": profiles.bound(launch, evidence.gpu["sms"]),
+                "bound": profiles.bound(launch, e.gpu["sms"]),
             }
             for launch in profiles.attention(profiles.at(profiled, hdim)).to_dict("records")
         ],

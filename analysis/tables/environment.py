@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from html import escape
 from statistics import median
 
 import pandas as pd
 
-from kernels import Problem
-
-from ..book.origin import measured_in
-from ..measure.studies import TIMERS
+from ..book.origin import measured, measured_on
+from ..evidence import Evidence, Study
+from ..evidence.known import word
+from ..measure.studies import STUDIES, TIMERS
 from ..records.archive import whole
 from ..records.files import ROOT, gpu_folder
-from ..records.known import word
 from ..records.measured import Measured
 from ..records.pool import RUNS, covered
 from ..records.schema import STATUSES
-from .table import Missing, Table, lines, name, share, small
+from .table import Missing, Table, code, lines, name, of_card, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 CEILINGS = (  # of gpu.json, with words, unit and digits
@@ -32,8 +29,6 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
     ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
-
-
 PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs.csv
 
 
@@ -45,83 +40,83 @@ def _beside_lock(package: str, measured: str) -> str:
     return measured if same else lines(measured, small(f"requirements.txt installs {installed}"))
 
 
-def machine(evidence: Measured) -> Table:
+@of_card
+def machine(e: Evidence) -> Table:
     """The GPU, the software and the run."""
-    gpu, run = evidence.gpu, evidence.run
+    gpu, run = e.gpu, e.study("log").run
+    after = clock(e.study("log"))
     values = {
-        "GPU": f"{evidence.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
+        "GPU": f"{e.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
-        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock(evidence):.0f} MHz after samples (median)",
+        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {after:.0f} MHz after samples (median)",
         "power limit": f"{run['power_limit_w']} W",
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
         **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
     }
-    return Table(("what", "value"), list(values.items()))
+    return Table(("what", "value"), list(values.items()), source=measured(e, "log"))
 
 
-def clock(evidence: Measured) -> float:
+def clock(study: Measured | Study) -> float:
     """The median over the samples of a run, MHz."""
-    return float(evidence.timings["sm_mhz"].astype(float).median())
+    return float(study.timings["sm_mhz"].astype(float).median())
 
 
-def runs(studies: Sequence[Measured]) -> Table:
+@of_card
+def runs(e: Evidence) -> Table:
     """The run that each study's numbers come from."""
+    studies = [study for study in map(e.study, STUDIES) if study]
     return Table.from_frame(
-        [
-            {
-                "study": f"<code>{escape(str(each.run['study']))}</code>",
-                "began": str(each.run["started_at"]),
-                "seconds": each.run["seconds"],
-                "processes": each.processes,
-                "throttle": str(each.run["throttle"]),
-                "commit": f"<code>{escape(str(each.run['commit']))}</code>",
-            }
-            for each in studies
-        ],
+        [{**each.run, "study": code(each.name), "commit": code(str(each.run["commit"])), "n": each.processes}
+         for each in studies],
         {
             "study": ("study", str),
-            "began": ("began (UTC)", str),
+            "started_at": ("began (UTC)", str),
             "seconds": ("seconds", "{:.0f}"),
-            "processes": ("processes", str),
+            "n": ("processes", str),
             "throttle": ("throttling seen", str),
             "commit": ("commit", str),
         },
         slice(2, 4),
         "",
-        measured_in(*studies),
-    )
+        measured(e, *STUDIES),
+    )  # fmt: skip
 
 
-def changes(evidence: Measured, before: Measured, timer: str, peers: bool = False) -> list[float]:
-    """By what share each ratio of the same code, to separate kernels or corrected attention, moved between two runs."""
-
-    def same(version: str, problem: Problem) -> bool:
-        return before.code(version, problem) == evidence.code(version, problem)
-
+@of_card
+def changes(e: Evidence, timer: str, peers: bool = False) -> list[float]:
+    """By what share each ratio of the same code, to separate kernels or corrected attention, moved since the run
+    before."""
+    study = e.study("log")
+    before = e.record.study("log", before=str(study.run["run"]))
     found = []
     for family, base in REFERENCE.items():
-        for other in evidence.versions(family, peers):
-            for problem in evidence.problems(family) if other != base else ():
-                if same(base, problem) and same(other, problem):
-                    then, now = (each.ratio(base, other, problem, timer) for each in (before, evidence))
-                    found += [abs(now.value / then.value - 1.0)] if then and now else []
+        for other in study.versions(family, peers):
+            same = [
+                problem
+                for problem in (study.problems(family) if other != base else ())
+                if all(before.code(each, problem) == study.code(each, problem) for each in (base, other))
+            ]
+            then, now = (each.speedup(other, base, "log", timer, problem=same) for each in (e.before, e))
+            found += [abs(now[p].value / then[p].value - 1.0) for p in same if now[p] and then[p]]
     return found
 
 
-def repeatability(evidence: Measured) -> Table | Missing:
+@of_card
+def repeatability(e: Evidence) -> Table | Missing:
     """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
-    before = evidence.previous()
-    if before is None:
-        return Missing(why="There is no earlier complete run to compare with")
+    run = e.study("log").run
+    before = e.record.study("log", before=str(run["run"]))
     rows = [
         (label, timer, len(moved), median(moved), max(moved))
         for peers, label in ((False, "the log's kernels"), (True, "PyTorch"))
         for timer in TIMERS
-        if (moved := changes(evidence, before, timer, peers))
+        if before and (moved := changes(e, timer, peers))
     ]
     if not rows:
-        return Missing(why="No earlier complete run of this study measured the same code")
+        return Missing(why="There is no earlier complete run of the same code to compare with")
+    cards = {each.get("uuid") for each in (before.run, run)}
+    where = ", on the same card" if len(cards) == 1 else ", on another card of this kind"
     return Table.from_frame(
         pd.DataFrame(rows, columns=["whose", "timer", "ratios", "median", "largest"]),
         {
@@ -132,22 +127,15 @@ def repeatability(evidence: Measured) -> Table | Missing:
             "largest": ("largest change", share),
         },
         slice(2, None),
-        f"Against run {before.run['run']}{_where(before, evidence)}.",
-        measured_in(evidence, before),
+        f"Against run {before.run['run']}{where if all(isinstance(each, str) and each for each in cards) else ''}.",
+        measured_on(e.card, [run, before.run]),
     )
 
 
-def _where(before: Measured, evidence: Measured) -> str:
-    """Whether a run before was on the same card, where both say which they were on."""
-    cards = {each.run.get("uuid") for each in (before, evidence)}
-    if not all(isinstance(card, str) and card for card in cards):
-        return ""
-    return ", on the same card" if len(cards) == 1 else ", on another card of this kind"
-
-
-def coverage(evidence: Measured) -> Table | Missing:
+@of_card
+def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
-    folder = gpu_folder(evidence.slug)
+    folder = gpu_folder(e.slug)
     found, runs = covered(folder), whole(folder, "runs")
     rows = []
     for timer in TIMERS:
@@ -172,25 +160,28 @@ def coverage(evidence: Measured) -> Table | Missing:
             "half": ("half width, median", share),
         },
         slice(2, None),
-        f"On the {evidence.card}. Complete runs: {found['run'].nunique()}; single cards of this model that they name: "
+        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards of this model that they name: "
         f"{cards.replace('', None).nunique()}.",
+        measured(e, "log"),
     )
 
 
-def ceilings(evidence: Measured) -> Table:
+@of_card
+def ceilings(e: Evidence) -> Table:
     """What the GPU reaches at most, measured on it."""
-    measured = evidence.gpu["ceilings"]
-    rows = [(label, f"{measured[key]:,.{digits}f}", unit) for key, label, unit, digits in CEILINGS if key in measured]
-    return Table(("ceiling", "value", "unit"), rows, numbers=("value",))
+    found = e.gpu["ceilings"]
+    rows = [(label, f"{found[key]:,.{digits}f}", unit) for key, label, unit, digits in CEILINGS if key in found]
+    return Table(("ceiling", "value", "unit"), rows, numbers=("value",), source=measured(e, "log"))
 
 
-def statuses(evidence: Measured) -> Table:
+@of_card
+def statuses(e: Evidence) -> Table:
     """How many problems of each version have which status, and whether its code has changed since."""
-    rows = []
-    for version in dict.fromkeys(evidence.checks["version"]):
-        checks = [evidence.check(version, problem) for problem in dict.fromkeys(evidence.checks["problem"])]
-        given = [check.status for check in checks if check]
+    study, rows = e.study("log"), []
+    problems = list(dict.fromkeys(study.checks["problem"]))
+    for version in dict.fromkeys(study.checks["version"]):
+        given = [check.status for problem in problems if (check := study.check(version, problem))]
         counts = (str(given.count(one) or "") for one in STATUSES)
-        rows.append((name(version, version in evidence.stale_versions()), *counts))
+        rows.append((name(version, version in study.stale_versions()), *counts))
     words = tuple(map(word, STATUSES))
-    return Table(("version", *words), rows, numbers=words, caption="Problems by status.")
+    return Table(("version", *words), rows, words, "Problems by status.", source=measured(e, "log"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,18 +13,20 @@ from typing import Any
 
 import pandas as pd
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS, Problem, Version
 
 from ..book.origin import Source
+from ..evidence import Check, Estimate, Evidence, Known
+from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
 from ..records.interval import Ratio
-from ..records.known import NOT_MEASURED, RAN, Known, known, word
-from ..records.measured import Check, Measured, Time
+from ..records.known import known
+from ..records.measured import Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
 from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
-from .homes import address
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
+FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
 VERDICT_STYLE = {
     **dict.fromkeys(STANDS, "ok"),
     **dict.fromkeys(BETWEEN, "stale"),
@@ -77,35 +81,29 @@ class Table:
     def csv(self) -> str:
         """What the cells say, without HTML."""
         plain = self.plain()
-        return pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header).to_csv(
-            index=False, lineterminator="\n"
-        )
+        frame = pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header)
+        return frame.to_csv(index=False, lineterminator="\n")
 
     def anchor(self) -> str:
         """Its address, by its header where it has none."""
         return f"table-{self.id or re.sub('[^a-z0-9]+', '-', ' '.join(self.plain().header).lower()).strip('-')}"
 
     def _repr_html_(self) -> str:
-        # of the rows that a phone shows as cards
         labels = [escape(unescape(re.sub("<[^>]+>", " ", title)), quote=True) for title in self.header]
 
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
             kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
-            label = f" data-label='{labels[column]}'" if tag == "td" else ""
+            label = f" data-label='{labels[column]}'" if tag == "td" else ""  # for phones, which show rows as cards
             return f"<{tag} class='{kind}'{attributes}{label}>{text}</{tag}>"
 
         head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
-        body, row = [], 0
-        while row < len(self.rows):
-            first = self.rows[row][0]
-            same = 1
-            while row + same < len(self.rows) and self.rows[row + same][0] == first:
-                same += 1
-            for k in range(same):
-                start = cell("th", 0, first, f' scope="rowgroup" rowspan="{same}"') if k == 0 else ""
-                cells = "".join(cell("td", i, text) for i, text in enumerate(self.rows[row + k]) if i)
-                body.append(f"<tr class='{'' if k else 'group'}'>{start}{cells}</tr>")
-            row += same
+        body = []
+        for first, group in itertools.groupby(self.rows, key=lambda row: row[0]):
+            rows = list(group)
+            start = cell("th", 0, first, f' scope="rowgroup" rowspan="{len(rows)}"')
+            for place, row in enumerate(rows):
+                cells = "".join(cell("td", i, text) for i, text in enumerate(row) if i)
+                body.append(f"<tr class='{'' if place else 'group'}'>{'' if place else start}{cells}</tr>")
         caption = f"<p class='evidence-caption'>{self.caption}</p>" if self.caption else ""
         table = f"<table class='evidence'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
@@ -124,7 +122,7 @@ class Missing:
 
     def text(self, card: str) -> str:
         """One sentence about a card."""
-        return f"*{self.why} ({card}).*" if self.why else f"*Not measured on the {card} yet: `{self.command}` does.*"
+        return f"*{self.why} ({card}).*" if self.why else f"*Not measured here: `{self.command}`.*"
 
 
 def _cell(value: Any, how: Format) -> str:
@@ -133,7 +131,81 @@ def _cell(value: Any, how: Format) -> str:
     return NOTHING if value is None or value != value else how.format(value)
 
 
-# ---------------------------------------------------------------- cells
+def of_card(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Until every chapter hands over `Evidence`: takes what else has the `slug` of a card."""
+
+    @functools.wraps(make)
+    def made(e: Any, *rest: Any, **named: Any) -> Any:
+        return make(e if isinstance(e, Evidence) else Evidence.load(e.slug), *rest, **named)
+
+    return made
+
+
+# ---------------------------------------------------------------- versions and problems
+
+
+def family_title(family: str) -> str:
+    return FAMILIES.get(family, family.capitalize())
+
+
+def short(version: str) -> str:
+    """The name within its family: `"rope_v7"` to `"V7"`."""
+    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
+    return words[0].upper() + words[1:]
+
+
+def has_page(version: Version) -> bool:
+    """Whether it is a version of the log, but not a build of one with other flags, or V8 or another that users call."""
+    return not (version.is_peer or version.ablation or version.control_of or version.built_from != version.id)
+
+
+def page_of(name: str) -> str:
+    """The version on whose page one stands: itself, or that of which it changes something; of a peer its family.
+
+    Raises: KeyError for an unknown version.
+    """
+    version = VERSIONS[name]
+    if has_page(version):
+        return name
+    changed = version.control_of or (version.built_from if version.built_from != name else version.parent)
+    return page_of(changed) if changed else version.family
+
+
+def address(name: str) -> str:
+    """The file and anchor of a version among the pages of the versions."""
+    page = page_of(name)
+    return f"{page}.html" if page == name else f"{page}.html#{name}"
+
+
+def code(version: str) -> str:
+    """An id that may break after an underscore."""
+    return f"<code>{escape(version).replace('_', '_<wbr>')}</code>"
+
+
+def link(version: str, text: str = "") -> str:
+    """An id that leads to where the version stands, from a chapter as from the page of a version."""
+    text = text or code(version)
+    return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
+
+
+def name(version: str, stale: bool = False) -> str:
+    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
+    outdated = " " + mark("stale") if stale else ""
+    return f"{link(version)}{outdated}<small class='title'><br>{escape(title)}</small>"
+
+
+def hdim(problem: Problem) -> str:
+    if problem.family == "fp16":
+        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
+    return f"{problem.hdim}{rotary(problem)}"
+
+
+def rotary(problem: Any) -> str:
+    """The dims that a problem rotates, if any."""
+    return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
+
+
+# ---------------------------------------------------------------- words and marks
 
 
 def lines(*parts: str) -> str:
@@ -143,6 +215,11 @@ def lines(*parts: str) -> str:
 
 def small(text: str) -> str:
     return f"<small>{text}</small>"
+
+
+def to(anchor: str, page: str = "", text: str = "") -> str:
+    """A link to an anchor of this page or of another."""
+    return f"<a href='{page}#{anchor}'>{text or anchor}</a>"
 
 
 def mark(word: str, style: str = "") -> str:
@@ -155,16 +232,72 @@ def verdict_mark(word: str) -> str:
     return mark(word, VERDICT_STYLE[word])
 
 
-def badge(check: Check | None) -> str:
-    return status(Known(word(check.status), check.reason) if check else Known(NOT_MEASURED))
-
-
-def status(found: Known) -> str:
+def status(found: Any) -> str:
     """What is known of a version on a problem, in its colour; a pointer that rests on it shows the reason."""
     if found.word == NOT_MEASURED:
         return small(NOT_MEASURED)
     why = f" title='{escape(found.reason, quote=True)}'" if found.reason and found.word not in RAN else ""
     return f"<span class='status {found.word}'{why}>{found.word}</span>"
+
+
+def badge(check: Check | None) -> str:
+    return status(Known(word(check.status), check.reason) if check else Known(NOT_MEASURED))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def why_none(one: Estimate) -> Known:
+    """Why a version has no time: of one that ran, its time is what is not measured."""
+    why = one.why or Known(NOT_MEASURED)
+    return Known(NOT_MEASURED) if why.word in (*RAN, UNDECIDED) else why
+
+
+def time_cell(us: Estimate) -> str:
+    """Microseconds with half the range of the processes, or why there are none."""
+    if not (us and us.sample):
+        return status(why_none(us))
+    return f"{us.value:.1f} {small(f'± {(us.sample.values.max() - us.sample.values.min()) / 2:.1f}')}"
+
+
+def speedup_cell(
+    e: Evidence, version: str, over: str, problem: Problem, study: str, timer: str = "device_warm"
+) -> str:
+    """How many times as fast as another a version is, or why one of the two has no time."""
+    if found := e.speedup(version, over, study, timer, problem=problem)[problem]:
+        return ratio(found)
+    own, other = (e.time(each, study, timer, problem=problem)[problem] for each in (version, over))
+    return lines(status(why_none(other)), small(code(over))) if own else status(why_none(own))
+
+
+def ratio(value: Ratio | Estimate | None) -> str:
+    if value is None or math.isnan(value.value):
+        return NOTHING
+    interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
+    return f"{factor(value.value)}{interval}"
+
+
+def ratio_of(found: Estimate) -> Ratio | None:
+    """As `rule.stands` takes it."""
+    return Ratio(found.value, found.low, found.high) if found else None
+
+
+def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
+    if value is None:
+        return NOTHING
+    first, low, high = (f"{each:.{digits}f}" for each in (value.value, value.low, value.high))
+    return f"{first}{unit}" + (f"<br>{small(f'{low}–{high}')}" if low != high else "")
+
+
+def share(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def error(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.1e}"
+
+
+# ---------------------------------------------------------------- of `Measured`, until its last user is gone
 
 
 def timed(evidence: Measured, version: str, problem: Problem, timer: str = "device_warm") -> str:
@@ -187,80 +320,12 @@ def why_untimed(evidence: Measured, over: str, version: str, problem: Problem) -
     return _untimed(evidence, which, problem).word
 
 
-def _untimed(evidence: Measured, version: str, problem: Problem) -> Known:
-    """What is known of a version without a time: where it ran, its time is what is not measured."""
+def _untimed(evidence: Measured, version: str, problem: Problem) -> Any:
     found = known(evidence, version, problem)
     return Known(NOT_MEASURED) if found.ran else found
-
-
-def to(anchor: str, page: str = "", text: str = "") -> str:
-    """A link to an anchor of this page or of another."""
-    return f"<a href='{page}#{anchor}'>{text or anchor}</a>"
-
-
-def hdim(problem: Problem) -> str:
-    if problem.family == "fp16":
-        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
-    return f"{problem.hdim}{rotary(problem)}"
-
-
-def rotary(problem: Any) -> str:
-    """The dims that a problem rotates, if any."""
-    return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
-
-
-def short(version: str) -> str:
-    """The name within its family: `"rope_v7"` to `"V7"`."""
-    words = version.removeprefix(f"{VERSIONS[version].family}_").replace("_", " ")
-    return words[0].upper() + words[1:]
-
-
-def name(version: str, stale: bool = False) -> str:
-    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
-    outdated = " " + mark("stale") if stale else ""
-    return f"{link(version)}{outdated}<small class='title'><br>{escape(title)}</small>"
-
-
-def stale(evidence: Measured, version: str, problems: Iterable[Problem]) -> bool:
-    """Whether a version's code has changed since it was measured on any of the problems."""
-    return any(evidence.stale(version, problem) for problem in problems)
-
-
-def link(version: str, text: str = "") -> str:
-    """An id that leads to where the version stands, from a chapter as from the page of a version."""
-    text = text or code(version)
-    return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
-
-
-def code(version: str) -> str:
-    """An id that may break after an underscore."""
-    return f"<code>{escape(version).replace('_', '_<wbr>')}</code>"
-
-
-def ratio(value: Ratio | None) -> str:
-    if value is None:
-        return NOTHING
-    interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
-    return f"{factor(value.value)}{interval}"
 
 
 def microseconds(value: Time | None) -> str:
     if value is None:
         return NOTHING
     return f"{value.us:.1f} {small(f'± {(value.high - value.low) / 2:.1f}')}"
-
-
-def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
-    if value is None:
-        return NOTHING
-    spread = f"{value.high - value.low:.{digits}f}" != f"{0:.{digits}f}"
-    others = f"<br>{small(f'{value.low:.{digits}f}–{value.high:.{digits}f}')}" if spread else ""
-    return f"{value.value:.{digits}f}{unit}{others}"
-
-
-def share(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
-
-
-def error(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.1e}"

@@ -16,7 +16,7 @@ from analysis.book.site.place import Place, chapters
 from analysis.measure.studies import STUDIES, TIMERS
 from analysis.records.files import DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json, read_records
 from analysis.records.measured import Measured
-from analysis.tables.homes import page_of
+from analysis.tables.table import page_of
 from kernels import VERSIONS
 from tests.cards import REFUSED, write
 

@@ -22,7 +22,7 @@ from analysis.records import published
 from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
 from analysis.records.measured import Measured
 from analysis.tables import steps
-from analysis.tables.homes import has_page
+from analysis.tables.table import has_page
 from kernels import VERSIONS
 from kernels.version import Launch
 

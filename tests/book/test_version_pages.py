@@ -16,7 +16,7 @@ from analysis.measure import counters
 from analysis.records import files, published
 from analysis.records.files import REFERENCE, DataError
 from analysis.records.measured import Measured
-from analysis.tables.homes import address, page_of
+from analysis.tables.table import address, page_of
 from analysis.verdicts import facts
 from kernels import VERSIONS, Problem
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kernels import VERSIONS, Problem
 
+from ...evidence import Evidence
 from ...figures import savings
 from ...measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, SOURCE_TIMER, partial_rope
 from ...records import published
@@ -14,7 +15,6 @@ from ...records.known import NOT_MEASURED
 from ...records.measured import Measured
 from ...records.text import NOTHING, number
 from ...tables.table import Table
-from ...verdicts.rule import interval
 from ..origin import computed, measured_in, published_on
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
@@ -118,5 +118,5 @@ def _wait(evidence: Measured, problem: Problem) -> str:
 
 def _less(evidence: Measured, problem: Problem, timer: str) -> str:
     """How much less V7 takes, as the questions of the chapter on causes ask it."""
-    less = savings.saved(evidence, problem, timer)
-    return NOTHING if less.empty else number(interval(less, {}).value, digits=1)
+    less = savings.saved(Evidence.load(evidence.slug), problem, timer)
+    return number(less.value, digits=1) if less else NOTHING

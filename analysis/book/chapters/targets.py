@@ -15,7 +15,7 @@ from kernels.limits import EMULATED_TARGET, capability
 from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
 
 from ... import figures
-from ...figures import style
+from ...figures.style import Plot
 from ...measure.studies import MAIN
 from ...measure.tune import choice
 from ...models import profiles, steps, targets
@@ -52,6 +52,7 @@ from ...records.text import NOTHING
 from ...tables.table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 from ..findings import Speedups, every
 from ..notebook import card
+from ..origin import Source, measured_on
 from .fuse import Gains
 
 STYLE = {  # of targets, and of steps
@@ -392,25 +393,25 @@ def _most(waits: Mapping[str, float]) -> str:
 # ---------------------------------------------------------------- figures
 
 
-def tuned(evidence: Evidence) -> style.Source:
+def tuned(evidence: Evidence) -> Source:
     """Where the times of shapes and cuts are from."""
-    return style.measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
+    return measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
 
 
-def idea(evidence: Evidence) -> style.Plot:
+def idea(evidence: Evidence) -> Plot:
     """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
     target = evidence.target if capability(evidence.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     return figures.v8_idea(*choice(MAIN, target), MAIN, target)
 
 
-def tile(evidence: Evidence) -> style.Plot:
+def tile(evidence: Evidence) -> Plot:
     """What one block does when, with the times of its parts where those were measured."""
     frame = steps.cuts(evidence.shapes)
     return figures.v8_tile(frame[frame["problem"] == label(MAIN)], evidence.card, tuned(evidence))
 
 
 @needs(SHAPES, warpgroups=True)
-def cuts(evidence: Evidence) -> style.Plot | Missing:
+def cuts(evidence: Evidence) -> Plot | Missing:
     frame = steps.cuts(evidence.shapes)
     if frame.empty:
         return Missing(why="Parts of the kernel were left out in a past audit of another card alone")
@@ -418,11 +419,11 @@ def cuts(evidence: Evidence) -> style.Plot | Missing:
 
 
 @needs("beyond")
-def family(evidence: Evidence) -> style.Plot | Missing:
+def family(evidence: Evidence) -> Plot | Missing:
     """The family at every problem where V8 was timed."""
     frame = targets.family(evidence)
     used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
-    source = style.measured_on(evidence.card, used)
+    source = measured_on(evidence.card, used)
     return figures.v8_family(frame, evidence.card, source) if len(frame) else untimed(evidence)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import nbformat
 
 from ... import figures
+from ...evidence import Evidence
 from ...measure.provenance import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
@@ -35,7 +36,7 @@ from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..findings import NOTEBOOKS, Finding, broken, recorded
 from ..front import five, readme
-from ..notebook import load, try_load
+from ..notebook import load
 from . import made
 from .check import faults
 from .execute import BuildError, execute, in_pool
@@ -140,7 +141,7 @@ def write_readme(evidence: Measured) -> None:
     findings, use = findings_of(place, "index"), findings_of(place, "use")
     if broken([*findings, *use]):
         return
-    plot = figures.fusing(evidence, *(try_load(evidence.slug, study) for study in ("beyond", "matched")))
+    plot = figures.fusing(Evidence.load(evidence.slug))
     README.write_text(readme(text, findings, plot, five(evidence), use), encoding="utf-8")
     for name in (f"{plot.id}.png", f"{plot.id}.csv"):
         shutil.copyfile(saving.folder(evidence.slug) / name, README_FIGURE / name)

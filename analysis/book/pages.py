@@ -7,6 +7,7 @@ it looks like from its source. The words around are templates, so a version that
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import sys
@@ -17,20 +18,19 @@ from typing import Any
 
 from kernels import VERSIONS, Version
 
-from ... import tables
-from ...figures import style
-from ...measure.studies import TIMERS
-from ...records.files import ROOT, DataError
-from ...records.measured import Measured
-from ...tables.homes import has_page, page_of
-from ...tables.table import Table
-from ...tables.table import link as linked
-from .. import sources
-from ..chapters.language import beside_control, why_unlike
-from ..templates import render
-from . import counted, measured
-from .measured import family_title
-from .records import Records, claims_by_version, families, in_order
+from .. import tables
+from ..evidence import Evidence
+from ..measure.studies import TIMERS
+from ..records.files import ROOT, DataError
+from ..tables import versions
+from ..tables.table import Table, family_title, has_page, page_of, short
+from ..tables.table import link as linked
+from ..tables.versions import families, in_order
+from ..verdicts import claims
+from . import sources
+from .chapters.language import beside_control, why_unlike
+from .notebook import try_load
+from .templates import render
 
 
 def link(name: str) -> str:
@@ -45,6 +45,16 @@ def paged(family: str) -> list[Version]:
     return [version for version in in_order(family) if has_page(version)]
 
 
+@functools.cache
+def claims_by_version() -> dict[str, list[claims.Claim]]:
+    """Claims by the versions that their tests name."""
+    found: dict[str, list[claims.Claim]] = {}
+    for claim in claims.load():
+        for name in sorted({name for test in claim.tests for name in claims.versions_of(test)}):
+            found.setdefault(name, []).append(claim)
+    return found
+
+
 def _neighbours(version: Version) -> str:
     pairs = [(before.id, after.id) for before, after in pairwise(paged(version.family))]
     before = [f"← {link(one)}" for one, after in pairs if after == version.id]
@@ -52,9 +62,9 @@ def _neighbours(version: Version) -> str:
     return " · ".join([*before, f"[{family_title(version.family)}, every version]({version.family}.md)", *behind])
 
 
-def _beside(records: Records, page: str, family: str) -> list[dict[str, Any]]:
+def _beside(e: Evidence, page: str, family: str) -> list[dict[str, Any]]:
     """What is told of the versions without a page that stand on one."""
-    return [_told(records, each) for each in in_order(family) if not has_page(each) and page_of(each.id) == page]
+    return [_told(e, each) for each in in_order(family) if not has_page(each) and page_of(each.id) == page]
 
 
 def _words(version: Version) -> str:
@@ -65,71 +75,61 @@ def _words(version: Version) -> str:
     return "\n".join("<p>" + re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text)) + "</p>" for text in told)
 
 
-def _told(records: Records, version: Version) -> dict[str, Any]:
+def _told(e: Evidence, version: Version) -> dict[str, Any]:
     """What is told of a version, by the names that the templates give it."""
-    path = Path(*version.module.split(".")).with_suffix(".py")
+    path, control = Path(*version.module.split(".")).with_suffix(".py"), try_load(e.slug, "control")
     return {
         "version": version,
         "path": path if (ROOT / path).is_file() else "",
-        "times": measured.times(records, version),
-        "unmeasured": measured.unmeasured(records, version),
-        "expected": measured.expected(version),
-        "cores": measured.cores(records, version),
-        **measured.checks(records, version),
+        "times": versions.times(e, version),
+        "unmeasured": versions.unmeasured(e, version),
+        "cores": versions.cores(e, version),
+        **versions.checks(e, version),
         "control": next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
-        "beside_control": beside_control(records.studies.get("control"), version.id),
-        "why_unlike": why_unlike(records.studies.get("control"), version.id),
-        "claims": tables.verdicts(records.verdicts, claims_by_version().get(version.id, ())),
-        "hazards": counted.hazards(records, version),
-        "launches": counted.launches(version),
-        "resources": counted.resources(records, version),
-        "counts": counted.counts(records, version),
-        "counters": counted.counters(records, version),
+        "beside_control": beside_control(control, version.id),
+        "why_unlike": why_unlike(control, version.id),
+        "claims": tables.verdicts(claims.recorded(e.slug), claims_by_version().get(version.id, ())),
+        "hazards": versions.hazards(e, version),
+        "launches": versions.launches(version),
+        "resources": versions.resources(e, version),
+        "counts": versions.counts(e, version),
+        "counters": versions.counters(e, version),
         "words": _words(version),
         "diff": sources.diff_text(version.id).rstrip() if version.parent else "",
         "source": sources.kernel_text(version.id).rstrip(),
-        "documents": measured.documents(version),
+        "documents": versions.documents(version),
     }
 
 
-def page(records: Records, version: Version) -> str:
+def page(e: Evidence, version: Version) -> str:
     """The page of a version, as MyST Markdown, with those that change one thing of it.
 
     Raises: DataError when it would link to a version that is not there.
     """
-    return render(
-        "version.md",
-        told=_told(records, version),
-        others=_beside(records, version.id, version.family),
-        link=link,
-        gpu=records.gpu,
-        neighbours=_neighbours(version),
-    )
+    others = _beside(e, version.id, version.family)
+    neighbours = _neighbours(version)
+    return render("version.md", told=_told(e, version), others=others, link=link, gpu=e.card, neighbours=neighbours)
 
 
-def family_page(records: Records, family: str) -> str:
+def family_page(e: Evidence, family: str) -> str:
     """Everything that was measured of a family, a row a version and a column a head dim; and its peers."""
-    home = records.home(family)
+    study = e.study(tables.home(e, family))
+    timers = [timer for timer in TIMERS if any(e.time(each, study.name, timer) for each in study.versions(family))]
+    shown: dict[str, Table] = {
+        "Speed over the baseline": tables.speedups(e, family),
+        **{f"Time, {timer}": tables.times(e, family, timer) for timer in timers},
+        "Checked against float64": tables.checks(e, family),
+        "What the compiler reports": tables.resources(family),
+    }
     return render(
         "family.md",
         title=family_title(family),
-        overview=measured.overview(records.studies.values(), family),
-        tables=_tables(home, family) if home else {},
-        others=_beside(records, family, family),
+        overview=versions.overview(e, family),
+        tables=shown if study.versions(family) else {},
+        others=_beside(e, family, family),
         link=link,
-        gpu=records.gpu,
+        gpu=e.card,
     )
-
-
-def _tables(home: Measured, family: str) -> dict[str, Table]:
-    pairs = [(name, problem) for name in home.versions(family) for problem in home.problems(family)]
-    timers = [timer for timer in TIMERS if any(home.medians(*pair, timer).size for pair in pairs)]
-    return {
-        "Speed over the baseline": tables.speedups(home, family),
-        **{f"Time, {timer}": tables.times(home, family, timer) for timer in timers},
-        "Checked against float64": tables.checks(home, family),
-        "What the compiler reports": tables.resources(family),
-    }
 
 
 def contents() -> list[dict[str, Any]]:
@@ -138,21 +138,18 @@ def contents() -> list[dict[str, Any]]:
         {
             "file": f"book/versions/{family}",
             "title": family_title(family),
-            "sections": [{"file": f"book/versions/{v.id}", "title": style.short(v.id)} for v in paged(family)],
+            "sections": [{"file": f"book/versions/{v.id}", "title": short(v.id)} for v in paged(family)],
         }
         for family in families()
     ]
 
 
-def write(slug: str, folder: Path) -> list[Path]:
+def write(slug: str, folder: Path) -> None:
     """Make the pages anew in a folder for the measurements of a GPU. Raises: DataError."""
-    records = Records(slug)
-    pages = {version.id: page(records, version) for version in VERSIONS.values() if has_page(version)}
-    pages |= {family: family_page(records, family) for family in families()}
+    e = Evidence.load(slug)
+    texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
+    texts |= {family: family_page(e, family) for family in families()}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    paths = []
-    for name, text in pages.items():
-        paths.append(folder / f"{name}.md")
-        paths[-1].write_text(text, encoding="utf-8")
-    return paths
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")

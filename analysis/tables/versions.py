@@ -1,0 +1,498 @@
+"""Tables of a version's page: times, checks, launches, counts, what the documents state; and of all versions."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS, Plan, Problem, Unsupported, Version
+from kernels.limits import EMULATED_TARGET
+from kernels.version import Launch
+
+from ..book.origin import Source, measured, published_on
+from ..evidence import Evidence, Study
+from ..evidence.known import REFUSED, WRONG, word
+from ..measure.counters import STALL, STALLS
+from ..measure.studies import STUDIES, TIMERS
+from ..models.moves import example
+from ..models.roofline import SECTOR_BYTES
+from ..records import published
+from ..records.files import gpu_folder, parsed
+from ..records.published import main_problems
+from ..records.text import NOTHING, ratios, span
+from ..verdicts.rule import stands
+from .table import (
+    Table,
+    badge,
+    code,
+    error,
+    lines,
+    mark,
+    name,
+    of_card,
+    ratio_of,
+    share,
+    small,
+    speedup_cell,
+    stated,
+    status,
+    time_cell,
+)  # fmt: skip
+
+UNITS = {"x_faster": "× as fast", "x_slower": "× as long"}
+MEGABYTE = 1e6
+# What is shown of data/counts.csv: counter, words, and by what it is divided.
+COUNTERS: tuple[tuple[str, str, float], ...] = (
+    ("event.rotation", "rotations of a pair", 1),
+    ("event.sincos", "sines and cosines, computed together", 1),
+    ("event.sin", "sines", 1),
+    ("event.cos", "cosines", 1),
+    ("event.pow", "powers", 1),
+    ("inst.fma", "fused multiply-adds", 1),
+    ("inst.fp32", "other fp32 operations", 1),
+    ("inst.fp16", "fp16 operations", 1),
+    ("inst.mma", "matrix operations of tensor cores", 1),
+    ("inst.int", "integer operations", 1),
+    ("warp_inst", "instructions, counted a warp", 1),
+    ("barriers", "barriers, summed over blocks", 1),
+    ("global.read.sectors", "MB that reads ask for", MEGABYTE / SECTOR_BYTES),
+    ("global.unique_sectors.read", "MB that they touch", MEGABYTE / SECTOR_BYTES),
+    ("global.write.sectors", "MB that writes send", MEGABYTE / SECTOR_BYTES),
+    ("shared.requests", "accesses to shared memory, counted a warp", 1),
+    ("shared.wavefronts", "cycles that these take", 1),
+)
+# What is shown of counters.csv: metric, words, and by what it is divided. A sum is over all launches of a call.
+METRICS: tuple[tuple[str, str, float], ...] = (
+    ("dram__bytes_read.sum, cold", "MB read from DRAM, caches flushed", MEGABYTE),
+    ("dram__bytes_write.sum, cold", "MB written to DRAM, caches flushed", MEGABYTE),
+    ("dram__bytes_read.sum", "MB read from DRAM, caches warm", MEGABYTE),
+    ("lts__t_sectors_srcunit_tex.sum", "MB between L1 and L2", MEGABYTE / SECTOR_BYTES),
+    ("l1tex__t_bytes.sum", "MB through L1", MEGABYTE),
+    ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "fused multiply-adds", 1),
+    ("smsp__thread_inst_executed_pipe_xu_pred_on.sum", "special functions and conversions", 1),
+    ("smsp__inst_executed.sum", "instructions, counted a warp", 1),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefronts of shared memory", 1),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "of these bank conflicts", 1),
+    ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio", "threads at work of a warp's 32, last launch", 1),
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", "% of an SM's warps resident, last launch", 1),
+    ("smsp__issue_active.avg.pct_of_peak_sustained_active", "% of issue slots used, last launch", 1),
+)
+
+
+def families() -> list[str]:
+    return list(dict.fromkeys(version.family for version in VERSIONS.values()))
+
+
+def in_order(family: str) -> list[Version]:
+    """The versions of a family as the pages follow: the log's, each before its fast-math build; ablations; controls;
+    peers."""
+    order = list(VERSIONS)
+    mine = [version for version in VERSIONS.values() if version.family == family]
+    return sorted(mine, key=lambda v: (v.is_peer, bool(v.control_of), v.ablation, order.index(v.built_from), v.id))
+
+
+def complete(e: Evidence) -> list[Study]:
+    """The studies with a complete run."""
+    return [study for study in map(e.study, STUDIES) if study]
+
+
+def taken(study: Study, version: Version) -> list[Problem]:
+    """The measured problems of a version but those that it does not take."""
+    checked = [(problem, study.check(version.id, problem)) for problem in study.problems(version.family)]
+    return [problem for problem, check in checked if check and check.status != "unsupported"]
+
+
+@functools.cache
+def planned(version: str) -> dict[Problem, Plan]:
+    """Plans for the first study that a version takes a problem of; for a small problem where it takes none.
+
+    None of a peer, which has no launches of its own.
+    """
+    if VERSIONS[version].is_peer:
+        return {}
+    for study in STUDIES.values():
+        found = {}
+        for problem in (each for each in study.problems if each.family == VERSIONS[version].family):
+            try:
+                found[problem] = VERSIONS[version](problem)
+            except Unsupported:
+                continue
+        if found:
+            return found
+    plan = example(VERSIONS[version])
+    return {plan.problem: plan}
+
+
+def shape(problem: Problem) -> str:
+    """Head dim, and the rest of the shape small."""
+    parts = [f"B {problem.batch} H {problem.heads} S {problem.seq_q}"]
+    parts += [f"/{problem.seq_k}"] if problem.seq_k != problem.seq_q else []
+    parts += [f" R {problem.rotary_dim}"] if problem.rotary_dim else []
+    parts += [" causal"] if problem.causal else []
+    parts += [f" {problem.table} table"] if problem.table != "computed" else []
+    return f"{problem.hdim} {small(''.join(parts))}"
+
+
+# ---------------------------------------------------------------- measured
+
+
+def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
+    """Words and a table of times and ratios by shape for each study, the documents' shapes first."""
+    tables = []
+    for study in complete(e):
+        problems = taken(study, version)
+        main = main_problems(problems)
+        rest = [problem for problem in problems if problem not in main]
+        about = f"Study {study.name}: {STUDIES[study.name].about[0].lower()}{STUDIES[study.name].about[1:]}"
+        for chosen, words in ((main, about), (rest, f"{about}; all dims rotated")):
+            if chosen:
+                tables.append((words, _times(e, study, version, chosen)))
+    return tables
+
+
+def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> Table:
+    others = list(dict.fromkeys(name for name in (version.baseline, version.parent) if name))
+    us = {timer: e.time(version.id, study.name, timer, problem=problems) for timer in TIMERS}
+    us = {timer: found for timer, found in us.items() if found}
+    claims = {problem: _published(e, study, version, problem) for problem in problems}
+    caption = (
+        f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
+        f"(device_warm), with the 95 % interval {study.covers()}. µs: median of "
+        f"{study.processes} processes ± half their range."
+    )
+    if any(claims.values()):
+        caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
+    if any(study.stale(version.id, problem) for problem in problems):
+        caption += " <b>Stale</b>: the code has changed since."
+    return Table.from_frame(
+        [
+            {
+                "shape": shape(problem),
+                "check": status(study.known(version.id, problem)),
+                **{other: speedup_cell(e, version.id, other, problem, study.name) for other in others},
+                "published": claims[problem] or NOTHING,
+                **{timer: time_cell(found[problem]) for timer, found in us.items()},
+            }
+            for problem in problems
+        ],
+        {
+            "shape": ("shape", str),
+            "check": ("check", str),
+            **{other: (f"over {other}".replace("_", "_<wbr>"), str) for other in others},
+            **({"published": ("published", str)} if any(claims.values()) else {}),
+            **{timer: (f"{timer}, µs".replace("_", "_<wbr>"), str) for timer in us},
+        },
+        slice(2, None),
+        caption,
+    )
+
+
+def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:
+    """The published speedup over the baseline, how the measured one stands to it, and the published time."""
+    parts = []
+    if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
+        found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
+        how = stands(claim.value, ratio_of(found))
+        parts += [stated(claim, "×"), small(how) if how else ""]
+    if took := published.published(version.id, problem):
+        ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
+        parts.append(small(f"{'–'.join(ends)} ms"))
+    return lines(*parts)
+
+
+def unmeasured(e: Evidence, version: Version) -> str:
+    """What to say of a version without a time: that it is not measured, or that the card does not take it."""
+    home = next((study for study in complete(e) if study.versions(version.family)), None)
+    found = [home.known(version.id, problem) for problem in home.problems(version.family)] if home else []
+    if found and all(each.word in REFUSED for each in found):
+        return f"It does not run on the {e.card}: {found[0].reason}."
+    return f"Not measured on the {e.card} yet."
+
+
+def cores(e: Evidence, version: Version) -> str:
+    """Which V8 cores ran, and on how many of the measured problems; empty of other versions."""
+    ran = {
+        problem: study.core(version.id, problem) for study in complete(e) for problem in study.problems(version.family)
+    }
+    counted = Counter(core for core in ran.values() if core)
+    return ", ".join(f"`{core}` on {number} problems" for core, number in counted.most_common())
+
+
+def checks(e: Evidence, version: Version) -> dict[str, Any]:
+    """Every check of every study as a table, and why a result is not right, or a problem not taken: a badge, a text and
+    the head dims."""
+    rows, reasons = [], dict[tuple[str, str], list[Problem]]()
+    for study in complete(e):
+        for problem in study.problems(version.family):
+            check = study.check(version.id, problem)
+            if check and check.reason:
+                reasons.setdefault((check.status, check.reason), []).append(problem)
+            if check and check.status != "unsupported":
+                rows.append({"study": study.name, "problem": problem, "check": check, **check._asdict()})
+    given: dict[bool, list[tuple[str, str, str]]] = {False: [], True: []}
+    for (how, reason), problems in sorted(reasons.items(), key=lambda entry: entry[1][0].hdim):
+        where = ", ".join(dict.fromkeys(str(problem.hdim) for problem in problems))
+        given[how == "unsupported"].append((mark(word(how)), reason, where))
+    table = Table.from_frame(
+        rows,
+        {
+            "study": ("study", code),
+            "problem": ("shape", shape),
+            "check": ("check", badge),
+            "max_abs_err": ("largest error", error),
+            "allowed_abs_err": ("allowed", error),
+            "nan_share": ("NaN", share),
+        },
+        slice(3, None),
+        "Against float64 on two inputs; the worse decides. The largest error is over outputs that are finite.",
+    )
+    return {"checks": table, "reasons": given[False], "not_taken": given[True]}
+
+
+def hazards(e: Evidence, version: Version) -> Table:
+    """Declared defects of memory, and which tool saw them on the GPU."""
+    where: dict[tuple[str, str, str, str], list[str]] = {}
+    for problem, plan in planned(version.id).items():
+        for hazard in plan.hazards:
+            where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
+    path = gpu_folder(e.slug) / "sanitizers.csv"
+    found = parsed(path, "sanitizers") if where and path.exists() else None
+    rows = []
+    for (kind, kernel, place, why), dims in where.items():
+        seen: list[str] = []
+        if found is not None:
+            alike = found[(found["version"] == version.id) & (found["finding"] == kind)]
+            alike = alike[alike["kernel"].isna() | (alike["kernel"] == kernel)]
+            seen = sorted(set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"]))
+        at = ", ".join(dict.fromkeys(dims))
+        rows.append((kind.replace("_", " "), code(kernel), code(place), escape(why), at, ", ".join(seen) or NOTHING))
+    return Table(
+        ("hazard", "kernel", "place", "why", "head dim", "seen on the GPU by"),
+        rows,
+        caption="The emulator sees exactly these; a check that sees another fails, and so does one that misses one.",
+    )
+
+
+# ---------------------------------------------------------------- planned, compiled and counted
+
+
+def launches(version: Version) -> Table:
+    """Grid, block and shared memory of every launch, and the host syncs that the source's harness makes."""
+    rows = []
+    plans = planned(version.id)
+    for problem in main_problems(plans):
+        for step in plans[problem].steps:
+            if not isinstance(step, Launch):
+                rows.append((shape(problem), "host sync", "", "", ""))
+                continue
+            grid, block = (" × ".join(map(str, sizes)) for sizes in (step.grid, step.block))
+            cluster = f" {small(f'clusters of {step.cluster}')}" if step.cluster > 1 else ""
+            rows.append((shape(problem), code(step.kernel.name), grid + cluster, block, f"{step.shared_bytes:,}"))
+    header = ("shape", "launch", "grid, blocks", "block, threads", "shared, B")
+    caption = f"As planned for {EMULATED_TARGET}; other targets may get another core." if version.by_target else ""
+    return Table(header, rows, numbers=header[2:], caption=caption)
+
+
+def resources(e: Evidence, version: Version) -> Table | str:
+    """What the compiler reports for every target; shapes with the same answer share a row."""
+    groups = e.record.resources.get(version.id)
+    if not groups:
+        return ""
+    found = pd.concat(groups.values())
+    targets = list(dict.fromkeys(found["target"]))
+    grouped: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
+    launched = found.groupby(["launch", "problem", "kernel"], sort=False)
+    for (launch, problem, kernel), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
+        by_target = {row.target: row for row in assembled.itertuples()}
+        cells = (_assembled(by_target[target]) if target in by_target else NOTHING for target in targets)
+        dims, shared = grouped.setdefault((f"{launch + 1}. {code(kernel)}", *cells), ([], []))
+        dims.append(problem.hdim)
+        shared.append(next(iter(by_target.values())).shared_bytes)
+    rows = [
+        (name, ", ".join(map(str, dict.fromkeys(dims))), span(shared), *cells)
+        for (name, *cells), (dims, shared) in grouped.items()
+    ]
+    header = ("launch", "head dim", "shared, B", *targets)
+    caption = (
+        "Registers a thread × blocks that an SM holds, by target; where there are any, bytes that a thread "
+        "spills and bytes of its stack. Assembled without a GPU."
+    )
+    return Table(header, rows, numbers=header[2:], caption=caption)
+
+
+def _assembled(row: Any) -> str:
+    return lines(
+        f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
+        small(f"spills {row.spill_bytes:,}") if row.spill_bytes else "",
+        small(f"stack {row.stack_bytes:,}") if row.stack_bytes else "",
+    )
+
+
+def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, Mapping[str, float]]:
+    """By problem, the sum of each counter over the launches; of what is no sum, that of the last launch."""
+    found = {}
+    for problem, rows in groups.items():
+        last = rows[rows["launch"] == rows["launch"].max()]
+        sums = rows.groupby(name)["value"].sum()
+        averages = [key for key in sums.index if "__" in key and ".sum" not in key]
+        found[problem] = {**sums, **last[last[name].isin(averages)].set_index(name)["value"]}
+    return {problem: found[problem] for problem in main_problems(found)}
+
+
+def counts(e: Evidence, version: Version) -> Table:
+    """Exact counts from the emulator, beside those of the parent."""
+    parent = version.parent or version.baseline or ""
+    own, others = (totals(e.record.counts.get(each, {}), "counter") for each in (version.id, parent))
+    caption = "One call, all launches and blocks, executed by the emulator."
+    if set(own) & set(others):
+        caption += f" Small: times those of {code(parent)} on the same problem."
+    header = ("counted", *map(_head, own))
+    return Table(header, list(_grid(own, others, COUNTERS)), header[1:], caption)
+
+
+def counters(e: Evidence, version: Version) -> Table:
+    """Hardware counters, and what the warps wait for."""
+    groups = e.record.counters.get(version.id, {})
+    groups = {problem: rows[rows["study"] != "matched"] for problem, rows in groups.items()}
+    own = totals({problem: rows for problem, rows in groups.items() if len(rows)}, "metric")
+    rows = list(_grid(own, {}, METRICS))
+    if any(STALL.format(STALLS[0]) in values for values in own.values()):
+        rows.append(("what a warp's time goes to, last launch", *map(_waits, own.values())))
+    header = ("counter", *map(_head, own))
+    return Table(header, rows, header[1:], f"One call on the {e.card}, read by Nsight Compute.")
+
+
+def _head(problem: Problem) -> str:
+    """Head dim and what tells problems of the same head dim apart, on two lines."""
+    parts = [f"S {problem.seq_q}"] if problem.family == "fp16" else []
+    parts += [f"R {problem.rotary_dim}"] if problem.rotary_dim else []
+    parts += ["causal"] if problem.causal else []
+    return lines(str(problem.hdim), small(" ".join(parts)) if parts else "")
+
+
+def _grid(
+    own: Mapping[Problem, Mapping[str, float]],
+    others: Mapping[Problem, Mapping[str, float]],
+    shown: Iterable[tuple[str, str, float]],
+) -> Iterator[tuple[str, ...]]:
+    """A row a counter and a cell a problem, with the ratio to another version where that counts it too."""
+    for counter, label, divisor in shown:
+        if not any(values.get(counter) for values in own.values()):
+            continue
+        cells = []
+        for problem, values in own.items():
+            value, other = values.get(counter, 0.0), others.get(problem, {}).get(counter, 0.0)
+            cells.append(lines(_plain(value / divisor), small(f"{value / other:.3g}×") if other else ""))
+        yield (label, *cells)
+
+
+def _plain(value: float) -> str:
+    """A count with all its digits, anything else with enough of them."""
+    if value != value:
+        return NOTHING
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1e4 else f"{value:,.3g}"
+
+
+def _waits(values: Mapping[str, float], most: int = 3) -> str:
+    """The largest shares of a warp's time."""
+    shares = {reason: values.get(STALL.format(reason), 0.0) for reason in STALLS}
+    total = sum(shares.values()) or 1.0
+    top = sorted(shares.items(), key=lambda item: -item[1])[:most]
+    return lines(*(f"{reason.replace('_', ' ')} {100 * value / total:.0f} %" for reason, value in top))
+
+
+def documents(version: Version) -> Table:
+    """Every number that is printed or logged of a version."""
+    frame = published.load()
+    frame = frame[frame["version"] == version.id].astype(object)
+    return Table.from_frame(
+        [
+            {
+                **row,
+                "place": f"{escape(row['locator'])} {small(row['id'])}",
+                "what": escape(row["quantity"].replace("_", " "))
+                + (f", over {code(row['baseline'])}" if row["baseline"] else ""),
+                "value": f"{row['value']:,.6g} "
+                + escape(UNITS.get(row["unit"] or "", (row["unit"] or "").replace("_", " "))),
+            }
+            for row in frame.where(frame.notna(), None).to_dict("records")
+        ],
+        {
+            "source_document": ("document", escape),
+            "place": ("place", str),
+            "hdim": ("head dim", "{:.0f}"),
+            "what": ("what", str),
+            "value": ("value", str),
+        },
+        slice(2, None, 2),
+    )
+
+
+# ---------------------------------------------------------------- all versions
+
+
+@of_card
+def overview(e: Evidence, family: str) -> Table:
+    """A line a version of a family: what it changes, how its checks went, and its speed over its baseline.
+
+    Of each version the first of the studies that it was measured in.
+    """
+    studies, rows, used = complete(e), [], []
+    for version in in_order(family):
+        study = next((each for each in studies if version.id in each.taken), None)
+        parent = f"{code(version.parent)}: " if version.parent else ""
+        wrong = _what_is_wrong(study, version) if study else []
+        used += [study.name] if study else []
+        rows.append(
+            {
+                "version": name(version.id),
+                "change": lines(parent + escape(version.change) or NOTHING, *map(small, wrong)),
+                **(_in_short(e, study, version) if study else {"check": small("not measured"), **NO_SPEEDS}),
+            }
+        )
+    return Table.from_frame(
+        rows,
+        {
+            "version": ("version", str),
+            "change": ("what it changes", str),
+            "check": ("check", str),
+            "measured": ("on the device", ratios),
+            "published": ("published", ratios),
+        },
+        slice(3, None),
+        "Small: head dims. Speed over the baseline that the source names, least to largest over the head dims; above 1 "
+        "the version is faster.",
+        measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source(),
+    )
+
+
+NO_SPEEDS: dict[str, Any] = {"measured": (), "published": ()}
+
+
+def _what_is_wrong(study: Study, version: Version) -> list[str]:
+    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
+    found = [study.check(version.id, problem) for problem in study.problems(version.family)]
+    reasons = dict.fromkeys(check.reason for check in found if check and check.status == WRONG)
+    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
+
+
+def _in_short(e: Evidence, study: Study, version: Version) -> dict[str, Any]:
+    """Checks by outcome, and the speedups over the baseline."""
+    problems = taken(study, version)
+    outcomes: dict[str, dict[int, None]] = {}
+    for problem in problems:
+        outcomes.setdefault(study.known(version.id, problem).word, {})[problem.hdim] = None
+    where = {how: ", ".join(map(str, dims)) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
+    shown = lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
+    speeds = dict(NO_SPEEDS)
+    if version.baseline and problems:
+        found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
+        claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
+        speeds = {"measured": found.values_known.values(), "published": [claim.value for claim in claims if claim]}
+    best = study.best(version.id, study.problems(version.family))
+    return {"check": shown or status(best), **speeds}
