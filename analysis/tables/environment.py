@@ -12,7 +12,7 @@ from ..evidence import Evidence, Study
 from ..evidence.known import word
 from ..measure.studies import STUDIES, TIMERS
 from ..records.archive import whole
-from ..records.files import ROOT, gpu_folder
+from ..records.files import ROOT
 from ..records.measured import Measured
 from ..records.pool import RUNS, covered
 from ..records.schema import STATUSES
@@ -135,7 +135,7 @@ def repeatability(e: Evidence) -> Table | Missing:
 @of_card
 def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
-    folder = gpu_folder(e.slug)
+    folder = e.record.folder
     found, runs = covered(folder), whole(folder, "runs")
     rows = []
     for timer in TIMERS:

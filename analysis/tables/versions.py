@@ -22,7 +22,7 @@ from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
-from ..records.files import gpu_folder, parsed
+from ..records.files import parsed
 from ..records.published import main_problems
 from ..records.text import NOTHING, ratios, span
 from ..verdicts.rule import stands
@@ -260,7 +260,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     for problem, plan in planned(version.id).items():
         for hazard in plan.hazards:
             where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
-    path = gpu_folder(e.slug) / "sanitizers.csv"
+    path = e.record.folder / "sanitizers.csv"
     found = parsed(path, "sanitizers") if where and path.exists() else None
     rows = []
     for (kind, kernel, place, why), dims in where.items():

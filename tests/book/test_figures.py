@@ -14,14 +14,15 @@ from PIL import Image
 
 from analysis import figures
 from analysis.book import citing, edition, origin, saving
+from analysis.evidence import Evidence
 from analysis.figures import style
 from analysis.models import roofline
 from analysis.records.files import ROOT, DataError
-from analysis.records.measured import Measured
 from analysis.tables.table import Table
 from kernels import VERSIONS, Problem
+from tests.cards import write
 
-MEASURED = style.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
+MEASURED = origin.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
 HOSTED = {"url": "https://book.test/", "repository": "https://code.test/x", "doi": "10.1/x"}
 
 
@@ -73,7 +74,7 @@ def test_a_source_names_each_run_once_in_the_order_of_their_names() -> None:
     found = origin.measured_on("a card", rows)
     assert found == origin.measured_on("a card", rows[::-1]) and len(found.runs) == 3
     assert [run.date for run in found.runs] == ["2026-11-21", "2026-11-22", "2026-11-23"]
-    assert str(MEASURED + style.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
+    assert str(MEASURED + origin.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
 
 
 def test_an_entry_has_what_is_published_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +127,16 @@ def test_a_table_shows_a_dash_where_a_number_is_missing() -> None:
     assert table.rows == [("a", "12.3"), ("c", "–")]
 
 
-def test_bars_of_the_phases_are_the_numbers_of_their_csv_and_none_where_nothing_is_measured() -> None:
-    plot = figures.phases(Measured.load("nvidia-h200", "ablation"))
+def test_a_figure_draws_its_csv_and_says_what_is_not_measured(tmp_path: Path) -> None:
+    plot = figures.phases(Evidence.load("nvidia-h200"))
     bars = [bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
     assert bars == list(plot.data["us"]) and len(bars) == 14
-    nothing = figures.phases(Measured.nothing("nvidia-h200", "ablation"))
-    assert [text.get_text() for axis in nothing.figure.axes for text in axis.texts] == 14 * ["not measured"]
+    folder = write("8.9", tmp_path, ("log",))
+    nothing = figures.phases(Evidence.load(folder))
+    assert {text.get_text() for axis in nothing.figure.axes for text in axis.texts} == {"not measured"}
+    assert "the title is of the NVIDIA H200" in " ".join(
+        text.get_text() for text in figures.rope_savings(Evidence.load(folder)).figure.texts
+    ).replace("\n", " ")
 
 
 def test_the_threads_drawn_for_a_version_are_those_of_its_launches() -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import figures
 from analysis.book import findings, front
 from analysis.book.chapters import decode, fuse, fusion, setup, story, use
 from analysis.book.findings import Finding, Speedups, broken, evaluate, every
@@ -161,13 +160,10 @@ def test_time_steps_up_where_the_blocks_of_a_version_no_longer_fit() -> None:
     assert own["rope_separate"].faster and own["rope_v7"].faster and other.not_faster and other.not_slower
     assert [f"{each:}" for each in (*own.values(), other)] == ["2.00×", "2.00×", "1.00×"]
     assert sorted(other.by_hdim) == [512, 2048]
-    plot = figures.waves(waves)
-    assert "need a wave more" in plot.figure.get_suptitle() and len(plot.data) == len(problems)
     heads, won, same = story.windows(waves)
     assert (heads, f"{won}", f"{same}") == ("11 to 12 and 21 to 24", "1.50–2.00×", "1.00×")
     level = replace(waves, timings=timings.assign(median_us=10.0))
     assert not story.step_up(level, "rope_v7", "rope_v7").faster
-    assert "need a wave more" not in figures.waves(level).figure.get_suptitle()
 
 
 def test_a_second_round_is_needed_where_fewer_blocks_fit_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from analysis import tables
 from analysis.book.chapters.language import language
-from analysis.figures.speedups import speedup_rows
-from analysis.records import measured, published
+from analysis.evidence import Evidence
+from analysis.figures.speedups import rows as speedup_rows
+from analysis.records import published
 from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
@@ -100,12 +101,12 @@ def test_a_changed_kernel_is_stale_and_shown_so(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [10.0]}, source_hash="0" * 16)
     found = Measured.read(folder)
     assert found.stale("rope_v7", PROBLEM) and found.stale_versions() == ["rope_v7"]
-    assert ">stale<" in tables.times(found, "rope")._repr_html_()
+    assert ">stale<" in tables.times(Evidence.load(folder), "rope")._repr_html_()
     add_run(folder, "1", {"rope_v7": [11.0]})  # the run goes on with today's code: only those rows count
     found = Measured.read(folder)
     assert not found.stale_versions()
     assert found.time("rope_v7", PROBLEM) == pytest.approx((11.0, 11.0, 11.0))
-    assert ">stale<" not in tables.times(found, "rope")._repr_html_()
+    assert ">stale<" not in tables.times(Evidence.load(folder), "rope")._repr_html_()
 
 
 def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
@@ -189,40 +190,38 @@ def test_published_numbers_are_joined_by_version_and_shape() -> None:
 
 def test_tables_never_hide_what_was_published(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 21.0], [10.0, 10.0]))))
-    found = Measured.read(folder)
-    assert "0.047" in tables.times(found, "rope")._repr_html_()
-    html = tables.speedups(found, "rope")._repr_html_()
+    assert "0.047" in tables.times(Evidence.load(folder), "rope")._repr_html_()
+    html = tables.speedups(Evidence.load(folder), "rope")._repr_html_()
     assert "1.45×" in html and "2.05×" in html
 
 
 def test_figures_give_speedups_over_the_baseline(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 20.0], [10.0, 10.0]))))
-    found = Measured.read(folder)
-    rows = speedup_rows(found, "rope_v7", [PROBLEM], "rope_separate")
+    rows = speedup_rows(Evidence.load(folder), "rope_v7", "rope_separate")
     assert {row["series"]: row["speedup"] for row in rows} == pytest.approx({"published": 1.45, "device_warm": 2.0})
 
 
 def test_what_could_not_run_says_why() -> None:
-    found = Measured.load("nvidia-h200")
-    refused = found.checks[found.checks["status"] == "infeasible"]
+    e = Evidence.load("nvidia-h200")
+    refused = e.study("log").checks.query("status == 'infeasible'")
     assert len(refused)
-    for row in refused.itertuples():
-        assert escape(row.reason) in tables.checks(found, row.family)._repr_html_()
+    for family, rows in refused.groupby("family"):
+        html = tables.checks(e, family)._repr_html_()
+        assert all(escape(reason) in html for reason in rows["reason"])
 
 
-def test_repeatability_compares_the_last_two_complete_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "gpu_folder", lambda slug: folder)
+def test_repeatability_compares_the_last_two_complete_runs(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
-    assert isinstance(tables.repeatability(Measured.read(folder)), Missing)
+    assert isinstance(tables.repeatability(Evidence.load(folder)), Missing)
     add_run(folder, "2", dict(zip(TWO, ([20.0], [10.0]), strict=True)))
     add_run(folder, "3", dict(zip(TWO, ([50.0], [10.0]), strict=True)), complete=False)
     add_run(folder, "4", dict(zip(TWO, ([21.0], [10.0]), strict=True)))
-    table = tables.repeatability(Measured.read(folder))
+    table = tables.repeatability(Evidence.load(folder))
     assert table.rows == [("the log's kernels", "device_warm", "1", "5.0 %", "5.0 %")]
     assert table.caption == "Against run 2."
     add_run(folder, "5", dict(zip(TWO, ([35.0], [10.0]), strict=True)))
     add_run(folder, "6", dict(zip(TWO, ([90.0], [10.0]), strict=True)), source_hash="0" * 16)
-    assert isinstance(tables.repeatability(Measured.read(folder)), Missing)  # another code, and no measure of repeating
+    assert isinstance(tables.repeatability(Evidence.load(folder)), Missing)  # another code, and no measure of repeating
 
 
 def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:
