@@ -25,8 +25,7 @@ import pandas as pd
 from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS, Sync
 
-from ..measure.counters import STALL, STALLS
-from ..measure.studies import CONDITIONS, STUDIES
+from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
 from .current import outdated

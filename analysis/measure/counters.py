@@ -37,14 +37,8 @@ from ..records.files import DataError, problem_columns, problem_of, read_records
 from .machine import environment, identity, now
 from .refused import Refused, exit_code, toolkit
 from .run import compile_all
-from .studies import PROFILED, STUDIES, studies
+from .studies import PROFILED, STALL, STALLS, STUDIES, studies
 
-STALLS = (
-    "barrier", "branch_resolving", "dispatch_stall", "drain", "imc_miss", "lg_throttle", "long_scoreboard",
-    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
-    "short_scoreboard", "sleeping", "tex_throttle", "wait",
-)  # fmt: skip
-STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 ONCE = (
     "gpu__time_duration.sum",
     "dram__bytes_read.sum",

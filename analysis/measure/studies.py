@@ -458,3 +458,12 @@ def own_pairs(names: str) -> list[tuple[str, Problem]]:
     unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))
     small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
     return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))
+
+
+# Why a warp does not issue, and the hardware counter of one such reason.
+STALLS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "imc_miss", "lg_throttle", "long_scoreboard",
+    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+    "short_scoreboard", "sleeping", "tex_throttle", "wait",
+)  # fmt: skip
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

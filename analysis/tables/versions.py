@@ -17,8 +17,7 @@ from kernels.version import Launch
 from ..book.origin import Source, measured, published_on
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word
-from ..measure.counters import STALL, STALLS
-from ..measure.studies import STUDIES, TIMERS
+from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
 from ..models.moves import example
 from ..models.roofline import SECTOR_BYTES
 from ..records import published
