@@ -1,1 +1,1 @@
-"""What a user would pick instead: PyTorch, Triton, FlashInfer."""
+"""Peers: what a user would otherwise use, from PyTorch, Triton and FlashInfer."""

@@ -1,7 +1,8 @@
-"""Decoding from a cache of rotated keys: PyTorch rotates the query and the newest key, and compiles it with attention.
+"""Decoding from a cache of rotated keys: PyTorch compiles the rotation of the query and the newest key with the
+attention.
 
-A problem with `cache="rotated"` has all keys but the newest rotated already. A call rotates that one into the cache,
-whose other rows are copied there once, outside the timing.
+In a problem with `cache="rotated"` all keys except the newest are already rotated. A call rotates the newest one into
+the cache. The other rows are copied there once, outside the timing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tenso
 
 
 def _written_out(q: torch.Tensor, cache: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """The heads that share keys are rows of one product, so that no key is copied."""
+    """Heads that share keys are rows of one product, so that no key is copied."""
     scores = q.reshape(q.shape[0], cache.shape[1], -1, q.shape[3]) @ cache.transpose(-1, -2) * scale
     return (torch.softmax(scores, dim=-1) @ v).reshape(q.shape)
 
@@ -40,7 +41,7 @@ def _step(
     scale: float,
     attend: Attend,
 ) -> torch.Tensor:
-    """One token: rotate its query and its key, put the key into the cache, attend to all of it."""
+    """One token: rotate its query and its key, store the key in the cache, attend to the whole cache."""
     q_cos, q_sin, k_cos, k_sin = tables
     cache[:, :, -1:] = rotate(key, k_cos[-1:], k_sin[-1:])
     return attend(rotate(q, q_cos, q_sin), cache, v, scale)
@@ -70,7 +71,7 @@ def _plan(problem: Problem, attend: Attend) -> Plan:
     peer=True,
 )
 def torch_rope_cache_one_graph(problem: Problem) -> Plan:
-    """Plan one token's attention to a cache of rotated keys, written out. Raises: Unsupported."""
+    """Plan the attention of one token to a cache of rotated keys, without SDPA. Raises: Unsupported."""
     return _plan(problem, _written_out)
 
 
@@ -82,5 +83,5 @@ def torch_rope_cache_one_graph(problem: Problem) -> Plan:
     peer=True,
 )
 def torch_rope_cache_sdpa(problem: Problem) -> Plan:
-    """Plan one token's attention to a cache of rotated keys, by PyTorch's SDPA. Raises: Unsupported."""
+    """Plan the attention of one token to a cache of rotated keys, with PyTorch's SDPA. Raises: Unsupported."""
     return _plan(problem, _by_sdpa)

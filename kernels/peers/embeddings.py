@@ -1,6 +1,6 @@
-"""What a user would pick for ALiBi and for learned embeddings: PyTorch's attention.
+"""Peers for ALiBi and for learned embeddings: PyTorch's attention.
 
-Biases and tables do not change between calls and are made once, outside the timing.
+Biases and tables do not change between calls, so they are made once, outside the timing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _alibi_sdpa(problem: Problem) -> Attention:
 
 
 def _stored_rows(problem: Problem, q: torch.Tensor) -> Tables:
-    """The table's rows of the queries and of the keys, in the table's dtype."""
+    """The rows of the table for the queries and for the keys, in the table's dtype."""
     table = stored_table(problem).to(q.device)
     return table[problem.q_offset :][: problem.seq_q], table[: problem.seq_k]
 
@@ -58,7 +58,7 @@ def _plan(problem: Problem, family: str, make: Callable[[Problem], Attention]) -
 
 @register(family="alibi", title="PyTorch SDPA with ALiBi's bias as a mask", source="PyTorch", beyond=True, peer=True)
 def torch_alibi_sdpa(problem: Problem) -> Plan:
-    """Plan ALiBi attention by PyTorch, on torch tensors. Raises: Unsupported."""
+    """Plan ALiBi attention with PyTorch, on torch tensors. Raises: Unsupported."""
     return _plan(problem, "alibi", _alibi_sdpa)
 
 
@@ -71,5 +71,5 @@ def torch_alibi_sdpa(problem: Problem) -> Plan:
     compiled_embedding=True,
 )
 def torch_learned_compiled_sdpa(problem: Problem) -> Plan:
-    """Plan attention with learned embeddings by PyTorch, on torch tensors. Raises: Unsupported."""
+    """Plan attention with learned embeddings with PyTorch, on torch tensors. Raises: Unsupported."""
     return _plan(problem, "learned", _learned_sdpa)

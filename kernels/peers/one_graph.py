@@ -1,6 +1,7 @@
-"""RoPE and attention as one function that PyTorch compiles whole: what its compiler fuses by itself.
+"""RoPE and attention as one function that PyTorch compiles: what its compiler fuses without help.
 
-Scores, softmax and product are written out, or left to SDPA. Compiled once a shape; tables of angles are made outside.
+Scores, softmax and the product with V are written out, or left to SDPA. Each shape is compiled once. Tables of cos and
+sin are made outside.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from ..version import Problem
 from .pytorch import EFFICIENT, MATH, Attention, Tables, _rotate_both, peer, require_positions, rope_tables
 
-AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each product; every call here is in a graph
+AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each product; calls are in a CUDA graph already
 
 
 @functools.cache
 def _compiled(function: Callable, mode: str | None) -> Callable:
-    """`function` compiled once a shape; giving up on a shape would silently time the eager one."""
+    """`function` compiled once per shape; it fails instead of falling back, as eager code would be timed silently."""
     torch._dynamo.config.recompile_limit = 1024
     torch._dynamo.config.accumulated_recompile_limit = 4096
     torch._dynamo.config.fail_on_recompile_limit_hit = True
@@ -29,14 +30,14 @@ def _compiled(function: Callable, mode: str | None) -> Callable:
 
 
 def _sees(seq_q: int, seq_k: int, offset: int, device: torch.device) -> torch.Tensor:
-    """Which keys a query sees under a causal mask, `[seq_q, seq_k]`."""
+    """Which keys each query attends to under a causal mask, bool `[seq_q, seq_k]`."""
     return torch.ones(seq_q, seq_k, dtype=torch.bool, device=device).tril(offset)
 
 
 def _written_out(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, scale: float, causal: bool, offset: int
 ) -> torch.Tensor:
-    """The heads that share keys are rows of one product, so that no key is copied."""
+    """Heads that share keys are rows of one product, so that no key is copied."""
     shape, seq_q = q.shape, q.shape[2]
     q, k = _rotate_both(q, k, tables)
     scores = q.reshape(shape[0], k.shape[1], -1, shape[3]) @ k.transpose(-1, -2) * scale
@@ -49,7 +50,7 @@ def _written_out(
 def _by_sdpa(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int, backend: str
 ) -> torch.Tensor:
-    """`is_causal` puts query 0 at key 0, so queries behind it take a mask."""
+    """SDPA's `is_causal` puts query 0 at key 0, so queries that start later get a mask."""
     gqa = q.shape[1] != k.shape[1]
     q, k = _rotate_both(q, k, tables)
     mask = _sees(q.shape[2], k.shape[2], offset, q.device) if causal and offset else None

@@ -1,7 +1,7 @@
-"""What a user would pick instead: PyTorch's attention, after an embedding by eager or by compiled PyTorch; FlashInfer.
+"""Peers for every family: PyTorch's attention after an eager or a compiled embedding, and FlashInfer.
 
-Positions do not change between calls, so an embedding's tables, and masks, are made once, outside the timing, as the
-log's separate paths have them too. Nobody here asks for TF32: float32 products are as exact as PyTorch's defaults.
+Positions do not change between calls, so tables and masks are made once, outside the timing, as in the log's separate
+paths. No peer here asks for TF32: float32 products are as exact as PyTorch's defaults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..checking.reference import angles, positions, rotate
 from ..constants import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
 from ..version import Buffer, Plan, Problem, Unsupported, register
 
-# Of SDPBackend, as `backend`; "" lets PyTorch choose. On a GPU the last two take half precision only.
+# Names of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
 EFFICIENT, MATH, FLASH, CUDNN = "EFFICIENT_ATTENTION", "MATH", "FLASH_ATTENTION", "CUDNN_ATTENTION"
 PEER_TAKES = "{kind} is {needed}; this peer takes {allowed}"
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -72,7 +72,7 @@ def _add_both(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch.T
 
 @functools.cache
 def _compiled(embed: Callable) -> Callable:
-    """An embedding compiled once a shape; giving up on a shape would silently time the eager one."""
+    """An embedding compiled once per shape; it fails instead of falling back, as eager code would be timed silently."""
     torch._dynamo.config.recompile_limit = 1024
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     return torch.compile(embed, dynamic=False)
@@ -101,7 +101,7 @@ def _sinusoidal_sdpa(problem: Problem, backend: str, compiled: bool) -> Attentio
 
 
 def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Problem], Plan]:
-    """What plans a call of the attention that `make` gives for a problem."""
+    """A planner for the attention that `make` returns for a problem."""
 
     def plan(problem: Problem) -> Plan:
         require(problem.family == family, "family", problem.family, family, PEER_TAKES)
@@ -236,14 +236,14 @@ peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sd
 
 # ---------------------------------------------------------------- beyond the documents: the peers of V8
 
-SMALLEST_TILE = 16  # queries, or keys, of a Triton kernel's tile
+SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
 SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
-FLASHINFER_HDIMS = (64, 128, 256)  # that its prebuilt kernels have
+FLASHINFER_HDIMS = (64, 128, 256)  # head dims of its prebuilt kernels
 T = TypeVar("T")
 
 
 def once_per_device(make: Callable[[torch.Tensor], T]) -> Callable[[torch.Tensor], T]:
-    """`make(q)`, called with the first q on a device and remembered for the next."""
+    """`make(q)`, called with the first q on a device and cached for later ones."""
     made: dict[torch.device, T] = {}
 
     def remembered(q: torch.Tensor) -> T:
@@ -255,7 +255,7 @@ def once_per_device(make: Callable[[torch.Tensor], T]) -> Callable[[torch.Tensor
 
 
 def rope_tables(problem: Problem) -> Callable[[torch.Tensor], Tables]:
-    """Cosines and sines of the queries and of the keys, each float32 `[seq, rotary_dim / 2]`."""
+    """Cosines and sines for the queries and for the keys, each float32 `[seq, rotary_dim / 2]`."""
     return once_per_device(functools.partial(_rope_tables, problem))
 
 
@@ -264,7 +264,7 @@ def require_positions(problem: Problem) -> None:
 
 
 def require_tile(problem: Problem) -> None:
-    """A Triton kernel of this style has the whole head dim of its keys and values in shared memory."""
+    """Raise Unsupported where the tile of a Triton kernel, which spans the head dim, exceeds shared memory."""
     needs = 2 * SMALLEST_TILE * problem.hdim * 4
     template = (
         f"hdim {problem.hdim} needs {{needed:,}} B of shared memory for {SMALLEST_TILE} keys and their values, "
@@ -274,18 +274,18 @@ def require_tile(problem: Problem) -> None:
 
 
 def _with_reason(attend: Attention) -> Attention:
-    """`attend`, whose refusal says why: PyTorch tells that in warnings only."""
+    """`attend`, with the reason in its refusal, which PyTorch gives in warnings only."""
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             try:
                 return attend(q, k, v)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):  # what the card says is no refusal
+            except (torch.OutOfMemoryError, torch.AcceleratorError):  # an error of the GPU is not a refusal
                 raise
             except RuntimeError as error:
                 said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
-                # Of the backends that were not asked for it says that they are disabled.
+                # The warnings also say that the other backends are disabled.
                 because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
                 refusal = " ".join([str(error).splitlines()[0], *dict.fromkeys(because)])
                 raise Unsupported("library", "PyTorch", refusal, "{allowed}") from error
@@ -294,7 +294,7 @@ def _with_reason(attend: Attention) -> Attention:
 
 
 def _compiled_whole(function: Callable) -> Callable:
-    """`function` compiled once a shape, as `_compiled` does, with room for the shapes of every study."""
+    """`function` compiled once per shape, as by `_compiled`, with a larger limit on the number of shapes."""
     torch._dynamo.config.accumulated_recompile_limit = 4096
     return _compiled(function)
 
@@ -311,10 +311,10 @@ def _block_mask(problem: Problem, q: torch.Tensor) -> BlockMask | None:
 
 
 def _flex(problem: Problem, precision: str) -> Attention:
-    """flex_attention, compiled: with the blocks that PyTorch chooses, or the smallest where those do not fit.
+    """flex_attention, compiled: with the block sizes that PyTorch chooses, or the smallest if those do not fit.
 
-    Left alone its products are in TF32 unless `torch.get_float32_matmul_precision()` is "highest", so `precision`,
-    "ieee" or "tf32x3", is given to the kernel: an option that PyTorch passes on and does not document.
+    By default its products are in TF32 unless `torch.get_float32_matmul_precision()` is "highest". So `precision`,
+    "ieee" or "tf32x3", is passed to the kernel, as an option that PyTorch forwards and does not document.
     """
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
     require_positions(problem)
@@ -340,27 +340,27 @@ def _flex(problem: Problem, precision: str) -> Attention:
 
 
 def _rope_flex(problem: Problem, precision: str) -> Attention:
-    """Compiled RoPE, then flex_attention, which hands scores to its user and not rows of Q and K.
+    """Compiled RoPE, then flex_attention, which exposes scores to user code but not rows of Q and K.
 
-    In one compiled function they would be the same kernels, and PyTorch 2.13 for the CPU fails where all dims rotate.
+    In one compiled function the kernels would be the same, and PyTorch 2.13 for the CPU fails where all dims rotate.
     """
     attend = _flex(problem, precision)
     return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
 
 
 def _halves(x: torch.Tensor) -> torch.Tensor:
-    """Pairs (2i, 2i + 1) to where FlashInfer turns them, (i, i + hdim / 2)."""
+    """Reorder dims from pairs (2i, 2i + 1) to pairs (i, i + hdim / 2), which FlashInfer rotates."""
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 def _flashinfer_rope(problem: Problem) -> Attention:
     """FlashInfer's prefill, which rotates inside the kernel: `pos_encoding_mode="ROPE_LLAMA"`.
 
-    Version 0.7.2 documents the call, one request, and any `rope_theta`, ours by default
-    (docs.flashinfer.ai/generated/flashinfer.prefill.single_prefill_with_kv_cache.html). Its kernels assert elements of
-    16 bits where they rotate (prefill.cuh, as issue 191 of flashinfer-ai/flashinfer explains of float32), turn all dims
-    of a head in the pairs (i, i + hdim / 2), so the interleaved ones are moved there, and put the last query at the
-    last key.
+    Version 0.7.2 documents the call for one request and any `rope_theta`, ours by default
+    (docs.flashinfer.ai/generated/flashinfer.prefill.single_prefill_with_kv_cache.html). Its kernels assert 16-bit
+    elements where they rotate (prefill.cuh; issue 191 of flashinfer-ai/flashinfer explains it for float32). They rotate
+    all dims of a head in pairs (i, i + hdim / 2), so the interleaved ones are reordered, and align the last query with
+    the last key.
     """
     halves = ("float16", "bfloat16")
     takes = "{kind} is {needed}; FlashInfer's prefill takes {allowed}"
@@ -396,7 +396,7 @@ def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
     return _with_reason(_rope_sdpa(problem, backend, compiled=True))
 
 
-# The last two backends are asked for float32 too, for the reason why they refuse it.
+# The last two backends are called with float32 too, to record why they refuse it.
 peer(
     "torch_rope_compiled_sdpa_flash",
     "rope",

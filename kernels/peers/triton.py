@@ -1,8 +1,8 @@
 """Fused attention in Triton, in the style of Triton's own tutorial, with RoPE inside the kernel.
 
-The kernels are in triton_kernels.py. Of a few tile sizes for a head dim the fastest on the problem at hand is used, as
-`triton.autotune` finds it on the first call and remembers it on disk. Float32 products are three TF32 products each
-("tf32x3") or FFMA instructions ("ieee"); never one TF32 product, Triton's default.
+The kernels are in triton_kernels.py. `triton.autotune` chooses the fastest of a few tile sizes on the first call with a
+problem and caches the choice on disk. Float32 products are three TF32 products each ("tf32x3") or FFMA instructions
+("ieee"); never one TF32 product, Triton's default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..version import Plan, Problem, Refusal, Unsupported, register
 from .pytorch import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
 from .triton_kernels import attend, attend_by_slices, triton
 
-# For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. More keys or stages do not fit, or spill.
+# For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. Larger ones do not fit, or spill.
 TILES = {
     128: (
         (16, 32, 4, 2),
@@ -45,7 +45,7 @@ SLICES = (
     (64, 64, 64, 128, 8, 2),
     (64, 32, 64, 256, 8, 2),
 )
-SLICE = 64  # dims, of which a head has a multiple
+SLICE = 64  # dims; the head dim is a multiple
 MOST_KEYS = 64  # the largest BLOCK_N
 TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "CAUSAL", "MASKED", "PRECISION")
 TUNING_MS = 2
@@ -54,7 +54,7 @@ TUNING_MS = 2
 def arguments(
     problem: Problem, precision: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables
 ) -> tuple[tuple[Any, ...], dict[str, Any], torch.Tensor]:
-    """Positional arguments and constants of `attend`, and the tensor that it fills."""
+    """Positional arguments and constants of `attend`, and the output tensor."""
     out = torch.empty_like(q)
     arrays = (q, k, v, out, *tables)
     numbers = (
@@ -89,7 +89,7 @@ def _tiles(hdim: int, sliced: bool) -> list[tuple[dict[str, int], int, int]]:
 
 @functools.cache
 def _tuned(hdim: int, sliced: bool) -> Any:
-    """A kernel over the tiles of a head dim. Raises: Unsupported where there is no Triton."""
+    """The autotuned kernel for a head dim. Raises: Unsupported without Triton."""
     missing = "{needed} is not installed; {allowed} bring it"
     require(triton is not None, "library", "Triton", "PyTorch's builds for CUDA", missing)
     from triton.testing import do_bench_cudagraph
@@ -115,7 +115,7 @@ def _attention(problem: Problem, precision: str, sliced: bool) -> Attention:
             return triton.cdiv(problem.seq_q, tile["BLOCK_M"]), problem.batch * problem.heads, parts
 
         try:
-            if not ready:  # compile all tiles at once: one after the other they take as many times longer
+            if not ready:  # compile all tiles in parallel
                 with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
                     tuned.warmup(*values, grid=grid, **constants)
                 ready = True
@@ -151,13 +151,13 @@ def _plan(problem: Problem, precision: str, sliced: bool = False) -> Plan:
     family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True, peer=True
 )
 def triton_rope(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention by a Triton kernel that rotates what it loads. Raises: Unsupported."""
+    """Plan float32 RoPE attention with a Triton kernel that rotates what it loads. Raises: Unsupported."""
     return _plan(problem, "tf32x3")
 
 
 @register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True, peer=True)
 def triton_rope_ieee(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention by a Triton kernel without tensor cores. Raises: Unsupported."""
+    """Plan float32 RoPE attention with a Triton kernel without tensor cores. Raises: Unsupported."""
     return _plan(problem, "ieee")
 
 
@@ -169,5 +169,5 @@ def triton_rope_ieee(problem: Problem) -> Plan:
     peer=True,
 )
 def triton_rope_sliced(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention by a Triton kernel that walks keys and head dim. Raises: Unsupported."""
+    """Plan float32 RoPE attention with a Triton kernel that loops over keys and head dim. Raises: Unsupported."""
     return _plan(problem, "tf32x3", sliced=True)

@@ -1,8 +1,8 @@
-"""Fused attention in Triton with RoPE inside, as a user would write it: a tile of queries walks the keys.
+"""Fused attention in Triton with RoPE inside, as a user would write it: one tile of queries loops over the keys.
 
-`attend` keeps a tile of queries with the whole head dim and an online softmax; `attend_by_slices` walks the head dim as
-well. Keys are rotated as they are loaded. PyTorch's builds for CUDA bring Triton; without it these functions are
-plain Python that nobody calls.
+`attend` keeps a tile of queries with the whole head dim and an online softmax; `attend_by_slices` loops over the head
+dim as well. Keys are rotated as they are loaded. PyTorch's builds for CUDA include Triton; without it these functions
+are plain Python that nobody calls.
 """
 
 # mypy: allow-incomplete-defs
@@ -21,16 +21,17 @@ INTEGERS = ("group", "programs", "seq_q", "seq_k", "q_offset")
 
 
 def _jit(function: Callable) -> Any:
-    """Integers are not specialised: one binary serves every shape of a head dim."""
+    """Without specialisation on integers, so that one binary serves every shape of a head dim."""
     integers = [name for name in INTEGERS if name in function.__code__.co_varnames]
     return function if triton is None else triton.jit(function, do_not_specialize=integers)
 
 
 @_jit
 def _rotated(x, cos, sin, rows, inside, first, pairs, ROWS: tl.constexpr, DIMS: tl.constexpr):
-    """x `[ROWS, DIMS]`, pairs (2i, 2i + 1) of a head from the pair `first` on, each turned if it is below `pairs`.
+    """x `[ROWS, DIMS]`: pairs (2i, 2i + 1) of a head from the pair `first` on, each rotated if its number is below
+    `pairs`.
 
-    cos and sin are `[seq, pairs]`, of which `rows` are taken where `inside`.
+    cos and sin are `[seq, pairs]`; the rows `rows` are read where `inside` is true.
     """
     pair = first + tl.arange(0, DIMS // 2)[None, :]
     turns = inside & (pair < pairs)
@@ -67,13 +68,13 @@ def attend(
 ):
     """Attention of BLOCK_M queries of one head.
 
-    q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous;
-    cos and sin `[seq, pairs]` of the queries' and of the keys' positions. `scale` is the softmax's times
-    log2(e). If CAUSAL query i sees the keys up to q_offset + i. MASKED: some key of a tile may be out of sight.
-    `programs` is the size of the grid: a launch of another size is tuned anew.
+    q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous; cos and
+    sin `[seq, pairs]` for the positions of the queries and of the keys. `scale` is the softmax scale times log2(e).
+    With CAUSAL, query i attends to the keys up to q_offset + i. MASKED: some key of a tile may be masked. `programs` is
+    the size of the grid: a launch with another size is tuned anew.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
-    kv_head = (head // group).to(tl.int64)  # through the batch, since heads are a multiple of group
+    kv_head = (head // group).to(tl.int64)  # counts through the batch, as heads is a multiple of group
     query = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     dim = tl.arange(0, HDIM)[None, :]
     inside = (query < seq_q)[:, None]
@@ -106,7 +107,7 @@ def attend(
             if CAUSAL:
                 visible = visible & (key[None, :] <= (query + q_offset)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query sees key 0
+        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query attends to key 0
         weights = tl.exp2(scores - new_max[:, None])
         shrink = tl.exp2(row_max - new_max)
         row_sum = row_sum * shrink + tl.sum(weights, 1)
@@ -141,9 +142,9 @@ def attend_by_slices(
     BLOCK_D: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """As `attend`, for head dims of which a tile fits nowhere: scores are summed over slices of BLOCK_D dims.
+    """As `attend`, for head dims whose tile does not fit shared memory: scores are summed over slices of BLOCK_D dims.
 
-    A program writes BLOCK_V dims of the output. HDIM / BLOCK_V programs compute the same scores, and Q and K are
+    A program writes BLOCK_V dims of the output. So HDIM / BLOCK_V programs compute the same scores, and Q and K are
     rotated again for every tile of keys.
     """
     tile, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -179,7 +180,7 @@ def attend_by_slices(
             if CAUSAL:
                 visible = visible & (key[None, :] <= (query + q_offset)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query sees key 0
+        new_max = tl.maximum(row_max, tl.max(scores, 1))  # finite: every query attends to key 0
         weights = tl.exp2(scores - new_max[:, None])
         shrink = tl.exp2(row_max - new_max)
         row_sum = row_sum * shrink + tl.sum(weights, 1)

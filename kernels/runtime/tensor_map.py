@@ -1,4 +1,4 @@
-"""What a tensor map says: a tensor in global memory, and the box of it that one copy brings to shared memory."""
+"""A tensor map: a tensor in global memory, and the box of it that one copy brings to shared memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MOST_BOX = 256  # elements of a dim
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor of elements of 2 bytes in a buffer, dims from the fastest on; `strides` of the others, in bytes.
+    """A tensor of 2-byte elements in a buffer, fastest dim first; `strides` are those of the other dims, in bytes.
 
-    Elements outside of the tensor are copied as zeros. A row of a box has as many bytes as the swizzle, which exchanges
-    its 16-byte pieces by bits of their addresses.
+    Elements outside of the tensor are copied as zeros. A row of a box has as many bytes as the swizzle, which permutes
+    its 16-byte pieces by address bits.
 
-    Raises: ValueError for what no copy can do.
+    Raises: ValueError for a map that the hardware does not take.
     """
 
     buffer: str

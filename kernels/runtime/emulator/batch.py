@@ -1,8 +1,8 @@
 """Runs a decoded kernel: all blocks of a batch at once, one warp index after the other between barriers.
 
-Within a warp index the lanes are kept in groups with one program counter each; the group with the
-lowest counter runs, up to the next group's counter, where the two become one. A warp index runs until
-all its lanes wait at a barrier or have exited; then the next, in an order drawn anew every round.
+Within a warp index the lanes form groups with one program counter each. The group with the lowest counter runs until it
+reaches the counter of another group, where the two merge. A warp index runs until all its lanes wait at a barrier or
+have exited. Then the next warp index runs, in an order drawn anew in every round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .registers import views
 from .row import Row, join
 from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD
 
-IDLE_ROUNDS = 1000  # in which nobody gets further but warps that give way, in a loop
+IDLE_ROUNDS = 1000  # rounds in which only yielding warps move: an endless polling loop
 
 
 class Batch:
@@ -53,7 +53,7 @@ class Batch:
         while runnable := [row for row in self.rows if row.groups or row.parked]:
             if self.launch.schedule == "in step":
                 while runnable:
-                    for row in reversed(runnable):  # what warp 0 does alone is not always done first
+                    for row in reversed(runnable):  # so that work of warp 0 alone does not always come first
                         self._advance(row)
                     runnable = [row for row in runnable if row.groups or row.parked]
             else:
@@ -76,7 +76,9 @@ class Batch:
             self.unit.found("registers", "", place, self.rows[0].threads[32 * over[0]], len(over))
 
     def _advance(self, row: Row) -> None:
-        """Run the lanes of a row that are furthest behind up to their next branch, meeting point or barrier."""
+        """Run the lanes of a row with the lowest program counter up to their next branch, reconvergence point or
+        barrier.
+        """
         groups, parked = row.groups, row.parked
         forced = not groups
         if forced:
@@ -104,7 +106,7 @@ class Batch:
         raise LaunchAborted
 
     def _straight(self, row: Row, pc: int, mask: Mask, limit: int, forced: bool) -> list[tuple[int, Mask]]:
-        """Run one group until it meets another or splits. Returns the groups left; ~pc for one to be parked."""
+        """Run one group until it meets another or diverges. Returns the remaining groups; ~pc: to be parked."""
         code, views, launch = self.code, row.views, self.launch
         start = pc
         threads, warps = self._sizes(row, mask)
@@ -185,7 +187,7 @@ class Batch:
             launch.segment(start, pc, threads, warps)
 
     def _after(self, pc: int, left: list, threads: int, warps: int) -> list:
-        """Count the instruction at `pc`, which ends a straight line, and hand on the groups that it leaves."""
+        """Count the instruction at `pc`, which ends a straight line, and return the groups that remain."""
         self.launch.segment(pc, pc + 1, threads, warps)
         return left
 
@@ -201,7 +203,7 @@ class Batch:
 
     @staticmethod
     def _absent(row: Row, mask: np.ndarray, members: np.ndarray | np.uint32) -> np.ndarray | None:
-        """Lanes of the warps of which a live member lane has not come here yet; None if there are none."""
+        """Lanes of warps in which a live member lane has not arrived yet; None if there are none."""
         by_warp = mask.reshape(-1, 32)
         here = by_warp.any(axis=1)
         if (by_warp.all(axis=1) == here).all():
@@ -222,7 +224,7 @@ class Batch:
         return bool(passed.all() if mask is True else passed[mask].all())
 
     def _release(self) -> None:
-        """Let go who gave way, and units whose barrier is complete; break up those that can never be."""
+        """Release yielded threads and completed barriers; resolve barriers that cannot complete."""
         yielded = self._release_yields()
         moved = self._release_waiting(yielded)
         self.idle_rounds = self.idle_rounds + 1 if yielded and not moved else 0
@@ -230,7 +232,7 @@ class Batch:
             self._end_endless_loop(next(row for row in self.rows if row.groups))
 
     def _release_waiting(self, yielded: bool) -> bool:
-        """Let go who waits for a phase or a barrier that is complete; whether there were any."""
+        """Release the threads whose barrier or phase has completed; return whether there were any."""
         if not any(row.waiting for row in self.rows):
             return False
         if self._release_phases():
@@ -248,7 +250,7 @@ class Batch:
         return self._release_some(yielded)
 
     def _release_yields(self) -> bool:
-        """Let go who gave way; whether there were any."""
+        """Release the threads that yielded; return whether there were any."""
         some = False
         for row in self.rows:
             for pc in [pc for pc in row.waiting if self.code[pc].kind == YIELD]:
@@ -257,14 +259,14 @@ class Batch:
         return some
 
     def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
-        """(row, pc, who waits there, the barriers they still wait for) at every wait for an mbarrier."""
+        """(row, pc, waiting lanes, the barrier that each still waits for) at every wait for an mbarrier."""
         for row in self.rows:
             for pc, mask in list(row.waiting.items()):
                 if self.code[pc].kind == PHASE_WAIT:
                     yield row, pc, mask, self.code[pc].blocked(row, mask)
 
     def _release_phases(self) -> bool:
-        """Let go who waits for a phase of an mbarrier that has completed since; whether there were any."""
+        """Release the threads whose mbarrier phase has completed; return whether there were any."""
         if self.barriers is None:
             return False
         some = False
@@ -281,7 +283,7 @@ class Batch:
         return some
 
     def _end_deadlock(self) -> None:
-        """Nobody can go on: end the launch where some wait for an mbarrier."""
+        """No thread can continue: report a deadlock and end the launch where some wait for an mbarrier."""
         dead = False
         for row, pc, _, waited in self._phase_waits():
             assert waited is not None
@@ -321,7 +323,7 @@ class Batch:
 
         arrivals = np.stack([row.arrived.reshape(-1, 32) for row in self.rows])
         arrived = arrivals > self.completed.repeat(cluster)[None, :, None]
-        late = at_cluster & ~arrived  # the barrier was complete before these came to wait for it
+        late = at_cluster & ~arrived  # the barrier had completed before these lanes waited for it
         waiting = at_cluster.any(axis=(0, 2)).reshape(-1, cluster).any(axis=1)
         ready = waiting & (arrived | ~live).all(axis=(0, 2)).reshape(-1, cluster).all(axis=1)
         if ready.any():

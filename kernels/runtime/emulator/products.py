@@ -1,4 +1,4 @@
-"""Products of warpgroups that are under way."""
+"""Asynchronous wgmma products in flight."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ BEGUN = -1
 
 
 class Products:
-    """The products of one warp index that are under way: their totals, by register, and the tiles that they read."""
+    """The wgmma products of one warp index in flight: their accumulators, by register, and the tiles that they read."""
 
     def __init__(self) -> None:
         self._registers: dict[int, np.ndarray] = {}
         self._totals: dict[int, np.ndarray] = {}
-        self._groups: dict[int, np.ndarray] = {}  # by warp: 0 not under way, BEGUN, or the number of its group
+        self._groups: dict[int, np.ndarray] = {}  # by warp: 0 none in flight, BEGUN, or the number of its group
         self._committed = np.zeros(0, np.int64)  # groups by warp
         self._reads: list[tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], None]]] = []
 
     def total(self, target: int, register: np.ndarray, warps: np.ndarray) -> np.ndarray:
-        """float32[warps, 32]: what a further product adds to."""
+        """float32[warps, 32]: the accumulator of a further product."""
         if target not in self._totals:
             return register.reshape(-1, 32)[warps]
         under_way = self._groups[target][warps] != 0
@@ -37,7 +37,9 @@ class Products:
         lines[warps] = np.nan
 
     def reading(self, warps: np.ndarray, count: int, again: Callable[[np.ndarray], None]) -> None:
-        """A product of these warps, out of `count`, reads until it is done: then again(warps) says so."""
+        """A product of these warps, of `count`, reads until it completes; again(warps) then records the reads once
+        more.
+        """
         group = np.zeros(count, np.int64)
         group[warps] = BEGUN
         self._reads.append((group, warps, again))
@@ -51,7 +53,7 @@ class Products:
             group[begun] = self._committed[begun]
 
     def wait(self, warps: np.ndarray, pending: int) -> None:
-        """Finish all but the last `pending` committed groups of these warps."""
+        """Complete all but the last `pending` committed groups of these warps."""
         if not len(self._committed):
             return
 

@@ -1,4 +1,4 @@
-"""What an emulated launch reports: findings and counts."""
+"""The results of an emulated launch: findings and counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class UnknownInstruction(NotImplementedError):
-    """The PTX holds an opcode or an operand that the emulator does not know; the message names it."""
+    """The PTX has an opcode or an operand that the emulator does not know; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Finding:
 
 
 def merge(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding per (kind, kernel, place, instruction, other), the first seen, with the counts added up."""
+    """One finding per (kind, kernel, place, instruction, other): the first one, with the counts added up."""
     merged: dict[tuple, Finding] = {}
     for finding in findings:
         first = merged.get(finding.key)
@@ -68,7 +68,7 @@ class LaunchReport:
 
 @dataclass
 class PlanReport:
-    """`out` and all buffers after the last launch, one LaunchReport per launch, findings of all of them."""
+    """`out` and all buffers after the last launch, one LaunchReport per launch, and the findings of all launches."""
 
     out: np.ndarray | None
     buffers: dict[str, np.ndarray]

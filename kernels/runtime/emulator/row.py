@@ -1,4 +1,4 @@
-"""One warp index of all blocks of a batch: its registers, and which of its lanes are where."""
+"""One warp index of all blocks of a batch: its registers, and the program counters of its lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .products import Products
 
 
 class Row(Lanes):
-    """Lanes with what they execute with; `views` are their operands by slot, `live` are those that have not exited."""
+    """Lanes and their state; `views` are their operands by slot, `live` marks those that have not exited."""
 
     def __init__(
         self, unit: MemoryUnit, codes: np.ndarray, index: int, warps: int, views: list, live: np.ndarray,
@@ -31,7 +31,7 @@ class Row(Lanes):
         self.registers = np.full(self.size // 32, unit.program.source.entry_registers)  # a thread, by warp
 
     def lanes(self, slot: int) -> np.ndarray:
-        """The operand with a value for every lane."""
+        """The operand with one value per lane."""
         value = self.views[slot]
         return value if isinstance(value, np.ndarray) else np.full(self.size, value)
 

@@ -24,11 +24,11 @@ def log2(width: int) -> int:
 
 
 class LaunchAborted(Exception):
-    """An access that no memory backs: the launch ends here, as it would on the hardware."""
+    """An access to unmapped memory: the launch ends here, as it would on the hardware."""
 
 
 class MemoryUnit:
-    """Everything a launch does to memory. Lanes are given as an index array, or None for all of a row."""
+    """All memory accesses of a launch. Lanes are given as an index array, or None for all lanes of a row."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class MemoryUnit:
         self._places: dict[int, str] = {}
 
     def begin(self, index: int) -> None:
-        """A new step for the memory instruction at `index`."""
+        """Advance the step counter for the memory instruction at `index`."""
         self.current = index
         self.order.tick(index)
 
@@ -216,8 +216,8 @@ class MemoryUnit:
         warps = words.reshape(-1, 32)
         requests = len(warps)
         first = warps[0]
-        if np.count_nonzero(warps == first) == warps.size:  # all blocks do the same, as they do nearly always
-            # a shift by any number of words turns the banks round and changes nothing else
+        if np.count_nonzero(warps == first) == warps.size:  # all blocks access the same pattern, as is usual
+            # a shift by any number of words rotates the banks and does not change the conflicts
             relative = np.where(first < 0, -1, first - first[first >= 0].min())
             waves = requests * wavefronts_of(relative.tobytes(), unit)
         else:
@@ -257,7 +257,7 @@ class MemoryUnit:
     ) -> None:
         threads = row.threads if lanes is None else row.threads[lanes]
         if lanes is None and (positions.reshape(-1, 32) == positions[::32, None]).all():
-            # a broadcast: two lanes of each warp stand for all of them
+            # a broadcast: two lanes of each warp represent all of them
             self._check_shared_read(row, offsets[::32], positions[::32], threads[::32], width, 32)
             self._check_shared_read(row, offsets[1::32], positions[1::32], threads[1::32], width, 0)
         else:
@@ -334,7 +334,7 @@ class MemoryUnit:
         if selection is None:
             return self._granules(offsets - start, threads, width)
         granules, owners = self._granules(offsets[selection] - start, threads[selection], width)
-        inside = granules << self.granule_shift < end - start  # the rest lies in the padding
+        inside = granules << self.granule_shift < end - start  # the rest is in the padding
         return granules[inside], owners[inside]
 
     def _report_global(self, buffer: int, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray | None) -> None:
@@ -396,7 +396,7 @@ class MemoryUnit:
         values: np.ndarray,
         writer: np.ndarray | None = None,
     ) -> None:
-        """Store for `threads`; `writer` goes on record in their place."""
+        """Store for `threads`; `writer`, if given, is recorded in their place."""
         shared = row.shared
         width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
         granules, owners = self._granules(positions, threads, width)
@@ -415,13 +415,13 @@ class MemoryUnit:
         usable = len(data) // self.granule * self.granule
         new = values.reshape(-1).view(kind)
         old = data[:usable].view(kind)[granules]
-        if len(new) != len(old):  # part of a vector lies in the padding; a store there has ended the launch
+        if len(new) != len(old):  # part of a vector is in the padding; a store there has ended the launch
             return np.ones(len(old), bool)
         return old != new
 
     @staticmethod
     def _put(data: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Store and tell whose value did not survive another lane's different one."""
+        """Store; return the lanes whose value another lane overwrote with a different one."""
         kind = np.dtype(f"u{values.dtype.itemsize}")
         bits = values.view(kind)
         table = data.view(kind).reshape(-1, *values.shape[1:])
@@ -484,9 +484,9 @@ class MemoryUnit:
     def copy_async(
         self, row: Lanes, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
     ) -> None:
-        """cp.async: the source is read now, the destination changes at its wait and counts as unwritten until then.
+        """cp.async: the source is read now; the destination changes at the wait and counts as unwritten until then.
 
-        Only the first `used` bytes of each lane are read, the rest of `size` is filled with zeros.
+        Only the first `used` bytes of each lane are read; the rest of `size` is filled with zeros.
         """
         lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
         data = np.zeros((len(lanes), size), U8)
@@ -508,7 +508,7 @@ class MemoryUnit:
         row.copies.append((lanes, row.groups_committed[lanes].copy(), offsets, positions, data))
 
     def wait_async(self, row: Lanes, mask: Mask, pending: int | None) -> None:
-        """Land the copies of all but the last `pending` committed groups of each lane (None: of all copies)."""
+        """Complete the copies of all but the last `pending` committed groups of each lane (None: all copies)."""
         kept = []
         active = np.ones(row.size, bool) if mask is True else mask
         for lanes, group, offsets, positions, data in row.copies:
@@ -526,7 +526,7 @@ class MemoryUnit:
     # --- mbarriers ----------------------------------------------------------------------------------
 
     def place_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-        """Where in the batch's memory barriers are made; that is a write."""
+        """Positions in the memory of the batch of barriers that are initialised, which is a write."""
         offsets, positions = self._shared(row, lanes, addresses, 8, False, count=False)
         self._write_shared(row, row.threads[lanes], offsets, positions, np.zeros((len(lanes), 2), np.uint32))
         return positions
@@ -534,7 +534,7 @@ class MemoryUnit:
     def find_barriers(
         self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Slots and positions of the barriers at these addresses; where there is none, the launch ends."""
+        """Slots and positions of the barriers at these addresses; if there is none, the launch ends."""
         offsets, positions = self._shared(row, lanes, addresses, 8, distributed, count=False)
         slots = row.barriers.slot_at[positions // 8]
         if (slots < 0).any():
@@ -542,7 +542,7 @@ class MemoryUnit:
         return slots, positions
 
     def use_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
-        """Slots of barriers that these lanes use: atomically, but not before they were made nor while they are."""
+        """Slots of the barriers that these lanes use: an atomic access that must not race with the initialisation."""
         slots, positions = self.find_barriers(row, lanes, addresses, distributed)
         granules, owners = self._granules(positions, row.threads[lanes], 8)
         racing = row.shared.shadow.read(granules, owners)
@@ -559,7 +559,7 @@ class MemoryUnit:
         blocks: np.ndarray,
         agents: np.ndarray,
     ) -> None:
-        """Store to the shared memory of `blocks` of the batch, where the barriers lie, in the name of `agents`."""
+        """Store to the shared memory of `blocks` of the batch, which hold the barriers, recorded as by `agents`."""
         width = values.itemsize * values.shape[1]
         offsets, positions = self._shared(row, lanes, addresses, width, True)
         elsewhere = positions // row.shared.stride != blocks

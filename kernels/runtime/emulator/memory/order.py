@@ -1,18 +1,17 @@
-"""Which accesses barriers, fences and messages order.
+"""Which accesses are ordered by barriers, fences and messages.
 
-Race detection. A step counter `now` stamps every access; a shadow entry is `stamp << 32 | thread`. An
-earlier access by u is ordered before one by t if u is t, or if a barrier of the smallest unit that
-holds both (warp, block, cluster) completed in between. Thread ids are codes whose upper bits are the
-codes of warp, block and cluster, so that one shift gives each.
+Race detection. A step counter `now` stamps every access; a shadow entry is `stamp << 32 | thread`. An earlier access by
+u is ordered before one by t if u is t, or if a barrier of the smallest unit that contains both (warp, block, cluster)
+completed in between. Thread ids are codes whose upper bits are the codes of warp, block and cluster, so that one shift
+gives each.
 
-For every granule the shadow keeps the last writer, the latest reader, and for each unit the latest
-reader outside the unit of the latest reader. That is enough to decide exactly whether any earlier
-reader is unordered with a writer: where the latest reader shares the writer's unit and is ordered,
-only readers outside that unit can be unordered, and the latest of them decides.
+For every granule the shadow keeps the last writer, the latest reader, and for each unit the latest reader outside the
+unit of the latest reader. That decides exactly whether any earlier reader is unordered with a writer: where the latest
+reader shares the writer's unit and is ordered, only readers outside that unit can be unordered, and the latest of them
+decides.
 
-Kernels with mbarriers need more, as these order single warps: a clock for every warp (`Clocks`), and of every
-granule the latest reader in each warp of a block. So do blocks that hand each other something by fences and atomics
-(`Messages`).
+Kernels with mbarriers need more, as these order single warps: a vector clock for every warp (`Clocks`), and for every
+granule the latest reader in each warp of a block. So do blocks that synchronise by fences and atomics (`Messages`).
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ def bits_for(count: int) -> int:
 
 
 class Clocks:
-    """What each warp knows of the others: `latest[w, u]` is the first step of warp u that w is not ordered behind.
+    """A vector clock for each warp: `latest[w, u]` is the first step of warp u that is not ordered before warp w.
 
-    u counts the warps of the cluster. Behind a block's warps come `AGENTS` more that stand for its mbarriers: each does
-    the asynchronous stores that count at its barrier. These have happened for those who know of the completed phase,
-    and for nobody else: not for the warp that issued them, and no other barrier waits for them.
+    u counts the warps of the cluster. After the warps of a block come `AGENTS` entries for its mbarriers: each entry
+    stands for the asynchronous stores that count at its barrier. These are ordered before a thread that waited for the
+    completed phase and before no other: neither the warp that issued them nor a wait for another barrier orders them.
     """
 
-    AGENTS = 16  # barriers of a block that are told apart
+    AGENTS = 16  # barriers of a block that have an entry of their own
 
     def __init__(self, order: Order, warps: int) -> None:
         self.order, self.warps = order, warps
         self.per_block = 1 << order.block_shift - 5
         self.per_cluster = 1 << order.cluster_shift - 5
         self.latest = np.zeros((len(order.warp_sync), self.per_cluster), I64)
-        self.fenced = np.zeros_like(self.latest)  # what the warp knew at its last proxy fence
+        self.fenced = np.zeros_like(self.latest)  # `latest` at the warp's last proxy fence
         self.fenced_at = np.zeros(len(self.latest), I64)
 
     def agent(self, block: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """The thread code that stands for a barrier, the `number`-th of the block with that code."""
+        """The thread code that stands for a barrier, number `number` of the block with that code."""
         return (block << self.order.block_shift) | (self.warps + number % self.AGENTS) << 5
 
     def is_agent(self, threads: np.ndarray) -> np.ndarray:
@@ -58,12 +57,12 @@ class Clocks:
         return (threads >> 5) % self.per_cluster
 
     def of(self, known: np.ndarray, other: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """`known`, which is `latest` or `fenced`, of the warps of `threads` about those of `other`."""
+        """Entries of `known` (`latest` or `fenced`) for the warps of `threads` about the warps of `other`."""
         near = (other ^ threads) >> self.order.cluster_shift == 0
         return np.where(near, known[threads >> 5, self.column(other)], 0)
 
     def at_send(self, warps: np.ndarray) -> np.ndarray:
-        """What somebody who hears from these warps now gets to know: all they did and knew, one row each."""
+        """The clocks that a receiver of a message from these warps acquires: all steps so far, one row per warp."""
         rows = self.latest[warps].copy()
         rows[np.arange(len(warps)), warps % self.per_cluster] = self.order.now + 1 << 32
         return rows
@@ -72,7 +71,7 @@ class Clocks:
         join(self.latest, warps, rows)
 
     def sync(self, units: np.ndarray, size: int) -> None:
-        """All warps of each unit of `size` blocks get to know what any of them did and knew."""
+        """Merge the clocks of all warps of each unit of `size` blocks."""
         warps = size * self.per_block
         by_unit = self.latest.reshape(-1, warps, self.per_cluster)
         known = by_unit[units].max(axis=1)
@@ -87,11 +86,11 @@ class Clocks:
 
 
 class Messages:
-    """What warps of different clusters know of each other: by a fence, an atomic, one that saw it, and a fence again.
+    """Order between warps of different clusters: a fence, an atomic, another atomic that observes it, and a fence.
 
-    `heard[w, u]` is the first step of warp u that w is not ordered behind, as in `Clocks`, but for all warps of the
-    grid. A warp sends what it knew at its last fence with each of its atomics on global memory; what it saw there it
-    knows from its next fence on, and the rest of its block from the barrier after that.
+    `heard[w, u]` is the first step of warp u that is not ordered before w, as in `Clocks`, but for all warps of the
+    grid. With each atomic on global memory a warp publishes its clock at its last fence. What its atomics observe joins
+    its clock at its next fence, and the clocks of its block at the next barrier.
     """
 
     def __init__(self, order: Order) -> None:
@@ -99,8 +98,8 @@ class Messages:
         warps = len(order.warp_sync)
         self.per_block = 1 << order.block_shift - 5
         self.heard, self.seen, self.sent = (np.zeros((warps, warps), I64) for _ in range(3))
-        self.left: dict[int, np.ndarray] = {}  # with an element, by those who changed it
-        self.news = np.zeros(len(order.block_sync), bool)  # blocks of which a warp heard something since a barrier
+        self.left: dict[int, np.ndarray] = {}  # the clocks published with an element
+        self.news = np.zeros(len(order.block_sync), bool)  # blocks with a warp whose clock grew since the last barrier
 
     def fence(self, threads: np.ndarray) -> None:
         order = self.order
@@ -118,7 +117,7 @@ class Messages:
             known[warp] = order.now << 32
 
     def exchange(self, threads: np.ndarray, places: np.ndarray) -> None:
-        """These threads change the elements at these places, each another, by atomics."""
+        """These threads change the elements at these places by atomics; no two threads share an element."""
         for warp, place in zip((threads >> 5).tolist(), places.tolist()):
             message = self.left.get(place)
             if message is None:
@@ -144,7 +143,7 @@ def join(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
 class Order:
     """Step counter and the last barrier of every warp, block and cluster of one launch.
 
-    `clocks` are for mbarriers, `messages` for fences that blocks hand each other something by.
+    `clocks` serve mbarriers, `messages` serve blocks that synchronise by fences and atomics.
     """
 
     def __init__(self, blocks: int, warps: int, cluster: int, mbarriers: bool = False, fences: bool = False) -> None:
@@ -193,7 +192,9 @@ class Order:
             self.clocks.sync(clusters, 1 << self.rank_bits)
 
     def fence_proxy(self, threads: np.ndarray) -> None:
-        """From here on the asynchronous proxy sees what these threads wrote, and what a barrier let them know of."""
+        """From here on the asynchronous proxy sees the writes of these threads, and those that a barrier made visible
+        to them.
+        """
         if self.proxy_fence is None:
             self.proxy_fence = np.zeros((4, len(self.block_sync) << self.block_shift), I64)
         self.proxy_fence[0, threads] = self.now << 32
@@ -204,7 +205,9 @@ class Order:
             self.clocks.fence(threads)
 
     def unfenced(self, writers: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """Which writes neither their thread, after them, nor the reading one, behind a barrier, has fenced."""
+        """Which writes no proxy fence covers: neither one of the writer after them, nor one of the reader after a
+        barrier.
+        """
         if self.proxy_fence is None:
             return writers != 0
         other = writers & THREAD
@@ -218,7 +221,7 @@ class Order:
         return (writers != 0) & ~fenced
 
     def unordered(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """Which earlier accesses no barrier separates from an access by `threads` now."""
+        """Which earlier accesses are not ordered before an access by `threads` now."""
         other = entries & THREAD
         apart = other ^ threads
         since = np.where(

@@ -1,6 +1,7 @@
-"""Tensor maps in memory, in a form of the emulator's own, and the copies of tensors that they describe.
+"""Tensor maps in memory, in the emulator's own encoding, and the copies that they describe.
 
-A copy's data is there at once, in the name of the mbarrier at which it counts: who has not waited for it races.
+The data of a copy arrives at once, recorded as by the mbarrier at which it counts: a reader that has not waited for the
+phase races with it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DIMS = 4
 
 
 def encode(of: TensorMap, address: int) -> np.ndarray:
-    """uint8[128]: the map of a tensor that begins at this address."""
+    """uint8[128]: the map of a tensor that starts at this address."""
     rank = len(of.sizes)
     fill = [1] * (DIMS - rank)
     words = [MAGIC, address, rank, of.itemsize, of.swizzle, *of.sizes, *fill, *of.strides, *fill, *of.box, *fill]
@@ -29,14 +30,14 @@ def encode(of: TensorMap, address: int) -> np.ndarray:
 
 
 def put_map(memory: Memory, name: str, of: TensorMap) -> None:
-    """Make the buffer `name` the map of a tensor in another one, or in a part of it."""
+    """Fill the buffer `name` with the map of a tensor in another buffer, or in a part of it."""
     memory[name].view(np.uint8).reshape(-1)[:MAP_BYTES] = encode(of, memory.address(of.buffer))
 
 
 def copy_tensor(
     unit: MemoryUnit, row: Lanes, lane: int, destination: int, where: int, place: list[int], slot: int
 ) -> None:
-    """cp.async.bulk.tensor by one lane: the box at `place` of the map at address `where`, which counts at a barrier."""
+    """cp.async.bulk.tensor by one lane: the box at `place` of the map at `where`; its bytes count at a barrier."""
     memory, thread = unit.memory, row.threads[lane]
     threads, lanes = np.array([thread]), np.array([lane])
     at = where - GLOBAL_BASE
@@ -67,7 +68,7 @@ def _box(
     unit: MemoryUnit, row: Lanes, lane: int, start: int, itemsize: int, sizes: np.ndarray, strides: np.ndarray,
     box: np.ndarray, place: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """uint8 of all elements of the box, zeros where they lie outside of the tensor; what is read is checked, counted.
+    """uint8 of all elements of the box, zeros outside of the tensor; the reads are checked and counted.
 
     Rows of the fastest dim are read as far as they lie inside.
     """

@@ -32,9 +32,9 @@ SPECIAL |= {f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge
 class Program:
     """A parsed kernel; `name` is its short name in findings.
 
-    `slots` describes the operands asked for: ("register", name, dtype), ("constant", value), ("special", name, dtype),
-    ("param", name, dtype) or ("symbol", name, dtype) of an initialised global variable.
-    `stored_params` are the pointer parameters through which the kernel may store.
+    `slots` describes the operands in use: ("register", name, dtype), ("constant", value), ("special", name, dtype),
+    ("param", name, dtype) or ("symbol", name, dtype) of an initialised global variable. `stored_params` are the pointer
+    parameters through which the kernel may store.
     """
 
     def __init__(self, source: Source, name: str) -> None:
@@ -63,7 +63,7 @@ class Program:
         return min(widths)
 
     def _find_constants(self) -> dict[str, int]:
-        """Integer registers whose only assignment is an immediate `mov`."""
+        """Integer registers whose only assignment is a `mov` of an immediate."""
         assigned: dict[str, list[Statement]] = {}
         for statement in self.source.statements:
             if statement.operands:
@@ -90,7 +90,7 @@ class Program:
         return self._numbers[key]
 
     def constant_value(self, text: str) -> int | None:
-        """The value of an integer immediate, or of a register that only ever holds one."""
+        """The value of an integer immediate, or of a register that only ever holds one value."""
         value = self._single_constants.get(text, parse_number(text))
         return value if isinstance(value, int) else None
 
@@ -128,7 +128,7 @@ class Program:
         return self.constant(value, dtype)
 
     def result(self, text: str, ptx_type: str | np.dtype) -> int:
-        """Slot of a destination; a register wider than the type is written whole, extended by its sign."""
+        """Slot of a destination; a register wider than the type is written whole, sign-extended."""
         dtype = ptx_type if isinstance(ptx_type, np.dtype) else numpy_type(ptx_type)
         if text == "_":
             return self._slot(("register", f"_{dtype}", dtype))
@@ -148,7 +148,7 @@ class Program:
 
 
 def _stored_params(source: Source) -> set[str]:
-    """Pointer parameters through which a store or an atomic may go: origins spread over 64-bit registers."""
+    """Pointer parameters through which a store or an atomic may go, by propagation over 64-bit registers."""
     wide = {name for name, width in source.registers.items() if width == 8}
     origin: dict[str, set[str]] = {name: set() for name in wide}
     every = set(source.params)
@@ -166,7 +166,7 @@ def _stored_params(source: Source) -> set[str]:
         elif head in ("ld",):
             for name in operands[0].strip("{}").split(","):
                 if name.strip() in origin:
-                    origin[name.strip()] |= every  # a pointer read from memory may be any of them
+                    origin[name.strip()] |= every  # a pointer loaded from memory may be any of them
         elif operands and operands[0].strip() in origin:
             names = [n.strip("{} ") for operand in operands[1:] for n in operand.split(",")]
             edges.append((operands[0], [n for n in names if n in origin]))

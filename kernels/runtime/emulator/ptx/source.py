@@ -25,7 +25,7 @@ CARRY = "%carry"  # the condition code register, which no PTX text names
 
 @cache
 def numpy_type(ptx_type: str) -> np.dtype:
-    """The dtype that holds a PTX type; packed and unusual floats are kept as their bits."""
+    """The dtype that holds a PTX type; packed and unusual floats are stored as their bits."""
     if ptx_type == "pred":
         return np.dtype(bool)
     if ptx_type in ("bf16", "f16x2", "bf16x2", "tf32"):
@@ -85,7 +85,7 @@ def split_operands(text: str) -> list[str]:
 
 
 def parse_number(text: str) -> int | float | None:
-    """An immediate: 0fXXXXXXXX and 0dXXXXXXXXXXXXXXXX are floats by their bits. None if `text` is none."""
+    """An immediate; 0fXXXXXXXX and 0dXXXXXXXXXXXXXXXX are floats given by their bits. None for other texts."""
     sign = -1 if text.startswith("-") else 1
     body = text.lstrip("-")
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", body):

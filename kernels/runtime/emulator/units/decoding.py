@@ -1,7 +1,7 @@
 """From a statement to an instruction: the registry of opcodes, and what their decoders share.
 
-A decoder takes a `Decoding` and returns a closure `step(row, mask)`, or None for what the scheduler does
-itself. A mask is True for all lanes of the row, or bool[lanes].
+A decoder takes a `Decoding` and returns a closure `step(row, mask)`, or None for what the scheduler executes. A mask is
+True for all lanes of the row, or bool[lanes].
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
     """Register the decoder of some opcodes with the modifiers it understands (types are always allowed).
 
-    An opcode may include its first modifier, where that makes another instruction of it.
+    An opcode may include its first modifier, if that selects a different instruction.
     """
 
     def register(decoder: Decoder) -> Decoder:
@@ -47,9 +47,10 @@ def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
 
 @dataclass
 class Instruction:
-    """One decoded instruction. `step(row, mask)` does it; `members` is the slot of a warp instruction's member mask.
+    """One decoded instruction. `step(row, mask)` executes it; `members` is the slot of a warp instruction's member
+    mask.
 
-    `blocked(row, mask)`, of one that waits for an mbarrier, tells which barrier each lane waits for, None for no lane.
+    `blocked(row, mask)` of a wait for an mbarrier returns the barrier that each lane waits for, or None if none waits.
     """
 
     text: str
@@ -65,7 +66,7 @@ class Instruction:
 
 
 class Decoding:
-    """One statement on its way to an Instruction."""
+    """One statement while it is decoded to an Instruction."""
 
     def __init__(self, module: Program, statement: Statement, index: int) -> None:
         self.module, self.statement, self.index = module, statement, index
@@ -91,7 +92,7 @@ class Decoding:
         return UnknownInstruction(f"{self.statement.opcode}: {why} in '{self.statement.text}'")
 
     def flag(self, choices: str, default: str = "") -> str:
-        """The one modifier out of some."""
+        """The one modifier of `choices` that the statement has."""
         return next((part for part in self.modifiers if part in choices.split()), default)
 
     def source(self, position: int, kind: str | np.dtype | None = None) -> int:
@@ -121,11 +122,11 @@ class Decoding:
 
 
 def nothing(row: Row, mask: Mask) -> None:
-    """The step of an instruction that the scheduler itself carries out, or that has no effect here."""
+    """The step of an instruction that the scheduler executes, or that has no effect here."""
 
 
 def elementwise(function: Callable, out: int, *sources: int) -> Step:
-    """A closure that puts `function` of the source slots into the slot `out`."""
+    """A closure that computes `function` of the source slots into the slot `out`."""
     if isinstance(function, np.ufunc):
         if len(sources) == 1:
             (a,) = sources
@@ -151,7 +152,7 @@ def elementwise(function: Callable, out: int, *sources: int) -> Step:
 
 
 def flushed(function: Callable) -> Callable:
-    """`function` with subnormal float32 operands taken as zero (.ftz)."""
+    """`function` with subnormal float32 operands replaced by zero (.ftz)."""
     return lambda *args: function(*map(am.flush, args))
 
 
@@ -160,7 +161,7 @@ def after(second: Callable, first: Callable) -> Callable:
 
 
 def decode(module: Program, statement: Statement, index: int) -> Instruction:
-    """Raises: UnknownInstruction with the opcode, for an unknown one, or an unknown modifier or operand."""
+    """Decode one statement. Raises: UnknownInstruction for an unknown opcode, modifier or operand, which it names."""
     decoding = Decoding(module, statement, index)
     head = decoding.head
     wholes = (".".join(statement.parts[:length]) for length in (4, 2))

@@ -1,7 +1,7 @@
-"""Barriers in shared memory (mbarrier), and stores (st.async) and copies of tensors that count at them.
+"""Barriers in shared memory (mbarrier), and stores (st.async) and tensor copies that count at them.
 
-A store's data is there at once; who reads it without having waited for the phase that it counts in is found to race
-with it. A warp that waits is taken up again when its phase has completed. Like a send, a wait is one of the whole warp.
+The data of a store arrives at once; a reader that has not waited for its phase races with it. A waiting warp resumes
+when its phase has completed. A wait, like a send, is executed by the whole warp.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _mbarrier(d: Decoding) -> Step | None:
     d.kind = PHASE_WAIT
 
     def blocked(row: Row, mask: Mask) -> np.ndarray | None:
-        """The slots of the barriers that lanes wait for, -1 for lanes that may go on; None where all may."""
+        """The slots of the barriers that lanes wait for, -1 for lanes that may continue; None if all may."""
         row.unit.current = index
         lanes = _lanes(row, mask)
         slots = row.unit.find_barriers(row, lanes, address(row)[lanes], False)[0]
@@ -105,7 +105,7 @@ BULK = "async bulk tensor 2d 3d 4d shared::cluster global tile mbarrier::complet
 
 @opcode("cp.async.bulk.tensor", BULK)
 def _copy_tensor(d: Decoding) -> Step | None:
-    """A box of a tensor to the block's shared memory; each lane that executes it copies one."""
+    """Copy a box of a tensor to the shared memory of the block; each active lane copies one."""
     if d.modifiers[4:6] != ["shared::cluster", "global"] or "mbarrier::complete_tx::bytes" not in d.flags:
         raise d.unknown("form")
     index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])

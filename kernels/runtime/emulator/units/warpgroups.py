@@ -1,7 +1,8 @@
-"""Products of warpgroups (wgmma), which read shared memory through the asynchronous proxy, and the fence it needs.
+"""Warpgroup products (wgmma), which read shared memory through the asynchronous proxy, and the fence that they need.
 
-A product is done at once, warp by warp, but until the kernel has waited for it its registers hold NaN, and its tiles
-count as read once more when the wait is over: who overwrites them before races. Registers of A are not watched.
+A product is computed at once, warp by warp. Until the kernel has waited for it, its registers hold NaN. When the wait
+completes, its tiles are recorded as read once more, so that an earlier overwrite of them is a race. Registers of A are
+not watched.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from .decoding import CONVERGENT, LANES, U32_TYPE, Decoding, Step, opcode
 from .transfers import SPACES, address_of
 
 F32, U32 = np.float32, np.uint32
-WARPS, ROWS = 4, 16  # of a warpgroup, and of A that each of its warps multiplies
+WARPS, ROWS = 4, 16  # warps of a warpgroup, and rows of A for each warp
 DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # terms of a product: 32 bytes
 SHAPES = {kind: " ".join(f"m64n{n}k{depth}" for n in range(8, 257, 8)) for kind, depth in DEPTHS.items()}
-PIECE = 16  # bytes that always lie together
-PITCH = np.array((0, 128, 64, 32))  # bytes of a row, by a descriptor's swizzle mode
+PIECE = 16  # bytes that are always contiguous
+PITCH = np.array((0, 128, 64, 32))  # bytes of a row, by the swizzle mode of the descriptor
 _GROUP, _MEMBER = LANES >> 2, LANES & 3
 
 
 def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
-    """int64[descriptors, rows, 2]: where the two 16-byte pieces of each row of a K-major tile lie in shared memory.
+    """int64[descriptors, rows, 2]: addresses in shared memory of the two 16-byte pieces of each row of a K-major tile.
 
-    Without a swizzle, 8 rows of one piece are 128 contiguous bytes; the leading offset leads to the other piece, the
-    stride offset to the next 8 rows. With one, rows lie 32, 64 or 128 bytes apart, and the bits of an address from
-    the seventh on are XORed into those from the fourth on, as many as number the pieces of a row.
+    Without a swizzle, 8 rows of one piece are 128 contiguous bytes. The leading offset leads to the other piece, the
+    stride offset to the next 8 rows. With a swizzle, rows are 32, 64 or 128 bytes apart, and the address bits from bit
+    7 on are XORed into those from bit 4 on, as many as it takes to number the pieces of a row.
 
     Raises: UnknownInstruction for a base offset.
     """
@@ -48,9 +49,10 @@ def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
 
 
 def transposed_addresses(descriptors: np.ndarray, depth: int, columns: int) -> np.ndarray:
-    """int64[descriptors, depth, columns / 8]: the 16-byte pieces of a tile whose columns lie side by side, of 2 bytes.
+    """int64[descriptors, depth, columns / 8]: the 16-byte pieces of a tile of 2-byte elements whose columns are
+    contiguous.
 
-    A row of a term holds as many columns as the swizzle has bytes for, 8 terms follow each other at that pitch; the
+    A row of a term has as many columns as fit the swizzle's bytes, and 8 terms follow each other at that pitch. The
     stride offset leads to the next 8 terms, the leading offset to further columns.
 
     Raises: UnknownInstruction without a swizzle, or for a base offset.
@@ -67,7 +69,7 @@ def transposed_addresses(descriptors: np.ndarray, depth: int, columns: int) -> n
 
 @opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {' '.join(SHAPES.values())}")
 def _wgmma(d: Decoding) -> Step | None:
-    """D = A B + D, or A B, summed in float64, rounded once. A is K-major, B too or, of 16 bits, transposed."""
+    """D = A B + D, or A B, summed in float64 and rounded once. A is K-major; B too or, with 16 bits, transposed."""
     d.kind = CONVERGENT
     if "fence" in d.flags:
         return None
@@ -140,7 +142,7 @@ def _active(row: Row, mask: Mask) -> np.ndarray:
 
 
 def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
-    """The operands that raw registers hold, one or two each, as float32."""
+    """The operands in raw registers, one or two each, as float32."""
     if kind == "tf32":
         return (words & U32(0xFFFFE000)).view(F32)
     halves = words.view(np.uint16)
@@ -148,7 +150,7 @@ def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
-    """The warps that execute a product; all lanes must, and all warps of the warpgroup must be there."""
+    """The warps that execute a product; all their lanes must be active, and all warps of the warpgroup present."""
     active = np.ones((row.size // 32, 32), bool) if mask is True else mask.reshape(-1, 32)
     warps = np.flatnonzero(active.any(axis=1))
     if not active[warps].all() or row.index // WARPS * WARPS + WARPS > row.warps:
@@ -157,9 +159,9 @@ def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
 
 
 def _tile(row: Row, slot: int, warps: np.ndarray, kind: str, places: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """float64[warps, rows, terms] from shared memory; its pieces count as read by one lane after the other.
+    """float64[warps, rows, terms] from shared memory; its pieces are recorded as read by one lane after the other.
 
-    places(descriptors) gives the addresses of all pieces, row by row.
+    places(descriptors) returns the addresses of all pieces, row by row.
     """
     descriptors = row.lanes(slot).reshape(-1, 32)[warps]
     if (descriptors != descriptors[:, :1]).any():
@@ -181,9 +183,10 @@ FENCES = "cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mb
 
 @opcode("fence", f"{SPACES} {FENCES}")
 def _fence(d: Decoding) -> Step | None:
-    """`fence.proxy.async`: what the thread knows of, products see from here on. `fence.acq_rel.gpu`: see `Messages`.
+    """Fences. `fence.proxy.async` publishes what is visible to the thread to products; for `fence.acq_rel.gpu` see
+    `Messages`.
 
-    `fence.proxy.tensormap` lets the thread use a tensor map in global memory. Other fences do nothing here.
+    `fence.proxy.tensormap` lets the thread use a tensor map in global memory. Other fences have no effect here.
     """
     index = d.index
     if "tensormap::generic" in d.flags:
@@ -204,7 +207,7 @@ def _fence(d: Decoding) -> Step | None:
     def blocks(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
         messages = row.unit.order.messages
-        assert messages is not None  # as there is such a fence
+        assert messages is not None  # because the kernel has such a fence
         messages.fence(row.threads if mask is True else row.threads[mask])
 
     if {"proxy", "async"} <= d.flags and "global" not in d.flags:
@@ -214,7 +217,7 @@ def _fence(d: Decoding) -> Step | None:
 
 @opcode("setmaxnreg", "inc dec sync aligned")
 def _setmaxnreg(d: Decoding) -> Step | None:
-    """Registers a thread from here on; what a block's warps have in the end is checked by `Batch`."""
+    """Registers per thread from here on; `Batch` checks the total of a block at the end."""
     index, count, more = d.index, d.module.constant_value(d.operands[0]), "inc" in d.flags
     if count is None or count % 8 or not 24 <= count <= 256:
         raise d.unknown("count")

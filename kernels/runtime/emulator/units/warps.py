@@ -21,7 +21,7 @@ def _convergent(d: Decoding, members: str | None = None) -> None:
 
 
 def _inactive(row: Row, mask: Mask, source: np.ndarray, index: int) -> None:
-    """A value taken from a lane that does not take part is a defect of the kernel."""
+    """Report a value that is read from an inactive lane."""
     if mask is True:
         return
     bad = mask & ~mask[source]
@@ -149,7 +149,7 @@ def _redux(d: Decoding) -> Step | None:
     return step
 
 
-# where element (row, column) of a fragment lives: per register of a lane, (row offset, column offset)
+# the element that each register of a lane holds: (row offset, column offset)
 _GROUP, _MEMBER = LANES >> 2, LANES & 3
 
 
@@ -160,7 +160,7 @@ def _halves_of(slot: int, row: Row, bf16: bool) -> np.ndarray:
 
 @opcode("mma", "sync aligned row col m16n8k4 m16n8k8 m16n8k16")
 def _mma(d: Decoding) -> Step | None:
-    """D = A B + C for row-major A and column-major B; products summed in float64, rounded once."""
+    """D = A B + C for row-major A and column-major B; products are summed in float64 and rounded once."""
     index = d.index
     shape = d.flag("m16n8k4 m16n8k8 m16n8k16")
     depth = int(shape.rpartition("k")[2])
