@@ -1,7 +1,4 @@
-"""The figures of the book: a function each, which takes the evidence and returns a `Plot`.
-
-Titles are computed from what is drawn.
-"""
+"""The figures of the book: a function each, which takes the evidence of a card and returns a `Plot`."""
 
 from .angle_error import angle_error
 from .by_card import speedups_by_card
@@ -27,31 +24,8 @@ from .waves import waves
 from .when_to_fuse import fusion_map
 
 __all__ = [
-    "PIPELINES",
-    "angle_error",
-    "attention_online",
-    "cliff",
-    "emulator_agreement",
-    "flow",
-    "fusing",
-    "fusion",
-    "fusion_map",
-    "ladder",
-    "peers",
-    "phases",
-    "pipelines",
-    "published_distance",
-    "roofline_plot",
-    "roofline_published",
-    "rope_savings",
-    "score_threads",
-    "sinusoidal_fusion",
-    "speedups_by_card",
-    "timeline",
-    "v8_cuts",
-    "v8_family",
-    "v8_idea",
-    "v8_tile",
-    "warp_waits",
-    "waves",
-]
+    "PIPELINES", "angle_error", "attention_online", "cliff", "emulator_agreement", "flow", "fusing", "fusion",
+    "fusion_map", "ladder", "peers", "phases", "pipelines", "published_distance", "roofline_plot",
+    "roofline_published", "rope_savings", "score_threads", "sinusoidal_fusion", "speedups_by_card", "timeline",
+    "v8_cuts", "v8_family", "v8_idea", "v8_tile", "warp_waits", "waves",
+]  # fmt: skip
