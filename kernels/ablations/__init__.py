@@ -1,1 +1,1 @@
-"""Versions with one thing changed, which tell what that one thing costs. See `kernels/ablations/ablate.py`."""
+"""Versions with one thing changed, which show what that one thing costs. See `kernels/ablations/ablate.py`."""

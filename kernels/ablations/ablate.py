@@ -1,8 +1,8 @@
-"""Versions with one thing changed: a version's source with a few of its lines replaced, and nothing else.
+"""Versions with one thing changed: the source of a version with a few lines replaced, and nothing else.
 
     ablate("rope_v2", "rope_v2_no_rotation", title="V2 without rotation", change="takes K as it is", edits=[(old, new)])
 
-What is replaced is the whole difference, so what is measured is what it costs. An ablation that cannot be told in a
+The replaced lines are the whole difference, so a measurement shows what they cost. An ablation that needs more than a
 few lines is a file of its own in `kernels/ablations/`, registered with `ablation=True`.
 """
 
@@ -22,13 +22,13 @@ from typing import Any
 from ..version import VERSIONS
 
 INHERITED = ("whole_rows", "scalar_loads", "accurate_sines", "wrong_output")
-Edit = tuple[str, str]  # lines as they stand, in any one indentation, and what replaces them
+Edit = tuple[str, str]  # the lines, at any indentation, and their replacement
 
 
 def replaced(source: str, old: str, new: str) -> str:
-    """`source` with the one block of lines `old` replaced by `new`, in the block's own indentation.
+    """`source` with the one block of lines `old` replaced by `new`, at the block's own indentation.
 
-    Raises: ValueError when `old` is there not exactly once.
+    Raises: ValueError unless `old` occurs exactly once.
     """
     lines, wanted = source.splitlines(), textwrap.dedent(old).strip("\n").splitlines()
     found = []
@@ -44,7 +44,7 @@ def replaced(source: str, old: str, new: str) -> str:
 
 
 def _renamed(source: str, parent: str, name: str, title: str, change: str) -> str:
-    """The source of a version as that of its ablation: docstring, registration and name of the planner."""
+    """The source of a version with the docstring, the registration and the planner's name of its ablation."""
     tree, lines = ast.parse(source), source.splitlines()
     planners = [
         node for node in tree.body
@@ -68,8 +68,8 @@ def _renamed(source: str, parent: str, name: str, title: str, change: str) -> st
 def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[Edit], **fields: Any) -> None:
     """Register `name`: the version `parent` with some lines of its file replaced.
 
-    The file is a module beside the parent's, so that its imports hold and its source can be read like any other's.
-    What checks ask of it is what they ask of the parent, but for `fields` of the registration that differ.
+    The file becomes a module beside that of the parent, so that its imports work and its source can be read like any
+    other. It is checked like the parent, except for `fields` of the registration that differ.
 
     Raises: ValueError when an edit does not fit the file.
     """

@@ -161,7 +161,7 @@ ablate(
         ("from ..device.vector import advance\n", "from ..device.vector import advance, ld4\n"),
         (
             """
-            KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
+            KEY_HALVES = QUERIES * SLICE  # offset of the key tile, in halves
             SCORES = (KEY_HALVES + BLOCK_K * SLICE) // 2
             """,
             """

@@ -1,10 +1,10 @@
 """Asynchronous copies with double buffering, in slices of dims: two buffers fit.
 
-Change from attention_async_double_buffer: a buffer holds one slice of a tile, 32 dims of its keys or 256 dims of 8 of
-its values, and the next slice is copied while one is worked on. The scores of a tile grow slice by slice in registers;
-then come the slices of its values. So the two buffers take the same 20 KB at every head dim, and only the query row,
-which lies in shared memory as a whole, still grows with it. The copies are doubled and the reductions share nothing, as
-before.
+Change from attention_async_double_buffer: a buffer holds one slice of a tile, either 32 dims of its keys or 256 dims of
+8 of its values. The next slice is copied while the block computes on one. The scores of a tile accumulate slice by
+slice in registers; then come the slices of its values. So the two buffers take 20 KB at every head dim, and only the
+query row in shared memory still grows with it. As before, some floats are copied twice and the reductions do not share
+their result.
 
 Source: Final Summary, "cp.async + Double Buffering", which says that it cannot fit.
 """
@@ -36,10 +36,10 @@ from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout,
 
 BUFFERS = 2
 PADDING = 8
-OUTPUTS = 16  # dims of the output that a thread can hold
+OUTPUTS = 16  # output dims that a thread can hold
 DOT_UNROLL = 4
-KEY_DIMS = 32  # of a slice of K, of all keys of a tile
-VALUE_DIMS = THREADS  # of a slice of V, and how many of its keys
+KEY_DIMS = 32  # of a slice of K, which has all keys of a tile
+VALUE_DIMS = THREADS  # dims and keys of a slice of V
 VALUE_KEYS = 8
 KEY_STRIDE = KEY_DIMS + PADDING
 VALUE_STRIDE = VALUE_DIMS + PADDING
@@ -48,7 +48,7 @@ SLICE = max(BLOCK_K * KEY_STRIDE, VALUE_KEYS * VALUE_STRIDE)  # floats of a buff
 
 @cuda.jit(device=True)
 def begin_copy(shared, at, source, rows, width, hdim, stride):
-    """Begin to copy `width` dims of some rows of `source` to shared rows of `stride` floats, from `at` on."""
+    """Start to copy `width` dims of some rows of `source` to shared rows of `stride` floats, from `at` on."""
     i = cint(cuda.threadIdx.x)
     while i < rows * width:
         row = i // width
@@ -63,7 +63,7 @@ def begin_copy(shared, at, source, rows, width, hdim, stride):
 
 @cuda.jit(device=True)
 def begin_slice(shared, at, k_head, v_head, seq_k, hdim, tile_start, index):
-    """Begin to copy slice `index` of a tile: of its keys, its values, then of the next tile's keys, if there is one."""
+    """Start to copy slice `index` of a tile: keys, then values, then the keys of the next tile if there is one."""
     tile = min(BLOCK_K, seq_k - tile_start)
     key_slices = (hdim + KEY_DIMS - 1) // KEY_DIMS
     panels = (hdim + VALUE_DIMS - 1) // VALUE_DIMS
@@ -196,7 +196,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: what each warp makes of a tile whose maximum and sum it does not share."""
+    """In float64: the softmax of a tile with a maximum and a sum per warp."""
     return online_unshared(scaled_scores(problem, q, k), v)
 
 

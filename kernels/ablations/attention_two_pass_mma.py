@@ -1,12 +1,13 @@
 """Two passes, both products on tensor cores.
 
-Change from attention_two_pass_float4: `mma.sync` multiplies. A warp takes the same 32 keys, then the same 32 dims of
-the output, as 16 rows of A twice; the query, then the keys' weights, are in every column of B, so that 7 of 8 results
-are copies. A float32 is split into two TF32 numbers, and of their four products all but the smallest are summed, so the
-result is right; sums over dims and keys are made outside of the mma, which truncates.
+Change from attention_two_pass_float4: `mma.sync` multiplies. The 16 rows of A, twice, are the 32 keys of a warp, and
+then its 32 dims of the output. Every column of B is the query, and then the weights of the keys, so that 7 of 8 results
+are copies. A float32 is split into two TF32 numbers. Of their four products all but the smallest are summed, so the
+result is right. Sums over dims and keys are made outside of the mma, which truncates.
 
-A lane holds a quarter of the dims of each of its rows, and reads as many float4 of K from as many sectors as in the
-parent: only the arithmetic differs. With one query a block, each element of K and V is used once on tensor cores, too.
+A lane holds a quarter of the dims of each of its rows and reads as many float4 of K from as many sectors as in the
+parent: only the arithmetic differs. With one query per block, each element of K and V is used once, with tensor cores
+as without.
 
 Source: Final Summary, "Alternative Implementations", with what its section on tensor cores says does not help.
 """
@@ -36,15 +37,15 @@ from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-ROWS = 16  # of A
+ROWS = 16  # rows of A
 OUT_UNROLL = 16  # keys, as in the parent
-OWN_KEYS = OUT_UNROLL // 4  # of them that a lane holds
+OWN_KEYS = OUT_UNROLL // 4  # of these keys that a lane holds
 ZERO = float32(0.0)
 
 
 @cuda.jit(device=True)
 def multiply_add(upper, lower, a, b):
-    """A lane's sums for the rows g and g + 8 of A, plus the products of these rows with the column that B repeats."""
+    """A lane's sums for the rows g and g + 8 of A, plus the products of these rows with the repeated column of B."""
     a0, a0_low = split(a[0])
     a1, a1_low = split(a[1])
     a2, a2_low = split(a[2])
@@ -59,7 +60,7 @@ def multiply_add(upper, lower, a, b):
 
 @cuda.jit(device=True)
 def own(values, member):
-    """Of the sums that four lanes share, the one that this lane stores."""
+    """The one of the sums of four lanes that this lane stores."""
     value = values[0]
     for r in range(1, len(values)):
         if member == r:
@@ -70,12 +71,12 @@ def own(values, member):
 @functools.cache
 def make_kernel(tiles: int) -> Any:
     """The kernel whose warps take `tiles` times 16 keys at a time."""
-    rows, keys = 2 * tiles, ROWS * tiles  # of a lane, and of a warp
+    rows, keys = 2 * tiles, ROWS * tiles  # rows of a lane, keys of a warp
     row_floats = 4 * rows
 
     @cuda.jit(device=True)
     def add_products(scores, held, q_row, k_head, first_key, last_key, hdim, dim, there):
-        """Add to a lane's scores the products of four dims, 16 over the lanes of a row; where none is there, 0."""
+        """Add the products of four dims (16 over the lanes of a row) to a lane's scores; 0 where there is no key."""
         a = make_float4(ZERO, ZERO, ZERO, ZERO)
         if there:
             a = ld4(q_row, dim)

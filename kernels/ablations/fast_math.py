@@ -1,7 +1,7 @@
-"""Versions built with fast-math: those where that changes the time by 5 % or more on some GPU.
+"""Versions built with fast-math, where that changes the time by 5 % or more on some GPU.
 
-The log does not record the flags of its builds, so every version is registered as written, with accurate functions,
-and these show what the published ratio would be in the other build.
+The log does not record its compiler flags. So every version is registered with accurate functions, and these show what
+the published ratio would be with fast-math.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..version import VERSIONS, Launch, Plan, Problem, register
 
 
 def planner(accurate: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
-    """What plans the same launches, of kernels built with fast-math."""
+    """A planner of the same launches, with kernels built with fast-math."""
 
     def fast(launch: Launch) -> Launch:
         return replace(launch, kernel=replace(launch.kernel, fast_math=True))

@@ -11,7 +11,7 @@ from ..fp16 import phase4
 from ..version import Problem
 from .ablate import ablate
 
-# Lines of Phase 4 that several replace.
+# Lines of Phase 4 that several ablations replace.
 SHAPES = "from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem"
 PLAN = '"""Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.'
 DEFECT = """
@@ -26,7 +26,7 @@ NOT_WRITTEN = """
 
 
 def mean_of_values(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Phase 4's for scores that are all the same."""
+    """Phase 4's output if all scores are equal."""
     return phase4.wrong_output(problem, 0.0 * q, k, v)
 
 
@@ -36,7 +36,7 @@ def scores_as_weights(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 def sums_of_weights(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Phase 4's for values of 1."""
+    """Phase 4's output if all values are 1."""
     return phase4.wrong_output(problem, q, k, np.ones_like(v))
 
 
@@ -285,7 +285,7 @@ ablate(
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     edits=[
         *FULL_BLOCK,
-        # The output is dynamic: the arrays that a kernel declares itself may take 48 KB.
+        # The output is in dynamic shared memory: static arrays may take 48 KB.
         ("    accumulator=BLOCK_M * HDIM,\n", ""),
         (
             'shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)',
@@ -317,7 +317,7 @@ ablate(
     edits=[
         (
             """
-            # One element for every row of the block, and one for every row and dim; only a thread's own row is used.
+            # One element per row of the block, and one per row and dim; a thread uses only its own row.
             per_row = local_array(types.float32, BLOCK_M)
             per_output = local_array(types.float32, int(BLOCK_M * HDIM))
             """,
@@ -377,7 +377,7 @@ ablate(
 
 
 def load_by_32_threads(tile: str) -> tuple[str, str]:
-    """Phase 6's load of a tile of `tile`, k or v: by 64 threads a row each, and by 32 two rows each."""
+    """Phase 6's load of a tile of `tile`, k or v: by 64 threads with a row each, and by 32 with two rows each."""
     by_64 = f"""
     if row < BLOCK_K:
         {tile}_row = advance({tile}_head, (tile_start + row) * HDIM)

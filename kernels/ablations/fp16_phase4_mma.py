@@ -1,14 +1,14 @@
 """FP16 Phase 4 with both products on tensor cores.
 
-Change from fp16_phase4: warp 0, which computes all scores, does so with `mma`, 16 rows, 8 keys and 16 dims
-at a time. A tensor core takes weights as halves and 16 rows at once: so the exponentials that the softmax
-adds up are kept in shared memory, rounded to halves, and the product with V follows the loop over a warp's
-rows, where each warp takes half of the rows and half of the dims. Tiles, grid, block and barriers are the
-same, down to the missing one; so are the rows in shared memory, without padding.
+Change from fp16_phase4: warp 0, which computes all scores, uses `mma` with 16 rows, 8 keys and 16 dims. A tensor core
+takes weights as halves and 16 rows at once. So the softmax stores its exponentials in shared memory, rounded to halves,
+and the product with V follows after the loop over the rows of a warp: each warp takes half of the rows and half of the
+dims. Tiles, grid, block and barriers are the same, including the missing one; so are the unpadded rows in shared
+memory.
 
-With the missing barrier, which warp is first at the scores decides: warp 0 is hardly slower now than the
-others, and its scores are mostly there. A half holds numbers up to 65,504, so a stale maximum that Phase 4
-would forgive makes a weight infinite where it lies 11 below the row's own.
+The missing barrier is a race between warp 0 and the others. Warp 0 is hardly slower than they are now, so its scores
+are usually there. A half holds numbers up to 65,504. So a stale maximum that is harmless in Phase 4 makes a weight
+infinite if it is 11 below the maximum of the row.
 
 Source: Phase 6 Status Report, "What Would Actually Help", tensor cores.
 """
@@ -31,8 +31,8 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, registe
 
 WARPS = 4
 ROWS_PER_WARP = 8
-M, N = 16, 8  # rows and columns that an mma gives
-PAIRS = 32  # in a row of 64 halves
+M, N = 16, 8  # rows and columns of the result of an mma
+PAIRS = 32  # pairs in a row of 64 halves
 
 LAYOUT = SharedLayout(
     query=BLOCK_M * HDIM // 2,
@@ -44,7 +44,7 @@ LAYOUT = SharedLayout(
     warp_sum=WARPS,
     weights=BLOCK_M * BLOCK_K // 2,
 )
-# Offsets in halves, then in pairs of them, then in floats.
+# Offsets in halves, then in pairs of halves, then in floats.
 QUERY = 2 * LAYOUT["query"]
 KEY = 2 * LAYOUT["key"]
 VALUE = 2 * LAYOUT["value"]
@@ -60,7 +60,7 @@ WARP_SUM = LAYOUT["warp_sum"]
 
 @cuda.jit(device=True)
 def rows_fragment(pairs, start, step):
-    """A of `mma_m16n8k16_f16`: columns 16 * step and on of the 16 rows of 64 halves that start at pair `start`."""
+    """A of `mma_m16n8k16_f16`: 16 columns from 16 * step on of the 16 rows of 64 halves that start at pair `start`."""
     lane_id = cint(cuda.threadIdx.x) % WARP
     upper = start + lane_id // 4 * PAIRS + lane_id % 4 + 8 * step
     lower = upper + 8 * PAIRS
@@ -69,7 +69,7 @@ def rows_fragment(pairs, start, step):
 
 @cuda.jit(device=True)
 def keys_fragment(pairs, start, step):
-    """B: dims 16 * step and on of the 8 keys that start at pair `start`, a key a column."""
+    """B: 16 dims from 16 * step on of the 8 keys that start at pair `start`, one key per column."""
     lane_id = cint(cuda.threadIdx.x) % WARP
     first = start + lane_id // 4 * PAIRS + lane_id % 4 + 8 * step
     return pairs[first], pairs[first + 4]
@@ -77,7 +77,7 @@ def keys_fragment(pairs, start, step):
 
 @cuda.jit(device=True)
 def values_fragment(halves, start, step):
-    """B: dims `start` and the next 7 of the values of the keys 16 * step and on, a key a row."""
+    """B: 8 dims from `start` on of the values of 16 keys from 16 * step on, one key per row."""
     lane_id = cint(cuda.threadIdx.x) % WARP
     first = start + (lane_id % 4 * 2 + 16 * step) * HDIM + lane_id // 4
     ninth = first + 8 * HDIM
@@ -88,7 +88,7 @@ def values_fragment(halves, start, step):
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    shared = cuda.shared.array(0, float32)  # on 4 bytes, as in the source: 16 would merge loads
+    shared = cuda.shared.array(0, float32)  # aligned to 4 bytes, as in the source: with 16, loads would be merged
     halves = cuda.shared.array(0, uint16, 16)
     pairs = cuda.shared.array(0, uint32)
     row_max = cuda.local.array(ROWS_PER_WARP, float32)

@@ -1,8 +1,8 @@
 """FP16 Phase 6, iteration 2, with a warp a row: all 256 threads compute.
 
-Change from fp16_phase6_iter2: a warp takes every eighth row. Its lanes share the keys of a tile for the
-scores and the softmax, which shuffles reduce, and the dims for the product with V; of a row of Q or of the
-output, eight lanes move 16 bytes each. Tiles, barriers, shared memory and the load of K and V are the same.
+Change from fp16_phase6_iter2: a warp takes every eighth row. Its lanes divide the keys of a tile for the scores and the
+softmax, which shuffles reduce, and the dims for the product with V. Eight lanes each move 16 bytes of a row of Q or of
+the output. Tiles, barriers, shared memory and the load of K and V are the same.
 """
 
 from __future__ import annotations

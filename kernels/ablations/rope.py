@@ -11,25 +11,25 @@ from .ablate import Edit, ablate
 
 
 def wrong(why: str, when: str) -> Edit:
-    """Declares in the plan of one launch that its result is wrong `when`, and why."""
+    """An edit that declares, in a plan of one launch, that its result is wrong `when`, and why."""
     plan = "(launch, SYNC),"
     return plan, f'{plan}\nexpected="wrong" if {when} else "ok",\ndefect="{why}" if {when} else "",'
 
 
 def two_pairs_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Of a version that turns every pair of K as one of the first two."""
+    """The output of a version that rotates every pair of K like one of the first two."""
     position = np.arange(problem.seq_k)
     q, k = rotate_pairs(q, position, problem.rotary_dim), rotate_pairs(k, position, problem.rotary_dim, pairs=2)
     return softmax(scaled_scores(problem, q, k)) @ v
 
 
 def queries_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Of a version that leaves K as it is."""
+    """The output of a version that does not rotate K."""
     return softmax(scaled_scores(problem, rotate_pairs(q, np.arange(problem.seq_q), problem.rotary_dim), k)) @ v
 
 
 def queries_rotated_modulo(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Q rotated by a token's index modulo 64, K by its position."""
+    """Q rotated by its token index modulo 64, K by its position."""
     q = rotate_pairs(q, token_positions(problem), problem.rotary_dim)
     k = rotate_pairs(k, np.arange(problem.seq_k), problem.rotary_dim)
     return softmax(scaled_scores(problem, q, k)) @ v

@@ -1,9 +1,9 @@
 """RoPE V3 with 64 queries a block: every key is rotated once for all of them, in slices of 32 dims.
 
-Change from rope_v3: 64 queries a block instead of four, and all that a block reads serves them all. A slice of
-its queries and of a tile of keys is rotated into shared memory and gives every thread its part of 16 of the 4,096
-scores; a warp normalises the rows of 8 queries; a slice of V gives every thread 16 of 64 x 64 outputs. V3's one
-thread a key and one query after the other would leave most of a block this size idle.
+Change from rope_v3: 64 queries a block instead of four, and all of them use whatever the block loads. A slice of the
+queries and of a tile of keys is rotated into shared memory, and every thread computes its part of 16 of the 4,096
+scores. A warp normalises the rows of 8 queries. From a slice of V, every thread computes 16 of 64 x 64 outputs. One
+thread per key and one query after the other, as in V3, would leave most of such a block idle.
 
 Source: none; the log holds that 64 queries a block would need 512 KB of shared memory (V3, item 14).
 """
@@ -33,14 +33,14 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, registe
 
 QUERIES = 64
 SLICE = 32  # dims of Q and K
-SIDE = 16  # threads to either side of 64 queries x 64 keys or dims, 4 x 4 to each
+SIDE = 16  # threads along each side of a tile of 64 queries x 64 keys or dims, 4 x 4 per thread
 WIDTH = 4 * SIDE  # dims of V
 WARPS = 8
-ROW = SLICE + 4  # so that the rows that a warp reads start in different banks
+ROW = SLICE + 4  # so that the rows read by a warp start in different banks
 SCORE_ROW = BLOCK_K + 4
 QUERY = 0
 KEYS = QUERY + QUERIES * ROW
-VALUES = 0  # when the scores are done
+VALUES = 0  # values overwrite the queries and keys once the scores are done
 SCORES = KEYS + BLOCK_K * ROW
 CORRECTION = SCORES + QUERIES * SCORE_ROW
 ROW_SUM = CORRECTION + QUERIES
@@ -62,7 +62,9 @@ def add_scaled(acc, start, p, b):
 
 @cuda.jit(device=True)
 def rotate_slice(shared, place, x, first, rows, slice_start, hdim):
-    """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros beyond."""
+    """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros after the
+    last.
+    """
     tid = cint(cuda.threadIdx.x)
     dim = 4 * (tid % (SLICE // 4))
     exponent = float32(slice_start + dim) / float32(hdim)

@@ -11,19 +11,19 @@ from .ablate import ablate
 
 
 def embedded(problem: Problem, x: Array, pair: Array) -> Array:
-    """x plus the sine and cosine, at its position, of the pairs `pair`: one for every pair of its dims."""
+    """x plus the sine and cosine, at its position, of the pairs in `pair`, one for every pair of its dims."""
     angle = np.arange(problem.seq_k)[:, None] * FREQUENCY_BASE ** (-2.0 * pair / problem.hdim)
     return x + np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(problem.seq_k, problem.hdim)
 
 
 def first_pair_embedded(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Of a version that adds the first pair's sine and cosine to every pair."""
+    """The output of a version that adds the sine and cosine of the first pair to every pair."""
     q, k = (embedded(problem, x, np.zeros(problem.hdim // 2)) for x in (q, k))
     return softmax(scaled_scores(problem, q, k)) @ v
 
 
 def keys_embedded(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Of a version that leaves Q as it is."""
+    """The output of a version that does not embed Q."""
     return softmax(scaled_scores(problem, q, embedded(problem, k, np.arange(problem.hdim // 2)))) @ v
 
 

@@ -1,6 +1,6 @@
 """ALiBi V1: a bias by distance, added to the scores inside the V8 core.
 
-Change from attention_v8: each score gets -slope * |query position - key position|; Q and K stay as they are.
+Change from attention_v8: each score gets -slope * |query position - key position|; Q and K are not embedded.
 
 Source: beyond the documents, which name it as future work.
 """

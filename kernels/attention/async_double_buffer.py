@@ -1,13 +1,14 @@
 """Asynchronous copies with double buffering: too large to launch.
 
-Change from attention_online: the query row and two buffers of a key and a value tile each lie in shared
-memory, in rows padded by 8 floats. cp.async copies the query, with a wait and a barrier of its own; then, while
-one tile is worked on, it fills the other buffer. Of four neighbouring threads the first copies all four floats
-asynchronously, and the other three copy their own again, one by one: both write the same values, and nothing
-orders them. Output dims stay in registers. In 48 KB it fits up to 36 dims. The reductions still share nothing.
+Change from attention_online: shared memory holds the query row and two buffers, each for a key tile and a value tile,
+in rows padded by 8 floats. cp.async first copies the query, with a wait and a barrier of its own. Then it fills one
+buffer while the block computes on the other. Of four neighbouring threads the first copies all four floats
+asynchronously, and the other three also copy their own float synchronously: both write the same values, and nothing
+orders them. Output dims stay in registers. In 48 KB it fits up to 36 dims. The reductions still do not share their
+result.
 
-Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_buffer_227k` is the same
-kernel with the shared memory that a block can ask for.
+Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_buffer_227k` is the same kernel with the
+shared memory that a block can opt in to.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout,
 
 BUFFERS = 2
 PADDING = 8
-OUTPUTS = 16  # dims of the output that a thread can hold
+OUTPUTS = 16  # output dims that a thread can hold
 DOT_UNROLL = 4
 
 
 @cuda.jit(device=True)
 def begin_copy(shared, keys, values, k_tile, v_tile, size, hdim, stride):
-    """Begin to copy `size` floats of a key and of a value tile to the shared rows at `keys` and `values`."""
+    """Start to copy `size` floats of a key tile and of a value tile to the shared rows at `keys` and `values`."""
     i = cint(cuda.threadIdx.x)
     while i < size:
         dim = i % hdim
@@ -161,7 +162,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: what each warp makes of a tile whose maximum and sum it does not share."""
+    """In float64: the softmax of a tile with a maximum and a sum per warp."""
     return online_unshared(scaled_scores(problem, q, k), v)
 
 

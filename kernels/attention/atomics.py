@@ -1,10 +1,9 @@
 """Attention with atomics: two passes, scalar dot products, maximum and sum by atomics on shared memory.
 
-The log's first kernel. Each block of 256 threads takes one query row and each thread whole keys; all
-threads then meet at two floats of shared memory (static in the source). The maximum is an integer atomic
-on the float's bits, which orders negative floats the wrong way round: a negative score never gets past
-the -inf that the maximum starts from, so a row whose scores are all negative comes out as NaN. That
-depends on the data; it is rare from 16 keys on, and this version takes no fewer.
+The log's first kernel. A block of 256 threads computes one query row, and each thread whole keys. The threads share two
+floats of shared memory (static in the source). The maximum is an integer atomic on the bits of a float, which orders
+negative floats in reverse: a negative score never replaces the initial -inf, so a row with only negative scores becomes
+NaN. That depends on the data. It is rare from 16 keys on, and this version takes no fewer.
 
 Source: Final Summary, "Key Optimizations That Worked", item 2: the atomics that were replaced.
 """
@@ -27,7 +26,7 @@ LEAST_KEYS = 16
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    bits = cuda.shared.array(0, int32, 16)  # the same memory
+    bits = cuda.shared.array(0, int32, 16)  # the same memory as integers
     block_max = seq_k
     block_sum = seq_k + 1
     tid = cint(cuda.threadIdx.x)

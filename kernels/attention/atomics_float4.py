@@ -1,10 +1,10 @@
 """Attention with atomics and 128-bit loads of Q and K.
 
-Change from attention_atomics: the dot product reads Q and K as float4. The source timed such a kernel and
-did not keep it; that the dot product is unrolled as in attention_two_pass_float4, which came next, and that
-all the rest is attention_atomics, is assumed.
+Change from attention_atomics: the dot product reads Q and K as float4. The source timed such a kernel and did not keep
+it. Two things are assumed: the dot product is unrolled as in attention_two_pass_float4, which came next, and the rest
+is attention_atomics.
 
-Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel with one and not yet the other.
+Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel after the first and before the second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DOT_UNROLL = 4
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
-    bits = cuda.shared.array(0, int32, 16)  # the same memory
+    bits = cuda.shared.array(0, int32, 16)  # the same memory as integers
     block_max = seq_k
     block_sum = seq_k + 1
     tid = cint(cuda.threadIdx.x)

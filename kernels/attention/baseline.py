@@ -1,9 +1,9 @@
 """Attention baseline: two passes, scalar dot products, shuffle reductions that do not share their result.
 
-Change from attention_atomics: shuffles reduce maximum and sum, the dot product is unrolled by 16 and the
-product with V by 4. The kernel behind the log's baseline times. Each block of 256 threads takes one query row
-and each thread whole keys. Its reductions leave out the last store (`device.reduce.block_*_unshared`): right
-for at most 32 keys; with more, keys 32.. are scaled by their own warp's maximum and sum.
+Change from attention_atomics: shuffles reduce maximum and sum, the dot product is unrolled by 16 and the product with V
+by 4. The log's baseline times are of this kernel. A block of 256 threads computes one query row, and each thread whole
+keys. Its reductions leave out the last store (`device.reduce.block_*_unshared`). So it is right for at most 32 keys;
+with more, the keys from 32 on are scaled by the maximum and sum of their own warp.
 
 Source: Final Summary, "What We Achieved", left-hand times.
 """
@@ -90,7 +90,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: each warp of keys scaled by its own maximum and sum."""
+    """In float64: the keys of each warp are scaled by its own maximum and sum."""
     return two_pass_unshared(scaled_scores(problem, q, k), v)
 
 

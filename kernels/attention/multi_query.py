@@ -1,19 +1,18 @@
 """Multi-query: K and V tiles in shared memory, shared by four queries; never launched, and wrong.
 
-Change from attention_two_pass_float4: a block takes four queries, copies a tile of whole keys and values
-to shared memory, and lets one query after the other use it. The softmax of each tile stands for itself:
-normalised within the tile, and later tiles are added to the output with no rescaling, so the result is
-right for a single tile only.
+Change from attention_two_pass_float4: a block takes four queries and copies a tile of whole keys and values to shared
+memory, which the queries use one after the other. The softmax of each tile is normalised within the tile, and later
+tiles are added to the output without rescaling. So the result is right for a single tile only.
 
-A tile holds 45,000 B / (8 B hdim) keys, between 4 and 32, but only for 4, 8 and 16 was there a compiled
-kernel, and a check allowed 48,000 B: up to 328 dims 17 keys or more, and at 512 dims 10, have no kernel, from
-2048 on 4 keys are too large. So it never ran at a head dim of the log.
+A tile holds 45,000 B / (8 B hdim) keys, between 4 and 32. Kernels were compiled only for 4, 8 and 16 keys, and a check
+allowed 48,000 B. So up to 328 dims (17 keys or more) and at 512 dims (10 keys) there is no kernel, and from 2048 dims
+on 4 keys are too large. It never ran at a head dim of the log.
 
-Of a query's 9 barriers in a tile those behind its scores and behind its product with V are needed no more than
-the second of each reduction.
+Of the 9 barriers per query and tile three kinds are unnecessary: the one after the scores, the one after the product
+with V, and the second one of each reduction.
 
-Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_multi_query_227k` is the same
-kernel with the shared memory that a block can ask for, and any number of keys.
+Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_multi_query_227k` is the same kernel with
+the shared memory that a block can opt in to, and any number of keys.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
 
 
 def keys_that_fit(tile_bytes: int, problem: Problem) -> int:
-    """Keys of a tile: as many rows of K and V as `tile_bytes` hold, but 4 to 32."""
+    """Keys of a tile: as many rows of K and V as fit in `tile_bytes`, but 4 to 32."""
     return min(max(tile_bytes // (8 * problem.hdim), LEAST_KEYS), MOST_KEYS)
 
 
@@ -160,7 +159,7 @@ def tile_layout(block_k: int, problem: Problem) -> SharedLayout:
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array, tile_bytes: int = TILE_BYTES) -> Array:
-    """In float64: the sum of the outputs of tiles, each normalised by itself."""
+    """In float64: the sum of the outputs of the tiles, each normalised on its own."""
     scores, tile = scaled_scores(problem, q, k), keys_that_fit(tile_bytes, problem)
     tiles = [slice(start, start + tile) for start in range(0, problem.seq_k, tile)]
     return np.sum([softmax(scores[..., keys]) @ v[..., keys, :] for keys in tiles], axis=0)

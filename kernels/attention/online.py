@@ -1,9 +1,8 @@
 """Online softmax over tiles of 64 keys, 128-bit loads; reductions that do not share their result.
 
-Change from attention_baseline: float4 loads, a running maximum and sum over key tiles, output rescaled
-in global memory and divided at the end. The reductions still leave out the last store: warp 1 divides
-by its own keys' sum, and warps that hold no key keep a maximum of -inf, whose correction
-exp(-inf + inf) is NaN in every dim they own.
+Change from attention_baseline: float4 loads; a running maximum and sum over key tiles; the output is rescaled in global
+memory and divided at the end. The reductions still leave out the last store. So warp 1 divides by the sum of its own
+keys, and a warp without keys keeps a maximum of -inf, whose correction exp(-inf + inf) is NaN in every dim it owns.
 
 Source: Final Summary, "Best Performance"; as timed.
 """
@@ -100,7 +99,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: what each warp makes of a tile whose maximum and sum it does not share."""
+    """In float64: the online softmax with a maximum and a sum per warp."""
     return online_unshared(scaled_scores(problem, q, k), v)
 
 

@@ -1,9 +1,9 @@
 """Online softmax, with reductions that share their result.
 
-Change from attention_online: the block reductions store the block's value and every thread reads it.
-Also the attention of the separate embedding paths.
+Change from attention_online: the block reductions store the result of the block and every thread reads it. The separate
+embedding paths use this attention, too.
 
-Source: the honest form of the log's best version; the check of its own file does not see NaN either.
+Source: the log's best version with its bug fixed. The check in the log's own file does not detect NaN.
 """
 
 from __future__ import annotations

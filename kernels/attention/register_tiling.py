@@ -1,14 +1,14 @@
 """Register tiling: eight output dims of a thread in registers; both bugs.
 
-Change from attention_online: a thread keeps its output dims tid + 256 r, r = 0..7, in registers while it
-goes over a tile's keys, and the dot product runs over 16 dims a step in four accumulators. 256 x 8 is
-2048: dims from there on are never written. The output that each tile starts from is read from memory
-for the first tile too, which nobody wrote; times exp(-inf - maximum) = 0 that is harmless only where
-the memory holds no NaN, and here it holds zeros, as the source's evidently did. The reductions still
-share nothing, which is what made the results wrong below 2048 dims.
+Change from attention_online: a thread keeps its output dims tid + 256 r, r = 0..7, in registers while it loops over the
+keys of a tile, and the dot product takes 16 dims a step in four accumulators. 256 x 8 is 2048, so dims from there on
+are never written. Each tile starts from the output in memory, also the first tile, whose output was never written. It
+is multiplied by exp(-inf - maximum) = 0, which is harmless only where the memory holds no NaN. Here it holds zeros, as
+the source's evidently did. The reductions still do not share their result, which made the results wrong below 2048
+dims.
 
-Source: Final Summary, "Register Tiling - Coverage Bugs". The code was never kept: the order of the loops
-and what is left over of 16 dims are assumed.
+Source: Final Summary, "Register Tiling - Coverage Bugs". The code was not kept: the order of the loops and the
+remainder of 16 dims are assumed.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def blank_output(problem: Problem) -> np.ndarray:
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: reductions that share nothing, and zeros in the dims that nobody writes."""
+    """In float64: reductions that do not share their result, and zeros in the dims that are never written."""
     out = online_unshared(scaled_scores(problem, q, k), v)
     out[..., COVERED:] = 0.0
     return out

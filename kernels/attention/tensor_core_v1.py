@@ -1,17 +1,17 @@
 """Tensor cores, first attempt: TF32 mma on one query copied into 16 rows; too large to launch, and wrong.
 
-Change from attention_online: the query row lies 16 times and the key tile once in shared memory, in rows
-padded by 8 floats, and each warp computes whole keys with m16n8k8: all rows of A are the query and all
-columns of B the key, so 127 of 128 results are copies. Output dims stay in registers. In 48 KB it fits up
-to 144 dims, fewer than any that the log asks for.
+Change from attention_online: shared memory holds the query row 16 times and the key tile once, in rows padded by 8
+floats. Each warp computes whole keys with m16n8k8: all rows of A are the query and all columns of B the key, so 127 of
+128 results are copies. Output dims stay in registers. In 48 KB it fits up to 144 dims, fewer than any head dim of the
+log.
 
-Where it fits, no score survives. Four lanes hold the whole dot product, their sum is four times it, and
-lanes 8, 16 and 24 store the 0 of their own group to the same place: all keys weigh the same. (The hardware
-may let any of the four win; lane 0 would leave four times the score.) The reductions share nothing either.
-Floats go to the mma as they are, with no conversion to TF32.
+Where it fits, all scores are lost. Four lanes hold the whole dot product, and their sum is four times it. Then lanes 8,
+16 and 24 store the 0 of their own group to the same address: all keys get the same weight. (On hardware any of the four
+stores may win; lane 0 would leave four times the score.) The reductions do not share their result either. Floats go to
+the mma without conversion to TF32.
 
 Source: Final Summary, "Repository Files", Experimental: attention_kernel_tensorcore.cu, "Memory overflow".
-`attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can ask for.
+`attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can opt in to.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unsha
 from ..device.vector import advance
 from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-COPIES = 16  # of the query: the rows of A
-STEP = 8  # dims an mma takes
+COPIES = 16  # copies of the query: the rows of A
+STEP = 8  # dims of one mma
 PADDING = 8
-OUTPUTS = 16  # dims of the output that a thread can hold
+OUTPUTS = 16  # output dims that a thread can hold
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -145,7 +145,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: of the lanes that store a score the last one, whose group summed nothing, has the last word."""
+    """In float64: all scores are 0, as the last of the lanes that store a score has summed nothing."""
     return online_unshared(0.0 * scaled_scores(problem, q, k), v)
 
 

@@ -1,12 +1,12 @@
 """Tensor cores, second attempt: half precision tiles of 16 queries, and no tensor core.
 
-Change from attention_two_pass_float4: a block takes 16 queries, so there are 16 times fewer blocks.
-Slices of 128 dims of the queries and of 64 keys go to shared memory in half precision; for one query
-after the other, each thread adds its key's part of the dot product, read as half2 and computed in float32,
-to a matrix of all scores in shared memory. The softmax then takes one query after the other, too. The width
-of a slice is a run-time number, by which staging divides for every element.
+Change from attention_two_pass_float4: a block takes 16 queries, so there are 16 times fewer blocks. Slices of 128 dims
+of the queries and of 64 keys are copied to shared memory in half precision. For one query after the other, each thread
+adds its key's part of the dot product, read as half2 and computed in float32, to a matrix of all scores in shared
+memory. The softmax also takes one query after the other. The width of a slice is a run-time value, by which the copy
+divides for every element.
 
-Q and K are rounded to float16, so the result is off by far more than float32 allows.
+Q and K are rounded to float16, so the error is far above that of float32.
 
 Source: Final Summary, "Tensor Cores - 3-4x SLOWER".
 """
@@ -36,7 +36,7 @@ from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, registe
 
 QUERIES = 16
 SLICE = 128
-KEY_HALVES = QUERIES * SLICE  # where the key tile starts, in halves
+KEY_HALVES = QUERIES * SLICE  # offset of the key tile, in halves
 SCORES = (KEY_HALVES + BLOCK_K * SLICE) // 2
 
 
@@ -155,7 +155,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64, but for Q and K, which are rounded to half precision."""
+    """In float64, with Q and K rounded to half precision."""
     return softmax(scaled_scores(problem, q.astype("float16"), k.astype("float16"))) @ v
 
 

@@ -1,8 +1,8 @@
 """Two passes, 128-bit loads, reductions that share their result: the simple kernel.
 
-Change from attention_baseline: Q and K are read as float4, and after each reduction thread 0 stores the
-block's value for all to read, so the result is right for any number of keys. That takes three barriers
-where a corrected reduction takes two; the second of them orders nothing.
+Change from attention_baseline: Q and K are read as float4. After each reduction thread 0 stores the result of the block
+for all threads, so the output is right for any number of keys. Each reduction has three barriers, one more than it
+needs: the second orders nothing.
 
 Source: Final Summary, "Alternative Implementations": the kernel behind "0.76-0.86 TFLOPS".
 """

@@ -1,6 +1,6 @@
 """Attention on the V8 core: no embedding.
 
-Change from attention_online_fixed: the core of kernels/v8 in place of one thread a key.
+Change from attention_online_fixed: the core of kernels/v8 instead of one thread per key.
 
 Source: beyond the documents.
 """
@@ -22,6 +22,6 @@ from ..version import Plan, Problem, register
     variant_of="rope_v8",
 )
 def attention_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention on the core for the target. Raises: Unsupported."""
+    """Plan float32 attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "attention")
     return plan(problem, attend(problem, target=target))

@@ -1,7 +1,7 @@
-"""Shared arrays that a kernel declares itself, as `__shared__` ones of CUDA C++: no two of them overlap.
+"""Shared arrays that a kernel declares itself, like `__shared__` in CUDA C++: no two of them overlap.
 
-The compiler knows that, so a store to one leaves what was loaded from another; of views of dynamic shared memory, or
-of parts of one array, it does not.
+The compiler knows that, so a store to one does not invalidate values loaded from another. It does not know it of views
+of dynamic shared memory, or of parts of one array.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numba.cuda.extending import intrinsic
 from ..version import SharedLayout
 
 SHARED = 3  # LLVM's address space
-# Halves move 16 bytes at a time; floats one by one, as in the source: on 16 bytes their loads would be merged.
+# Halves are aligned for 16-byte accesses; floats are not, or their scalar loads of the source would be merged.
 ALIGNMENT = {types.uint16: 16, types.float32: 4}
 
 
 def shared_array(layout: SharedLayout, name: str, element: Any) -> Any:
-    """A function without arguments that returns `name` of `layout` as a 1-D array of `element`, to be called once."""
+    """A function without arguments that returns `name` of `layout` as a 1-D array of `element`; to be called once."""
     count = 4 * layout.sizes[name] * 8 // element.bitwidth
     kind = types.Array(element, 1, "C")
 

@@ -1,8 +1,8 @@
 """FP16 minimal: one block a query row, one thread a key, a shared atomic for every dim of the output.
 
-Halves in and out, float32 in between. Half of the 128 threads hold a key or a dim; all of them scan all
-scores for the maximum and again for the sum, and each thread that owns a dim computes every exponential
-again for it. Nobody else adds to that dim: the atomic, one for each tile, guards nothing.
+Inputs and output are half precision, arithmetic is float32. Half of the 128 threads own a key or a dim. All threads
+scan all scores for the maximum and again for the sum, and each thread that owns a dim computes every exponential again
+for it. No other thread adds to that dim, so its atomic, one per tile, is unnecessary.
 
 Source: Phase 6 Status Report, "2.79x vs minimal".
 """
@@ -24,7 +24,7 @@ from .arrays import shared_array
 from .shapes import HDIM, fp16_buffers, require_fp16_problem
 
 THREADS = 128
-# By which nvcc unrolls these loops unasked.
+# The factors by which nvcc unrolls these loops by default.
 DOT_UNROLL = 16
 PV_UNROLL = 4
 

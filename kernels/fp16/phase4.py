@@ -1,14 +1,14 @@
 """FP16 Phase 4: 32 query rows a block, K and V tiles in shared memory, and one barrier too few.
 
-Change from fp16_minimal: one warp of four computes all scores, a row a thread; then each warp takes every
-fourth row through softmax and the product with V, in which every exponential is computed again for every
-dim. 16-byte loads of K and V; fast-math.
+Change from fp16_minimal: one warp of four computes all scores, one row per thread. Then each warp does softmax and the
+product with V for every fourth row, and computes every exponential again for every dim. 16-byte loads of K and V;
+fast-math.
 
-Nothing separates the scores from the softmax: warps 1 to 3 take the maximum of their first row from what
-its scores' memory held before, the tile before in all tiles but the first. A softmax may subtract any
-number that keeps its exponentials in range, so stale scores of the same problem do no harm. In the first
-tile it is what the SM ran last that decides: rows 1 to 3 of the block are right if it left numbers within
-some 80 of the row's own scores, NaN if it left none so near, or nothing finite.
+No barrier separates the scores from the softmax. So warps 1 to 3 take the maximum of their first row from the previous
+contents of the scores: the previous tile's, or for the first tile whatever an earlier block left. A softmax may
+subtract any number that keeps its exponentials in range, so stale scores of the same problem do no harm. In the first
+tile, rows 1 to 3 of the block are right if the memory held numbers within about 80 of the row's own scores. They are
+NaN if it held nothing as close, or nothing finite.
 
 Source: Phase 6 Status Report, "Phase 4 (Proven Baseline)".
 """
@@ -162,7 +162,7 @@ def attention(q, k, v, out, seq, softmax_scale):
 def wrong_output(
     problem: Problem, q: Array, k: Array, v: Array, block_rows: int = BLOCK_M, first_row: int = 1
 ) -> Array:
-    """In float64: rows `first_row` to 3 of a block take their maximum from memory that nobody wrote, NaN here."""
+    """In float64: rows `first_row` to 3 of a block take their maximum from uninitialised memory, NaN here."""
     scores = scaled_scores(problem, q, k)
     if problem.causal:
         scores[..., np.triu(np.ones((problem.seq_q, problem.seq_k), dtype=bool), 1)] = -math.inf

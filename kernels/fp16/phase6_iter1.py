@@ -1,9 +1,9 @@
 """FP16 Phase 6, iteration 1: a thread for each query row, which keeps the row's output in "registers".
 
-Change from fp16_phase4: causal mask; no tile is skipped, also where all its keys are masked. 256 threads a
-block, of which 32 compute, each a whole row: scores, softmax (every exponential once, kept in the scores'
-place) and the product with V. K and V take turns in one tile. Maximum, sum and output of a row are
-per-thread arrays for all 32 rows, indexed by the thread's own: such an index puts them in local memory.
+Change from fp16_phase4: a causal mask, without skipping tiles that are fully masked. A block has 256 threads. Of these
+32 compute, each a whole row: scores, softmax (every exponential once, stored over the scores) and the product with V. K
+and V alternate in one tile. Each thread has arrays for the maximum, sum and output of all 32 rows and uses those of its
+own row. Such a run-time index puts them in local memory.
 
 Source: Phase 6 Status Report, "Iteration 1 (Complex Register Tiling)".
 """
@@ -26,7 +26,7 @@ from .arrays import shared_array
 from .products import UNROLL, dot, weighted_value
 from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, fp16_buffers, require_fp16_problem
 
-# One element for every row of the block, and one for every row and dim; only a thread's own row is used.
+# One element per row of the block, and one per row and dim; a thread uses only its own row.
 per_row = local_array(types.float32, BLOCK_M)
 per_output = local_array(types.float32, int(BLOCK_M * HDIM))
 
@@ -53,7 +53,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
     first_score = row * BLOCK_K
-    last = block_start + row  # the last key that the mask leaves
+    last = block_start + row  # the last unmasked key
 
     if row < BLOCK_M:
         dim = cint(0)

@@ -1,7 +1,7 @@
 """FP16 Phase 6, iteration 2: maximum, sum and output of the rows in shared memory.
 
-Change from fp16_phase6_iter1: these three are shared by the block, not arrays of every thread, and a
-barrier follows their initialisation. Each is still used by the thread of its row alone.
+Change from fp16_phase6_iter1: these three are shared by the block instead of per-thread arrays, and a barrier follows
+their initialisation. Each row is still used by its own thread only.
 
 Source: Phase 6 Status Report, "Iteration 2 (Shared Memory Fix)".
 """
@@ -56,7 +56,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     k_head = advance(k, head * seq * HDIM)
     v_head = advance(v, head * seq * HDIM)
     first_score = row * BLOCK_K
-    last = block_start + row  # the last key that the mask leaves
+    last = block_start + row  # the last unmasked key
 
     if row < BLOCK_M:
         dim = cint(0)

@@ -1,4 +1,4 @@
-"""Products of halves in shared memory, summed in float32, with as many steps at a time as the source's have."""
+"""Products of halves in shared memory with float32 sums, unrolled as much as in the source."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..device.half import half2float
 from ..device.loop import no_unroll, opaque
 from .shapes import HDIM
 
-DIMS = 32  # in a row: the compiler unrolls no longer loop to the last step
+DIMS = 32  # in a row: the compiler does not fully unroll a longer loop
 UNROLL = 4  # keys
 
 
 @cuda.jit(device=True)
 def dot(query, q_row, keys, k_row):
-    """The product of the 64 halves of `query` from `q_row` on with those of `keys` from `k_row` on; no loop is left."""
+    """The product of the 64 halves of `query` at `q_row` and those of `keys` at `k_row`; fully unrolled."""
     total = float32(0.0)
     for part in range(HDIM // DIMS):
         for step in range(DIMS):
@@ -27,7 +27,7 @@ def dot(query, q_row, keys, k_row):
 
 @cuda.jit(device=True)
 def weighted_value(weights, row, values, dim, stride):
-    """One dim of the sum of 64 values, rows of `stride` halves, times the weights from `row` on."""
+    """One dim of the sum of 64 values, rows `stride` halves apart, times the weights that start at `row`."""
     total = float32(0.0)
     key = cint(0)
     while key < opaque(BLOCK_K):

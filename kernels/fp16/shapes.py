@@ -8,14 +8,16 @@ from ..constants import MUST_BE, require, require_one_sequence
 from ..version import Buffer, Problem
 
 HDIM = 64
-BLOCK_M = 32  # query rows of a block, where it has more than one
+BLOCK_M = 32  # query rows of a block, except in fp16_minimal
 WARP = 32
 VECTOR = 8  # halves in 16 bytes
 MASKED = np.float32(-np.finfo(np.float32).max)  # the score of a masked key
 
 
 def require_fp16_problem(problem: Problem, causal: bool) -> None:
-    """The fp16 kernels take head dim 64, whole tiles of 64 keys, and a mask or none, not both."""
+    """Raise Unsupported unless hdim is 64, keys come in whole tiles of 64, and the problem has a mask exactly if
+    `causal`.
+    """
     require(problem.family == "fp16", "family", problem.family, "fp16")
     require(problem.dtype == "float16", "dtype", problem.dtype, "float16")
     mask = "always applies the causal mask" if causal else "has no mask"

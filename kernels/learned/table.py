@@ -1,4 +1,4 @@
-"""Attention on the V8 core with rows of a table added to Q and K, each at its position, on the way."""
+"""Attention on the V8 core that adds the row of a table at each position to Q and K."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def added(x, s, t, u, v):
     return make_float4(x.x + s, x.y + t, x.z + u, x.w + v)
 
 
-# By the table's dtype: what the kernel does, the type of its pointer, and the dtype of the buffer.
+# By the dtype of the table: the embedding, the type of the pointer, and the dtype of the buffer.
 TABLES: dict[str, tuple[Embedding, Any, str]] = {
     "float32": (Embedding("table_float32", nothing, rows_by(load_floats), added), FLOATS, "float32"),
     "float16": (Embedding("table_float16", nothing, rows_by(load_halves), added), HALVES, "float16"),
@@ -44,7 +44,7 @@ TABLES: dict[str, tuple[Embedding, Any, str]] = {
 
 
 def _contents(problem: Problem) -> np.ndarray:
-    """The problem's table, float8 as bits."""
+    """The problem's table; float8 as its bits."""
     table = stored_table(problem)
     return (table.view(torch.uint8) if problem.table == "float8" else table).numpy()
 

@@ -1,6 +1,6 @@
 """Learned V1: rows of a learned table, added to Q and K inside the V8 core.
 
-Change from sinusoidal_v6: what is added comes from a table and not from sines; the core is the same.
+Change from sinusoidal_v6: the added rows come from a table instead of sines; the core is the same.
 
 Source: beyond the documents, which name it as future work.
 """
@@ -22,6 +22,6 @@ from .table import add_rows
     variant_of="rope_v8",
 )
 def learned_v1(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention with a learned table, of the problem's `table`. Raises: Unsupported."""
+    """Plan float32 attention with the problem's learned `table`. Raises: Unsupported."""
     require_problem(problem, "learned")
     return add_rows(problem, target)

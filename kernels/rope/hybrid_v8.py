@@ -1,6 +1,6 @@
-"""RoPE hybrid on the V8 core: a launch rotates K, attention rotates Q.
+"""RoPE hybrid on the V8 core: one launch rotates K, attention rotates Q.
 
-Change from rope_v8: K is rotated by a kernel before, as in rope_v7, and not by the blocks that attend.
+Change from rope_v8: a kernel rotates K before the attention, as in rope_v7.
 
 Source: beyond the documents.
 """
@@ -29,7 +29,7 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
     variant_of="rope_v8",
 )
 def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     rates = rates_buffer(problem.rotary_dim)
     buffers = attention_buffers(problem, rates=rates, k_turned=Buffer(problem.kv_shape))

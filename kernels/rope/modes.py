@@ -1,6 +1,6 @@
-"""RoPE in the V8 cores as programs ask for it: which dims are pairs, at which positions, by rates or by tables.
+"""RoPE in the V8 cores as the ops expose it: the pairing of dims, the positions, and rates or tables.
 
-A position outside [0, 2^20), or outside the tables, makes NaN: never a wrong number.
+A position outside [0, 2^20), or outside the tables, gives NaN, never a wrong number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAN = float32(float("nan"))
 
 
 class Places(NamedTuple):
-    """Rates, and int32 positions of what stands at each place, `batch` elements from one sequence to the next."""
+    """Rates, and the int32 position at each place; sequences are `batch` elements apart."""
 
     rates: Any
     positions: Any
@@ -37,7 +37,7 @@ class Tables(NamedTuple):
 
 
 class PlacedTables(NamedTuple):
-    """Both."""
+    """Tables and positions."""
 
     cos: Any
     sin: Any
@@ -101,9 +101,9 @@ MODES = {
 
 
 def mode(tables: bool, positions: bool, half_split: bool, rotary_dim: int) -> tuple[Embedding, Any]:
-    """The embedding for so many dims, and the Numba type of its table.
+    """The embedding for `rotary_dim` dims, and the Numba type of its table.
 
-    Its arguments: rates, or cos, sin, their pitch and number of rows; then positions and their stride of the batch.
+    Its arguments are the rates, or cos, sin, their pitch and number of rows; then the positions and their batch stride.
     """
     embedding, table_type = MODES[tables, positions]
     embedding = of_pairs(embedding, rotary_dim)

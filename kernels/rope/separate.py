@@ -1,8 +1,8 @@
 """RoPE, separate: rotate Q, rotate K, then attention; three launches and two host syncs.
 
-The baseline of every RoPE comparison in the log. The rotate kernel takes a token's position as its
-index modulo 64, whatever the sequence length: right at S = 64, and for a single head of fewer tokens;
-with several heads of fewer than 64 tokens it reads behind the end of the tables.
+The baseline of every RoPE comparison in the log. The rotate kernel takes the index of a token modulo 64 as its
+position, whatever the sequence length. That is right at S = 64, and for a single head of fewer tokens. With several
+heads of fewer than 64 tokens it reads past the end of the tables.
 
 Source: RoPE Fusion Implementation Log, the separate path of every benchmark.
 """
@@ -45,7 +45,7 @@ def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
 
 
 def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:
-    """Rotate the first rotary_dim dims of every token of buffer `x` into `rotated`: one block a token."""
+    """Rotate the first rotary_dim dims of every token of buffer `x` and store it in `rotated`: one block per token."""
     return Launch(
         Kernel(rotate_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),
@@ -55,7 +55,7 @@ def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:
 
 
 def padded_tables(problem: Problem) -> dict[str, Buffer]:
-    """The cos and sin tables, with room for the rows that `rotate_tokens` reads behind their end."""
+    """The cos and sin tables, with padding for the rows that `rotate_tokens` reads past their end."""
     missing_rows = max(0, POSITIONS - problem.seq_k) if reads_past_tables(problem) else 0
     return rope_tables(problem, padding=missing_rows * problem.rotary_dim)
 
@@ -65,7 +65,7 @@ def reads_past_tables(problem: Problem) -> bool:
 
 
 def position_defect(problem: Problem) -> str:
-    """How token modulo 64 goes wrong for `problem`, or an empty string where it is the position."""
+    """How token modulo 64 goes wrong for `problem`; an empty string where it is the position."""
     if reads_past_tables(problem):
         return f"later heads take table rows {problem.seq_k}..{POSITIONS - 1}, behind the end of the tables"
     if problem.seq_k > POSITIONS or (problem.seq_k < POSITIONS and problem.batch * problem.heads > 1):
@@ -81,13 +81,13 @@ def position_hazards(problem: Problem) -> tuple[Hazard, ...]:
 
 
 def token_positions(problem: Problem) -> Array:
-    """`[batch, heads, seq_k]`: the position that each token is rotated by; NaN behind the end of the tables."""
+    """`[batch, heads, seq_k]`: the position by which each token is rotated; NaN past the end of the tables."""
     position = np.arange(problem.batch * problem.heads * problem.seq_k) % POSITIONS
     return np.where(position >= problem.seq_k, np.nan, position).reshape(problem.batch, problem.heads, problem.seq_k)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: Q and K rotated by a token's index modulo 64."""
+    """In float64: Q and K rotated by their token index modulo 64."""
     q, k = (rotate_pairs(x, token_positions(problem), problem.rotary_dim) for x in (q, k))
     return softmax(scaled_scores(problem, q, k)) @ v
 
@@ -99,7 +99,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
     wrong_output=wrong_output,
 )
 def rope_separate(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""
+    """Plan float32 RoPE attention; wrong where a position is not the token index modulo 64. Raises: Unsupported."""
     require_log_problem(problem, "rope")
     defect = position_defect(problem)
     return Plan(

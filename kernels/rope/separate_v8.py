@@ -1,6 +1,6 @@
-"""RoPE separate on the V8 core: a launch that rotates Q and K, then attention that embeds nothing.
+"""RoPE separate on the V8 core: one launch rotates Q and K, then attention without an embedding.
 
-Change from rope_v8: Q and K are rotated by a kernel before, through global memory; the core is the same.
+Change from rope_v8: a kernel rotates Q and K before the attention, through global memory; the core is the same.
 
 Source: beyond the documents.
 """
@@ -15,11 +15,11 @@ from ..v8 import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_buffer, rates_of, turned_by_odd, turns
 
-MOST_ELEMENTS = 2**32 - 1  # which the kernel counts in 32 bits
+MOST_ELEMENTS = 2**32 - 1  # the kernel counts elements in 32 bits
 
 
 def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
-    """Rotate the first `rotary_dim` dims of rows `[heads, seq, hdim]`, copy the others; 4 dims a thread."""
+    """Rotate the first `rotary_dim` dims of rows `[heads, seq, hdim]` and copy the others; 4 dims per thread."""
     quad = uint32(uint32(cuda.blockIdx.x) * THREADS + uint32(cuda.threadIdx.x))
     quads = hdim // uint32(4)
     row = quad // quads
@@ -33,13 +33,13 @@ def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
 
 
 def require_counted(elements: int) -> None:
-    """Raises: Unsupported for a tensor of more elements than the rotation counts."""
+    """Raise Unsupported for a tensor with more elements than the kernel can count."""
     template = "a tensor has {needed:,} elements; the rotation takes {allowed:,}"
     require(elements <= MOST_ELEMENTS, "elements", elements, MOST_ELEMENTS, template)
 
 
 def launch_rotation(problem: Problem, name: str) -> Launch:
-    """Rotate q or k into the buffer `<name>_turned`. Raises: Unsupported for more elements than it counts."""
+    """Rotate q or k into the buffer `<name>_turned`. Raises: Unsupported for too many elements."""
     heads, seq = (problem.heads, problem.seq_q) if name == "q" else (problem.kv_heads, problem.seq_k)
     rows = problem.batch * heads * seq
     require_counted(rows * problem.hdim)
@@ -71,7 +71,7 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
     variant_of="rope_v8",
 )
 def rope_separate_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
     buffers = attention_buffers(problem, rates=rates_buffer(problem.rotary_dim), **turned)

@@ -11,7 +11,7 @@ from ..version import Buffer, Problem
 
 
 def _table(function: np.ufunc, seq: int, rotary_dim: int) -> np.ndarray:
-    """In float32 at every step; each function is rounded from float64, so that every machine gets the same table."""
+    """Computed in float32; each function is rounded from float64, so that every machine gets the same table."""
     exponent = np.float32(2) * (np.arange(rotary_dim) // 2).astype(np.float32) / np.float32(rotary_dim)
     power = np.power(FREQUENCY_BASE, exponent.astype(np.float64)).astype(np.float32)
     angle = np.arange(seq, dtype=np.float32)[:, None] * (np.float32(1) / power)
@@ -19,7 +19,7 @@ def _table(function: np.ufunc, seq: int, rotary_dim: int) -> np.ndarray:
 
 
 def rope_tables(problem: Problem, padding: int = 0) -> dict[str, Buffer]:
-    """cos and sin, float32 `[seq_k, rotary_dim]`: each pair's value stands twice, as the kernels read it."""
+    """cos and sin, float32 `[seq_k, rotary_dim]`; the value of each pair is stored twice, as the kernels read it."""
     shape = (problem.seq_k, problem.rotary_dim)
     return {
         "cos": Buffer(shape, init=partial(_table, np.cos, *shape), padding=padding),

@@ -1,8 +1,7 @@
 """RoPE V1, first form: full fusion with tables, scalar; reductions that do not share their result.
 
-The first fused kernel: each block rotates its query row into shared memory once, and every key again
-for every query, with cos and sin read from global tables. Its block reductions leave out the last
-store, as in attention_online.
+The first fused kernel: each block rotates its query row into shared memory once, and rotates every key again for every
+query, with cos and sin from global tables. Its block reductions leave out the last store, as in attention_online.
 
 Source: RoPE Fusion Implementation Log, V1, items 1-3.
 """
@@ -118,7 +117,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: reductions that share nothing."""
+    """In float64: reductions that do not share their result."""
     q, k = (rotate_pairs(x, np.arange(problem.seq_k), problem.rotary_dim) for x in (q, k))
     return online_unshared(scaled_scores(problem, q, k), v)
 

@@ -1,6 +1,6 @@
 """RoPE V1, fixed: full fusion with tables, scalar, with reductions that share their result.
 
-Change from rope_v1a: the block reductions store the block's value and every thread reads it.
+Change from rope_v1a: the block reductions store the result of the block and every thread reads it.
 
 Source: RoPE Fusion Implementation Log, V1, items 4-5.
 """

@@ -1,6 +1,6 @@
 """RoPE V1, final form: full fusion with tables, 128-bit loads.
 
-Change from rope_v1b: Q, K and both tables are read as float4, two rotation pairs at a time.
+Change from rope_v1b: Q, K and both tables are loaded as float4, two rotation pairs at a time.
 
 Source: RoPE Fusion Implementation Log, V1, items 6-7.
 """

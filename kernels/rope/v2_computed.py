@@ -1,7 +1,7 @@
 """RoPE V2: full fusion, cos and sin computed instead of looked up, scalar.
 
-Change from rope_v1c: no tables; powf, a division and `__sincosf` give every pair's rotation, of the query row a pair
-a thread, and of every key again for every query. Scalar loads, as in rope_v1b.
+Change from rope_v1c: no tables. powf, a division and `__sincosf` compute the rotation of every pair, for the query row
+with one thread per pair, and for every key again for every query. Scalar loads, as in rope_v1b.
 
 Source: RoPE Fusion Implementation Log, V2, items 9-11.
 """

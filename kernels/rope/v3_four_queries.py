@@ -1,8 +1,8 @@
 """RoPE V3: full fusion, computed, four queries a block.
 
-Change from rope_v2: a block takes four query rows and rotates every key once for all of them; softmax
-and the product with V follow for one query after the other, each with its own pass over V. The running
-maximum and sum of the four are arrays of each thread.
+Change from rope_v2: a block takes four query rows and rotates every key once for all of them. Softmax and the product
+with V follow for one query after the other, each with its own pass over V. Each thread holds the running maxima and
+sums of the four in arrays.
 
 Source: RoPE Fusion Implementation Log, V3, items 12-14.
 """

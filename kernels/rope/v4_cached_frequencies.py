@@ -1,9 +1,8 @@
 """RoPE V4: full fusion, frequencies cached in shared memory, the whole block on one key at a time.
 
-Change from rope_v3: one query a block again; the inverse frequencies are computed once a block; the keys
-follow one after the other, and for each of them all threads compute cos and sin of every dim (of a
-pair twice) into shared memory, then a share of the dot product each, which a block reduction sums: four
-barriers a key.
+Change from rope_v3: one query per block again. The inverse frequencies are computed once per block. The block takes one
+key after the other: all threads compute cos and sin of every dim (twice for a pair) into shared memory, then each a
+part of the dot product, which a block reduction sums. That takes four barriers per key.
 
 Source: RoPE Fusion Implementation Log, V4, items 15-17.
 """

@@ -1,9 +1,9 @@
 """RoPE V5: full fusion, key tiles in shared memory.
 
-Change from rope_v4: a tile of keys is copied to shared memory as it is, and one thread per key rotates
-and multiplies it again; no cos and sin in shared memory. The query is rotated a pair a thread. What fits
-decides the tile, 16, 8 or 4 keys, so that many of the 256 threads work on a dot product, in rows that lie
-a multiple of the banks apart where hdim is one.
+Change from rope_v4: a tile of keys is copied to shared memory unrotated, and one thread per key rotates and multiplies
+it again; no cos and sin in shared memory. The query is rotated with one thread per pair. A tile has 16, 8 or 4 keys, as
+many as fit, and so many of the 256 threads compute a dot product. Its rows are a multiple of the banks apart where hdim
+is one, which causes bank conflicts.
 
 Source: RoPE Fusion Implementation Log, V5, items 18-20.
 """
@@ -31,14 +31,14 @@ from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
 from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
 
-SHARED_FLOATS = 10_000  # what the log lets a block have
+SHARED_FLOATS = 10_000  # the log's limit for a block
 BLOCKS_K = (16, 8, 4)
 REDUCTION = 0
 EXTRA = 32
 
 
 def tile_keys(hdim: int) -> int:
-    """How many keys a tile holds: as many as fit beside the rest, of the sizes that the log compiled."""
+    """Keys of a tile: the largest size that the log compiled and that fits beside the rest."""
     rest = 32 + hdim + hdim // 2
     fitting = min(max((SHARED_FLOATS - rest) // (hdim + 1), 4), 64)
     return next(size for size in BLOCKS_K if fitting >= size)

@@ -1,8 +1,7 @@
 """RoPE V6, first form: full fusion, tiles of 32 keys by 256 dims in shared memory.
 
-Change from rope_v5: the dims are tiled too, so that 32 keys fit whatever hdim is; each dot product is
-summed over the slices in shared memory. The rows of a tile lie 256 floats apart, so the 32 keys of a
-warp share a bank.
+Change from rope_v5: the dims are tiled too, so that 32 keys fit at any hdim; each dot product is summed over the slices
+in shared memory. The rows of a tile are 256 floats apart, so the 32 keys of a warp share a bank.
 
 Source: RoPE Fusion Implementation Log, V6, items 21-23.
 """

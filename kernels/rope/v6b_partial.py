@@ -1,7 +1,6 @@
-"""RoPE V6, final form: as the first, with partial rotation.
+"""RoPE V6, final form: with partial rotation.
 
-Change from rope_v6a: the first rotary_dim dims rotate and the rest stay as they are, by a test of every
-pair.
+Change from rope_v6a: only the first rotary_dim dims are rotated, which is tested for every pair.
 
 Source: RoPE Fusion Implementation Log, V6, items 24-28 and 33.
 """

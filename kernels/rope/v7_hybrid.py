@@ -1,8 +1,7 @@
 """RoPE V7, hybrid: K rotated once by its own kernel, Q rotated inside the attention kernel.
 
-Change from rope_separate: no kernel for Q and no sync between the launches; the attention kernel
-computes the inverse frequencies once a block, rotates its query row into shared memory, a pair a thread,
-and reads it from there.
+Change from rope_separate: no kernel for Q and no sync between the launches. The attention kernel computes the inverse
+frequencies once per block, rotates its query row into shared memory with one thread per pair, and reads it from there.
 
 Source: RoPE Fusion Implementation Log, V7, items 29-33.
 """
@@ -129,7 +128,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: K rotated by a token's index modulo 64, Q by its position."""
+    """In float64: K rotated by its token index modulo 64, Q by its position."""
     q = rotate_pairs(q, np.arange(problem.seq_q), problem.rotary_dim)
     k = rotate_pairs(k, token_positions(problem), problem.rotary_dim)
     return softmax(scaled_scores(problem, q, k)) @ v
@@ -145,7 +144,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
     wrong_output=wrong_output,
 )
 def rope_v7(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention; wrong where a position is not token modulo 64. Raises: Unsupported."""
+    """Plan float32 RoPE attention; wrong where a position is not the token index modulo 64. Raises: Unsupported."""
     require_log_problem(problem, "rope")
     layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
     require_shared(layout, problem)

@@ -1,8 +1,8 @@
-"""RoPE V8: full fusion on a core that spreads the head dim over a thread-block cluster.
+"""RoPE V8: full fusion on a core that distributes the head dim over a thread-block cluster.
 
-Change from rope_v7: one launch; K is rotated on its way to its product, once a tile of queries, or, where these are
-many, once by all blocks together; each block its part of the dims; and the core of kernels/v8 in place of one thread a
-key.
+Change from rope_v7: one launch, on the core of kernels/v8 instead of one thread per key; each block has a slice of the
+dims. K is rotated between its load and its product, once per tile of queries; where there are many such tiles, all
+blocks rotate it once together.
 
 Source: beyond the documents.
 """
@@ -25,7 +25,7 @@ from ..version import Buffer, Plan, Problem, register
 
 @cuda.jit(device=True)
 def rates_of(rates, dim):
-    """Two parts of the rate of each of two pairs."""
+    """The two parts of the rate of each of two pairs."""
     return ld4(rates, dim)
 
 
@@ -45,7 +45,9 @@ def turned_by(x, cos0, sin0, cos1, sin1):
 
 @cuda.jit(device=True)
 def turned_by_odd(x, cos0, sin0, cos1, sin1):
-    """As `turned_by`; a pair that does not turn stays as it is, infinite or not, as the one behind an odd number."""
+    """As `turned_by`, but a pair with cos 1 and sin 0 stays as it is even if infinite: the one after an odd number of
+    pairs.
+    """
     y = turned_by(x, cos0, sin0, cos1, sin1)
     if cos1 == float32(1.0) and sin1 == float32(0.0):
         y = make_float4(y.x, y.y, x.z, x.w)
@@ -56,16 +58,16 @@ ROPE = Embedding("rope", rates_of, turns, turned_by)
 
 
 def of_pairs(embedding: Embedding, rotary_dim: int) -> Embedding:
-    """The embedding for so many dims: kernels turn two pairs at a time, and an odd number leaves one that stays."""
+    """`embedding` for `rotary_dim` dims: two pairs are rotated at a time, so an odd number leaves one unrotated."""
     if rotary_dim % 4 == 0:
         return embedding
     return replace(embedding, name=f"{embedding.name}_odd", embed=turned_by_odd)
 
 
 def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarray:
-    """float32[pairs, 2]: half turns of a pair from one position to the next, and what the first lacks of them.
+    """float32[pairs, 2]: the rate of each pair in half turns per position, and its rounding error.
 
-    Kernels turn two pairs at a time: behind an odd number of pairs one stays as it is.
+    Kernels rotate two pairs at a time: after an odd number of pairs one with rate 0 follows.
     """
     pairs = rotary_dim // 2
     turning = np.append(base ** (-np.arange(pairs) / max(pairs, 1)) / np.pi, np.zeros(pairs % 2))
@@ -74,7 +76,7 @@ def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarra
 
 
 def rates_buffer(rotary_dim: int) -> Buffer:
-    """The rates of the documents' base, in a plan."""
+    """The rates of the documents' base, as a buffer of a plan."""
     return Buffer((-(-rotary_dim // 4) * 2, 2), init=partial(rates_of_turning, rotary_dim))
 
 
@@ -88,7 +90,7 @@ def rates_buffer(rotary_dim: int) -> Buffer:
     beyond=True,
 )
 def rope_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the core for the target. Raises: Unsupported."""
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
     return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))

@@ -1,7 +1,7 @@
-"""RoPE V8 on mma.sync: the same fusion, multiplied by warps and not by warpgroups.
+"""RoPE V8 on mma.sync: the same fusion, with products by warps instead of warpgroups.
 
-Change from rope_v8: the core of kernels/v8/mma.py for every problem. It runs on every GPU that has clusters, where
-that of kernels/v8/wgmma.py runs on compute capability 9.0 alone.
+Change from rope_v8: the core of kernels/v8/mma.py for every problem. It runs on every GPU with clusters; that of
+kernels/v8/wgmma.py runs on compute capability 9.0 only.
 
 Source: beyond the documents.
 """

@@ -1,6 +1,6 @@
 """RoPE V8 for every GPU: full fusion in plain float32 arithmetic.
 
-Change from rope_v8: the core of kernels/v8/portable.py in place of clusters and tensor cores; a block walks the whole
+Change from rope_v8: the core of kernels/v8/portable.py instead of clusters and tensor cores; a block computes the whole
 head dim of its tile of queries.
 
 Source: beyond the documents.

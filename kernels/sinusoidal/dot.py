@@ -1,4 +1,4 @@
-"""The dot product of a query and a key, four dims at a time, with the unroll hint of the log written out."""
+"""The dot product of a query and a key, four dims at a time, manually unrolled as the log's pragma asks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.vector import ld4
 
-HINT = 4  # `#pragma unroll` of the log's float4 paths
+HINT = 4  # the factor of `#pragma unroll` in the log's float4 paths
 
 
 def unrolled_dot(load_query: Any, steps: int) -> Any:
-    """A function (query, k_row, hdim) -> float32, whose loop takes `steps` times four dims in a round.
+    """A function (query, k_row, hdim) -> float32, whose loop takes `steps` times four dims per iteration.
 
-    `load_query(query, dim)` gives four elements of the query as a float32x4; hdim is a multiple of 4.
+    `load_query(query, dim)` returns four elements of the query as a float32x4; hdim is a multiple of 4.
     """
 
     @cuda.jit(device=True)

@@ -1,7 +1,7 @@
 """Sinusoidal hybrid V1: K embedded once by its own kernel, Q embedded inside the attention kernel.
 
-Change from sinusoidal_separate_float4: no kernel for Q; the attention kernel embeds its query row into
-shared memory, from the tables, and reads it from there.
+Change from sinusoidal_separate_float4: no kernel for Q. The attention kernel embeds its query row from the tables into
+shared memory and reads it from there.
 
 Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V1".
 """

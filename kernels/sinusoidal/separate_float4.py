@@ -1,8 +1,7 @@
 """Sinusoidal, separate, 128-bit loads: embed Q, embed K, then attention; three launches, one sync.
 
-Change from sinusoidal_separate_scalar: float4 loads and stores in the embed kernel, float4 loads of Q
-and K in the attention kernel, its dot product unrolled by four; one sync at the end of each call. The baseline of the
-hybrid analysis.
+Change from sinusoidal_separate_scalar: the embed kernel loads and stores float4; the attention kernel loads Q and K as
+float4 and unrolls its dot product by four; one sync at the end of each call. The baseline of the hybrid analysis.
 
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
@@ -108,7 +107,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
-    """Add the sinusoidal embedding to every token of buffer `x` into `embedded`: one block a token."""
+    """Add the sinusoidal embedding to every token of buffer `x` and store it in `embedded`: one block per token."""
     return Launch(
         Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),

@@ -1,7 +1,7 @@
 """Sinusoidal, separate, scalar: embed Q, embed K, then attention; three launches, no sync.
 
-What the write-up compares its fused versions V1 to V5 with. Every load and store moves one float32, in
-the attention kernel too.
+The baseline of the write-up's fused versions V1 to V5. Every load and store moves one float32, also in the attention
+kernel.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate".
 """
@@ -109,7 +109,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
-    """Add the sinusoidal embedding to every token of buffer `x` into `embedded`: one block a token."""
+    """Add the sinusoidal embedding to every token of buffer `x` and store it in `embedded`: one block per token."""
     return Launch(
         Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
         grid=(problem.batch * problem.heads * problem.seq_q,),

@@ -11,7 +11,7 @@ from ..version import Buffer, Problem
 
 
 def _table(function: np.ufunc, seq: int, hdim: int) -> np.ndarray:
-    """In float32 at every step; each function is rounded from float64, so that every machine gets the same table."""
+    """Computed in float32; each function is rounded from float64, so that every machine gets the same table."""
     exponent = np.float32(2) * (np.arange(hdim) // 2).astype(np.float32) / np.float32(hdim)
     power = np.power(FREQUENCY_BASE, exponent.astype(np.float64)).astype(np.float32)
     angle = np.arange(seq, dtype=np.float32)[:, None] * (np.float32(1) / power)
@@ -19,7 +19,7 @@ def _table(function: np.ufunc, seq: int, hdim: int) -> np.ndarray:
 
 
 def sinusoidal_tables(problem: Problem) -> dict[str, Buffer]:
-    """sin and cos, float32 `[seq_k, hdim]`, each at full width: even dims add sin, odd dims cos."""
+    """sin and cos, float32 `[seq_k, hdim]`, both at full width: even dims add sin, odd dims cos."""
     shape = (problem.seq_k, problem.hdim)
     return {
         "sin": Buffer(shape, init=partial(_table, np.sin, *shape)),

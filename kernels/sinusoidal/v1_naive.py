@@ -1,8 +1,7 @@
 """Sinusoidal V1: naive full fusion, tables read inside the dot product, scalar.
 
-Change from sinusoidal_separate_scalar: one kernel; the query and its key are embedded dim by dim while
-their product is summed, each from its own row of the sin and cos tables. The query's embedding is
-looked up again for every key.
+Change from sinusoidal_separate_scalar: one kernel. The dot product embeds the query and the key dim by dim, each from
+its own row of the sin and cos tables. The embedding of the query is loaded again for every key.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion".
 """

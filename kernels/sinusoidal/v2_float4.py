@@ -1,8 +1,8 @@
 """Sinusoidal V2: full fusion, tables, 128-bit loads.
 
-Change from sinusoidal_v1: six float4 loads for four dims, of Q, K and both tables at both positions.
-Half of each table vector goes unused, and the compiler makes two scalar loads of the other half, so
-that only Q and K move four floats at a time; nvcc does the same.
+Change from sinusoidal_v1: six float4 loads for four dims: Q, K, and both tables at both positions. Half of each table
+vector is unused, and the compiler replaces its load by two scalar loads of the other half. So only Q and K are loaded
+four floats at a time; nvcc does the same.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3".
 """

@@ -1,7 +1,7 @@
 """Sinusoidal V3: full fusion, embeddings computed instead of looked up, scalar.
 
-Change from sinusoidal_v1: no tables; every dim of every dot product computes its frequency with powf
-and the query's and the key's sine or cosine with the accurate functions.
+Change from sinusoidal_v1: no tables. Every dim of every dot product computes its frequency with powf, and the sine or
+cosine of the query and of the key with the accurate functions.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute".
 """

@@ -1,7 +1,6 @@
 """Sinusoidal V4: full fusion, frequencies cached in shared memory, scalar.
 
-Change from sinusoidal_v3: the frequency of every dim is computed once a block, so powf leaves the dot
-product.
+Change from sinusoidal_v3: the frequency of every dim is computed once per block, so the dot product has no powf.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 """

@@ -1,8 +1,8 @@
 """Sinusoidal V5: full fusion, frequencies cached in shared memory, 128-bit loads, fast sine and cosine.
 
-Change from sinusoidal_v4: float4 loads of Q, K and the frequencies; `__sincosf` in place of sinf and
-cosf, a call for every dim of the query and of the key, of which one half is used. The query's embedding
-is still computed again for every key.
+Change from sinusoidal_v4: float4 loads of Q, K and the frequencies; `__sincosf` instead of sinf and cosf, one call for
+every dim of the query and of the key, of which one result is used. The embedding of the query is still computed again
+for every key.
 
 Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 """

@@ -1,8 +1,8 @@
-"""Sinusoidal V6: full fusion on a core that spreads the head dim over a thread-block cluster.
+"""Sinusoidal V6: full fusion on a core that distributes the head dim over a thread-block cluster.
 
-Change from sinusoidal_v5: one launch; K is embedded on its way to its product, once a tile of queries, or, where these
-are many, once by all blocks together; from frequencies and not from powers, or from a table; and the core of kernels/v8
-in place of one thread a key.
+Change from sinusoidal_v5: the core of kernels/v8 instead of one thread per key. K is embedded between its load and its
+product, once per tile of queries; where there are many such tiles, all blocks embed it once together. The embedding
+uses frequencies without powf, or a table.
 
 Source: beyond the documents.
 """
@@ -45,7 +45,7 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
     variant_of="rope_v8",
 )
 def sinusoidal_v6(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention with sinusoidal embeddings, computed or of the problem's `table`. Raises: Unsupported."""
+    """Plan float32 attention with sinusoidal embeddings, computed or from a table. Raises: Unsupported."""
     require_problem(problem, "sinusoidal")
     if problem.table != "computed":
         return add_rows(problem, target)
