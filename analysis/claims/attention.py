@@ -113,7 +113,9 @@ def a05(e: Evidence) -> Tests:
     where=[(SUMMARY, "Repository Files; lines 226-229"), (SUMMARY, "Final Recommendation; lines 252-258")],
 )
 def a06(e: Evidence) -> Tests:
-    yield headline("share of outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit="")
+    yield headline(
+        "share of outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit=""
+    )
 
 
 @claim(
@@ -128,7 +130,9 @@ def a06(e: Evidence) -> Tests:
     ],
 )
 def a07(e: Evidence) -> Tests:
-    yield headline("share of its outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit="")
+    yield headline(
+        "share of its outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit=""
+    )
 
 
 @claim(

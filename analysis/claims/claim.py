@@ -34,7 +34,7 @@ HEADLINE, EFFECT, SUPPORT = "headline", "effect", "support"
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
 
-Measured = Estimates | Estimate | float | Mapping[str, Estimates] | Mapping[str, Estimate]
+Measured = Estimates | Estimate | float | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
 Bound = float | str | Estimate
 
 
@@ -157,6 +157,7 @@ def _test(
 ) -> Test:
     ((rule, bound),) = given.items()
     places = list(_places(measured))
+    bounds: list[tuple[Estimate, ...]]
     if rule == "direction":
         bounds = [(Estimate.exact(DIRECTIONS[bound]),)] * len(places)
     elif rule in ("published_range", "between") and not isinstance(bound[0], tuple):

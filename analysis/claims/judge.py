@@ -16,8 +16,10 @@ from typing import Any
 
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
+from ..evidence.load import Record
 from ..records.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
 from ..records.lock import locked
+from ..records.schema import SCHEMAS
 from . import attention, half, rope, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, SUPPORT, Claim, Place, Test
 from .rule import (
@@ -43,11 +45,12 @@ SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them reg
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
 Row = dict[str, Any]
+COLUMNS = [column.name for column in SCHEMAS["verdicts"]]
 
 
 def claims() -> list[Claim]:
-    """All claims, in their order."""
-    return list(CLAIMS.values())
+    """All claims, by id."""
+    return sorted(CLAIMS.values(), key=lambda claim: claim.id)
 
 
 # ---------------------------------------------------------------- one place
@@ -191,26 +194,37 @@ def verdicts(folder: Path, chosen: Sequence[Claim] | None = None) -> list[Row]:
 
 
 def verdicts_of(slug: str) -> list[Row]:
-    """The rows of verdicts.csv of a GPU, None where a cell is empty: those of the committed record as recorded.
+    """The rows of verdicts.csv of a GPU, None where a cell is empty: as recorded, else computed from its data.
 
+    Recorded ones count where no file beside them was written later; those of the committed record are its tests' care.
     Raises: DataError for an unknown GPU or a damaged file.
     """
     folder = gpu_folder(slug)
-    if is_committed(slug):
-        return read_records(folder / "verdicts.csv", "verdicts")
-    return _computed(Evidence.load(folder))
+    path, data = folder / "verdicts.csv", [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if is_committed(slug) or (path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)):
+        return read_records(path, "verdicts")
+    return _computed(Record.load(folder))
 
 
 @functools.lru_cache(maxsize=4)
-def _computed(e: Evidence) -> list[Row]:
-    rows = verdicts(e.record.folder)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name) for name in names} for row in rows]
+def _computed(record: Record) -> list[Row]:
+    return [{name: row.get(name) for name in COLUMNS} for row in verdicts(record.folder)]
 
 
 def recorded(slug: str) -> dict[str, list[Row]]:
     """The tests of `verdicts_of` a GPU by claim. Raises: DataError."""
     return {name: [*tests] for name, tests in itertools.groupby(verdicts_of(slug), key=lambda row: row["claim_id"])}
+
+
+def named(slug: str) -> Mapping[str, frozenset[str]]:
+    """By claim, the versions and the rows of published.csv that its tests name. Raises: DataError."""
+    return _named(Record.load(gpu_folder(slug)))
+
+
+@functools.lru_cache(maxsize=4)
+def _named(record: Record) -> Mapping[str, frozenset[str]]:
+    e = Evidence(record)
+    return {claim.id: frozenset().union(*(test.names for test in claim.tests(e))) for claim in claims()}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -306,11 +306,14 @@ class Evidence:
         `counters` are one, or several to add, separated by spaces.
         """
         counted = set(counters.split())
+        for unknown in counted - self.record.counted if self.record.counted else ():
+            if not unknown.startswith("event."):
+                raise DataError(f"the emulator counts nothing called {unknown!r}")
 
         def number(rows: pd.DataFrame) -> float:
             kind, known = "instructions", "warp_inst" in set(rows["counter"])
             if any(each.startswith("event.") for each in counted):  # a version that does none of them has no such row
-                kind, known = "events", self.record.has_events
+                kind, known = "events", any(each.startswith("event.") for each in self.record.counted)
             if not known:
                 raise NotMeasured(f"{kind} of {version} are not counted")
             rows = _launch(rows, launch)
