@@ -1,7 +1,7 @@
 """Every kernel version of the log, in log order, what goes beyond it, and what they share.
 
-`VERSIONS` maps an id to its version. `rope_attention`, `attention` and `alibi_attention` are those of `ops`, which is
-imported with the first of them.
+`VERSIONS` maps an id to its version. `rope_attention`, `attention`, `alibi_attention` and `warm_up` are those of `ops`,
+which is imported with the first of them.
 """
 
 # ruff: noqa: E402, F401, I001 -- importing a version registers it, and the order is the log's
@@ -25,6 +25,8 @@ from .ablations import rope as _rope_ablations, rope_v3_64_queries
 from .ablations import fp16 as _fp16_ablations, fp16_phase4_mma, fp16_phase6_iter2_warp_per_row
 from .attention import v8 as _attention_v8
 from .rope import v8 as _rope_v8, v8_mma, v8_portable, separate_v8, hybrid_v8
+from .rope import decode as _rope_decode
+from .attention import decode as _attention_decode
 from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1
 from .learned import v1 as _learned_v1
@@ -32,7 +34,7 @@ from .peers import embeddings
 from .controls import register as _controls, ablations as _control_ablations
 
 del attention  # type: ignore[name-defined]  # noqa: F821 -- the folder, whose files were imported: the name is the op's
-_OPS = ("alibi_attention", "attention", "rope_attention")
+_OPS = ("alibi_attention", "attention", "rope_attention", "warm_up")
 
 
 def __getattr__(name: str) -> object:

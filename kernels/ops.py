@@ -1,29 +1,39 @@
-"""Attention with positions on a user's own tensors: RoPE, ALiBi or none, in one launch where the V8 kernel takes it.
+"""Attention with positions on a user's own tensors: RoPE, ALiBi or none, by a fused kernel where one takes it.
 
 All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
-`kv_heads`, and return what is like q. They are float32 on one CUDA device, of any strides: a tensor whose last dim is
-not contiguous, whose rows do not start on 16 bytes, or that is a lazily negated view, is copied first, which a warning
-says once.
+`kv_heads`, and return what is like q. They are float32, or in half precision with up to 8 queries a head, on one CUDA
+device, of any strides: a tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or that is a
+lazily negated view, is copied first, which a warning says once.
+
+Up to 8 queries a head are decode: keys are split over the blocks of the card, and a key is read, and rotated, once for
+all heads of q that share it. More are V8's, in float32. Half precision is summed in float32; where four heads or more
+share a key, keys are rounded again behind their rotation, and so are weights.
 
 Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
-query and all keys so far. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
+query and all keys so far. With `lengths`, int32[batch], sequence b has the first lengths[b] of the keys, which may lie
+in a longer cache, and its queries stand at its last places; a query in front of the first key gives 0, as all do where
+there are no keys. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
 
-What the kernel does not take (the CPU, another GPU, float64, an hdim that is no multiple of 4, positions from 2^20 on)
-PyTorch computes, to the same result, and one warning for each reason says so; `fallback=False` makes it an error,
-`Unsupported`. That path holds the scores in memory, `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it
-computes always. Tensors on the meta device give one.
+What the kernels do not take (the CPU, another GPU, float64, half precision with more queries, an hdim that is no
+multiple of 4, or of 8 in half precision, positions from 2^20 on) PyTorch computes, to the same result, and one warning
+for each reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
+`[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
 
 A CUDA graph captures a call once one with the same arguments, on tensors alike, was made before; its replays are right
-whatever runs between, as long as the caller keeps the tensors of the call. torch.jit.trace is refused, since it would
-keep the sizes and places of its example.
+whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step grows with `lengths`,
+whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its example.
 
 Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
-reaches the rows that see that key alone; PyTorch's weight of 0 makes NaN of all rows. Numbers below 2^-126 count as 0.
+reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
+`lengths` are not read. Numbers below 2^-126 count as 0.
 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -38,7 +48,7 @@ from .version import Unsupported
 _C, _FUNCTORCH = torch._C, torch._C._functorch
 _PLAIN = (torch.Tensor, type(None))
 
-__all__ = ["Unsupported", "alibi_attention", "attention", "rope_attention"]
+__all__ = ["Unsupported", "alibi_attention", "attention", "rope_attention", "warm_up"]
 
 
 def rope_attention(
@@ -55,6 +65,7 @@ def rope_attention(
     causal: bool = False,
     q_offset: int | None = None,
     scale: float | None = None,
+    lengths: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
@@ -62,15 +73,17 @@ def rope_attention(
 
     rotary_dim: even, 0 to hdim, which is the default
     base: 1 or more; pair j turns by position * base^(-2j / rotary_dim) radians; not read where tables are given
-    cos, sin: float32[n, rotary_dim / 2], a row for each position, in place of base
+    cos, sin: [n, rotary_dim / 2] in float32 or the dtype of q, a row for each position, in place of base
     positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
         by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
+    lengths: int32[batch], of the keys of each sequence, in place of q_offset
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
     out: where to write, like q; not while gradients are recorded
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    tensors = NO_TENSORS if cos is sin is positions is None else Tensors(cos, sin, positions)
+    given = not (cos is sin is positions is lengths is None)
+    tensors = _with_lengths(Tensors(cos, sin, positions), lengths, q_offset) if given else NO_TENSORS
     compiles = is_compiling()
     settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale, compiles)
     return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
@@ -84,13 +97,15 @@ def attention(
     causal: bool = False,
     q_offset: int | None = None,
     scale: float | None = None,
+    lengths: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
-    """softmax(scale * q k^T) v. Raises: TypeError, ValueError, Unsupported."""
+    """softmax(scale * q k^T) v; `lengths` as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
+    tensors = NO_TENSORS if lengths is None else _with_lengths(NO_TENSORS, lengths, q_offset)
     compiles = is_compiling()
-    settled, offset = ask("attention", q, k, v, NO_TENSORS, 0, 1.0, True, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, NO_TENSORS, settled, offset, out, fallback, compiles)
+    settled, offset = ask("attention", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
+    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
 
 
 def alibi_attention(
@@ -102,19 +117,51 @@ def alibi_attention(
     causal: bool = False,
     q_offset: int | None = None,
     scale: float | None = None,
+    lengths: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
     """softmax(scale * q k^T - slope * |place of the query - place of the key|) v.
 
-    slopes: float32[heads] or [batch, heads]; by default those of the paper, 2^(-8 (h + 1) / heads) for a power of two
+    slopes: [heads] or [batch, heads], in float32 or the dtype of q; by default those of the paper,
+        2^(-8 (h + 1) / heads) for a power of two
+    lengths: as in `rope_attention`
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    tensors = NO_TENSORS if slopes is None else Tensors(slopes=slopes)
+    given = not (slopes is lengths is None)
+    tensors = _with_lengths(Tensors(slopes=slopes), lengths, q_offset) if given else NO_TENSORS
     compiles = is_compiling()
     settled, offset = ask("alibi", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
     return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+
+
+def warm_up(
+    heads: int,
+    kv_heads: int,
+    hdim: int,
+    *,
+    dtype: torch.dtype = torch.float16,
+    device: torch.device | str = "cuda",
+    seq_q: Sequence[int] = (1,),
+    op: Callable[..., torch.Tensor] = rope_attention,
+    **arguments: Any,
+) -> None:
+    """Compile and load the kernels of a model's decode calls, so that none of these waits, and a graph captures any.
+
+    A model needs two kernels, whatever batch and keys it has, and a further one for another number of queries a head,
+    as speculative decoding has them; `seq_q` are those numbers. `arguments` are those of the calls to come;
+    tensors among them need rows for no more keys than queries, and lengths one. Raises: as the op, and Unsupported.
+    """
+    for queries in seq_q:
+        q, k = (torch.zeros(1, count, queries, hdim, dtype=dtype, device=device) for count in (heads, kv_heads))
+        op(q, k, k, fallback=False, **arguments)
+
+
+def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:
+    if lengths is not None and q_offset is not None:
+        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last places")
+    return tensors if lengths is None else tensors._replace(lengths=lengths)
 
 
 def _attend(

@@ -147,14 +147,19 @@ def moves(name: str, plan: Plan) -> list[Stage | None]:
             found.append(None)
             continue
         buffers = dict.fromkeys(arg for arg in step.args if isinstance(arg, str))
-        writes = tuple(each for each in buffers if each not in given)
-        given |= {*writes}
         counts = _counts().get((name, problem), {}).get(place)
+        writes = tuple(
+            each for each in buffers
+            if each not in given and (counts is None or f"global.write.sectors.{each}" in counts)
+        )  # fmt: skip
+        given |= {*writes}
         reads = tuple(
             each for each in buffers
             if each not in writes and (counts is None or f"global.read.sectors.{each}" in counts)
         )  # fmt: skip
         passes = max(1, math.prod(step.grid) // (step.cluster * problem.batch * problem.heads))
+        if "part" in buffers:
+            passes = 1  # blocks share the keys
         queries = problem.batch * problem.heads * problem.seq_q * ("q" in reads)
         keys = problem.batch * problem.kv_heads * problem.seq_k * ("k" in reads)
         total = _embedded(name, plan, place)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-DTYPES = (torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, *HALF)
 POSITION_DTYPES = (torch.int32, torch.int64)
 MOST_SIGNATURES = 4096  # that are remembered
 MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
@@ -27,6 +28,7 @@ class Tensors(NamedTuple):
     sin: Any = None
     positions: Any = None
     slopes: Any = None
+    lengths: Any = None
 
 
 NO_TENSORS = Tensors()
@@ -128,17 +130,18 @@ def ask(
     return settled, _place(settled, seq_k, q_offset, tensors)
 
 
-def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any) -> tuple[Any, ...]:
+def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tuple[Any, ...]:
     """What of the tensors is settled: all but the rows of the tables and how many positions there are."""
     settled = (
         cos is not None and (cos.shape[1:], cos.shape == sin.shape),
         positions is not None and positions.shape[:-1],
         slopes is not None and slopes.shape,
+        lengths is not None and lengths.shape,
         torch.is_grad_enabled(),
     )
     return settled + tuple(
         tensor is not None and (tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad)
-        for tensor in (cos, sin, positions, slopes)
+        for tensor in (cos, sin, positions, slopes, lengths)
     )
 
 
@@ -146,7 +149,9 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
     """The place of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
     seq_q = settled.seq_q
     given = q_offset is not None
-    if not given:
+    if tensors.lengths is not None:
+        q_offset = max(seq_k - seq_q, 0)  # of the longest; each sequence has its own
+    elif not given:
         q_offset = seq_k - seq_q
         if q_offset < 0 and not settled.by_place:
             return 0
@@ -189,7 +194,7 @@ def _settle(
     batch, heads, _, hdim = q.shape
     for name, table in zip(("cos", "sin", "slopes"), (tensors.cos, tensors.sin, tensors.slopes), strict=True):
         if table is not None:
-            _require_tensor(name, table, (q.dtype,), q.device)
+            _require_tensor(name, table, (torch.float32, q.dtype) if q.dtype in HALF else (q.dtype,), q.device)
             if table.requires_grad and torch.is_grad_enabled():
                 raise ValueError(f"{name} requires grad; no gradient flows to it: pass {name}.detach()")
     if tensors.positions is not None:
@@ -200,6 +205,12 @@ def _settle(
     if tensors.slopes is not None and tuple(tensors.slopes.shape) not in ((heads,), (batch, heads)):
         allowed = f"[heads] or [batch, heads], with batch {batch} and heads {heads}"
         raise ValueError(f"slopes has shape {tuple(tensors.slopes.shape)}; it must be {allowed}")
+    if tensors.lengths is not None:
+        _require_tensor("lengths", tensors.lengths, (torch.int32,), q.device)
+        if tuple(tensors.lengths.shape) != (batch,):
+            raise ValueError(
+                f"lengths has shape {tuple(tensors.lengths.shape)}; it must be [batch], with batch {batch}"
+            )
     rotary_dim = _rotary_dim(rotary_dim, hdim, interleaved, tensors.cos, tensors.sin)
     for name, number in (("base", base), ("scale", scale)):
         if number is not None and not -math.inf < number < math.inf:  # as torch.compile takes it
@@ -207,8 +218,9 @@ def _settle(
     if base < 1:
         raise ValueError(f"base is {base}; it must be 1 or more")
     scale = 1.0 / math.sqrt(hdim) if scale is None else scale
-    if abs(scale) > torch.finfo(q.dtype).max:
-        raise ValueError(f"scale is {scale}; it must be finite in {q.dtype}")
+    arithmetic = torch.float32 if q.dtype in HALF else q.dtype
+    if abs(scale) > torch.finfo(arithmetic).max:
+        raise ValueError(f"scale is {scale}; it must be finite in {arithmetic}")
     by_place = family != "attention" or causal
     return Settled(family, rotary_dim, base, interleaved, causal, scale, by_place, q.shape[2], {})
 

@@ -83,6 +83,16 @@ def _attribute(name: str, device: int) -> int:
     return int(_check(driver.cuDeviceGetAttribute(attribute, device)))
 
 
+@functools.cache
+def multiprocessors(device: int) -> int:
+    return _attribute("MULTIPROCESSOR_COUNT", device)
+
+
+def waits_for_launch(ptx: str) -> bool:
+    """Whether a kernel itself waits for the launch in front of it, so that it may start early."""
+    return "griddepcontrol.wait" in ptx
+
+
 def load_ptx(ptx: str) -> Any:
     """The driver's function for the one kernel in `ptx`, on the current device."""
     return _loaded(ptx, require_gpu().index)
@@ -121,9 +131,16 @@ def static_shared_bytes(function: Any) -> int:
 
 
 def configure(
-    function: Any, grid: Sequence[int], block: Sequence[int | np.integer], shared_bytes: int = 0, cluster: int = 1
+    function: Any,
+    grid: Sequence[int],
+    block: Sequence[int | np.integer],
+    shared_bytes: int = 0,
+    cluster: int = 1,
+    early: bool = False,
 ) -> Any:
     """The driver's configuration of a launch on the current device, on stream 0; the function is told what it needs.
+
+    early: whether it may start before the launch in front of it is complete, which it waits for itself
 
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
@@ -149,6 +166,11 @@ def configure(
         attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
         config.attrs, config.numAttrs = [attribute], 1
         _require_clusters(function, config, cluster)
+    if early:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [attribute], 1
     config.hStream = 0
     return config
 
@@ -181,9 +203,10 @@ def prepare_launch(
     types: Sequence[Any],
     shared_bytes: int = 0,
     cluster: int = 1,
+    early: bool = False,
 ) -> Callable[[], None]:
     """A launch with prebuilt arguments, to torch's current stream at the time of the call. Raises: Unsupported."""
-    config = configure(function, grid, block, shared_bytes, cluster)
+    config = configure(function, grid, block, shared_bytes, cluster, early)
     cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
     return launcher(function, config, [ctypes.addressof(cell) for cell in cells], cells)
 
@@ -272,13 +295,14 @@ class Program:
     def _prepare_launch(self, launch: Launch) -> Callable[[int], Callable[[], None]]:
         target = device_target()
         require_target(launch, target)
-        function = load_ptx(compile_ptx(launch.kernel, target))
+        ptx = compile_ptx(launch.kernel, target)
+        function, early = load_ptx(ptx), waits_for_launch(ptx)
         types = cells_of(launch)
 
         def prepared(copy: int) -> Callable[[], None]:
             values = [self.buffers[copy, x].data_ptr() if isinstance(x, str) else x for x in launch.args]
             return prepare_launch(
-                function, launch.grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster
+                function, launch.grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster, early
             )
 
         return prepared

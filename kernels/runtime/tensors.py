@@ -1,42 +1,37 @@
-"""Launches of the V8 kernels on a user's own tensors: on their device, on torch's current stream, where they lie."""
+"""Launches on a user's own tensors: on their device, on torch's current stream, where they lie."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import operator
-import struct
 import sys
-import threading
 import warnings
-from collections.abc import Sequence
-from ctypes import addressof, create_string_buffer
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from ..alibi.v1 import ALIBI
-from ..checking.reference import alibi_slopes
 from ..constants import FLOATS
+from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
+from ..flash.plan import rates_of, slopes_of
 from ..rope.modes import mode
-from ..rope.v8 import rates_of_turning
 from ..v8 import PLAIN, attend, require_problem
 from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, power_of_two, require_stride
 from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
-from . import cache, gpu, resident
-from . import compile as compiler
-from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
+from . import gpu, resident
+from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
+from .decode import Decoder
+from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
+DECODE = 0  # of the launches that a signature has; the others are by the keys that they are planned for
 ROW_BYTES = 16  # that a row starts on
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 
-WORD = 8  # bytes of an address
 KEYS = 64  # of a tile
-C_FORMATS = {"uint32": "I", "int32": "i", "float32": "f", "uint64": "Q"}  # of struct, in its native alignment
 
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
@@ -49,7 +44,6 @@ VALUES = (
     *("rows", "pitch", "positions.batch"),
 )
 
-TENSORS = ("q", "k", "v", "out")
 ROWS = tuple(f"{tensor}{axis}" for tensor in TENSORS for axis in ("", ".batch", ".head", ".row"))
 NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 
@@ -94,63 +88,6 @@ def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, 
     return Planned(launch, tuple(zip(names, types, strict=True)), states, interleaved=not half_split)
 
 
-class _Cells(threading.local):
-    """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
-
-    def __init__(
-        self, function: Any, launch: Launch, size: int, offsets: Sequence[int], tensors: Sequence[int], device: Any
-    ) -> None:
-        torch.zeros(1, device=device)  # makes torch's context current in this thread
-        self.buffer = create_string_buffer(-(-size // WORD) * WORD)
-        self.words = memoryview(self.buffer).cast("B").cast("Q")
-        self.tensors = [offsets[number] // WORD for number in tensors]
-        self.filled: Any = None  # what the arguments but for the tensors' addresses were made of
-        start = addressof(self.buffer)
-        self.config = gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)
-        self.grid = launch.grid
-        self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
-
-
-class Prepared:
-    """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
-
-    def __init__(
-        self, function: Any, launch: Launch, arguments: Sequence[tuple[Any, str]], device: torch.device
-    ) -> None:
-        names, types = zip(*arguments, strict=True)
-        formats = "".join(C_FORMATS[name] for name in types)
-        ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
-        offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
-        layout = struct.Struct("@" + formats)
-        self._pack = layout.pack_into
-        self._cells = _Cells(function, launch, layout.size, offsets, [names.index(each) for each in TENSORS], device)
-
-    def launch(self, grid: tuple[int, ...], values: Sequence[Any], made_of: Any = None) -> None:
-        """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error.
-
-        `made_of`: what tells the grid and the values apart from others, but for the tensors' addresses.
-        """
-        cells = self._cells
-        cells.filled = None
-        self._pack(cells.buffer, 0, *values)
-        if grid != cells.grid:
-            config = cells.config
-            config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
-            cells.grid = grid
-        cells.filled = made_of
-        cells.launch()
-
-    def launch_again(self, addresses: tuple[int, int, int, int], made_of: Any) -> bool:
-        """Launch with other tensors, if this thread's last launch was made of the same; else do nothing."""
-        cells = self._cells
-        if cells.filled != made_of:
-            return False
-        words, (q, k, v, out) = cells.words, cells.tensors
-        words[q], words[k], words[v], words[out] = addresses
-        cells.launch()
-        return True
-
-
 class _Ready(NamedTuple):
     """A call that has been planned and compiled.
 
@@ -191,7 +128,8 @@ def launch_on_card(
         with torch.cuda.device(device):
             return launch_on_card(q, k, v, out, tensors, settled, q_offset)
     seq_q, seq_k, rotary_dim = settled.seq_q, k.size(2), settled.rotary_dim
-    ready = settled.launches.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled)
+    found = settled.launches
+    ready = found.get(DECODE) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
@@ -200,11 +138,16 @@ def launch_on_card(
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written = out
     addresses, strides = _places(q, k, v, out)
-    if q.is_neg() or k.is_neg() or v.is_neg() or not _in_place(addresses, strides):
+    if q.is_neg() or k.is_neg() or v.is_neg() or not _in_place(addresses, strides, q.element_size()):
         q, k, v = _placed("q", q), _placed("k", k), _placed("v", v)
-        if not _in_place(*_places(out, out, out, out)):
+        if not _in_place(*_places(out, out, out, out), out.element_size()):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
+    if isinstance(ready, Decoder):
+        others, _held = ready.kept or _others(q, k, tensors, settled, 0)
+        lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
+        ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
+        return out if written is out else out.copy_(written)
     made_of = (ready.pick, seq_k, q_offset, strides) if ready.others else None
     if made_of and ready.prepared.launch_again(addresses, made_of):
         return out if written is out else out.copy_(written)
@@ -236,10 +179,10 @@ def _others(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The last of the values, from "cos" on, and what their addresses are of; `count` is that of the states."""
-    cos, sin, positions, slopes = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
+    cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
     if cos is not None:
-        cos, sin = _tables(_resolved("cos", cos), _resolved("sin", sin))
+        cos, sin = _tables(_resolved("cos", cos).float(), _resolved("sin", sin).float())
     elif settled.rotary_dim:
         rates = _rates(settled.rotary_dim, settled.base, q.device)
     if positions is not None:
@@ -249,7 +192,7 @@ def _others(
         if slopes is None:
             slopes = _default_slopes(heads, batch, q.device)
         else:
-            slopes = _resolved("slopes", slopes).expand(batch, heads).contiguous()
+            slopes = _resolved("slopes", slopes).float().expand(batch, heads).contiguous()
     if count:
         states = torch.zeros(count, dtype=torch.int32, device=q.device)
         k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
@@ -277,17 +220,40 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
-def _prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready | Unsupported:
+def _prepare(
+    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
+) -> Decoder | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     try:
-        ready: _Ready | Unsupported = _compile(q, k, tensors, settled)
+        if decodes(q, settled):
+            decoder = settled.launches[DECODE] = Decoder(q, k, tensors, settled, device)
+            decoder.kept = _kept_others(q, k, tensors, settled)
+            return decoder
+        ready: _Ready | Unsupported = _compile(q, k, tensors, settled, device)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     settled.launches[planned_keys(k.shape[2])] = ready
     return ready
 
 
-def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> _Ready:
+def decodes(q: torch.Tensor, settled: Settled) -> bool:
+    """Whether a call is for the decode kernels, which split keys over blocks and read them once for a group of heads.
+
+    They are at least as fast as V8 wherever they take few enough queries; V8 reads keys once a head.
+    """
+    if q.dtype != torch.float32:
+        return q.dtype in HALF  # no other kernel takes it, and `Decoder` says what of it is refused
+    seq_q, hdim = q.shape[2:]
+    paired = settled.interleaved or settled.rotary_dim % 4 == 0
+    return seq_q <= MOST_QUERIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS and paired
+
+
+def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
+    if tensors.lengths is not None:
+        template = (
+            "lengths are taken with up to {allowed} queries and by decode kernels; this call has {needed} queries"
+        )
+        raise Unsupported("seq_q", q.shape[2], MOST_QUERIES, template)
     if q.dtype != torch.float32:
         template = "the tensors are {needed}; the kernels take {allowed}"
         raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
@@ -303,32 +269,19 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     planned = plan_launch(problem, target, settled.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names = [name for name, _ in planned.arguments]
-    prepared = _prepared(planned, target, q)
+    made = prepared(planned.launch, planned.arguments, target, q, device)
     constants = tuple(name for name in names if not isinstance(name, str))
     behind = itertools.count(len(VALUES))
     pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
-    others = _others(q, k, tensors, settled, 0) if tensors is NO_TENSORS and not planned.states else None
-    if others and not all(each is None or resident.stays(each) for each in others[1]):
-        others = None
-    return _Ready(prepared, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
+    others = None if planned.states else _kept_others(q, k, tensors, settled)
+    return _Ready(made, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
 
 
-_made: dict[Any, Prepared] = {}
-
-
-def _prepared(planned: Planned, target: str, q: torch.Tensor) -> Prepared:
-    """One for each kernel and device, that of q, whatever the grid."""
-    launch = planned.launch
-    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, card_of(q))
-    if key not in _made:
-        resident.refuse_capture("a kernel")
-        if not compiler.is_cached(launch.kernel, target):
-            kept = f"once (kept in {cache.FOLDER})" if cache.keeps() else "in each process: no FUSED_PE_CACHE to write"
-            print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
-        function = gpu.load_ptx(compiler.compile_ptx(launch.kernel, target))
-        gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
-        _made[key] = Prepared(function, launch, planned.arguments, q.device)
-    return _made[key]
+def _kept_others(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> Any:
+    """`_others` of all calls alike, where they are tables that stay; None where calls have their own."""
+    given = not (tensors.cos is tensors.positions is tensors.slopes is None)
+    others = None if given else _others(q, k, tensors, settled, 0)
+    return others if others and all(each is None or resident.stays(each) for each in others[1]) else None
 
 
 def _places(
@@ -339,18 +292,18 @@ def _places(
     return addresses, q.stride() + k.stride() + v.stride() + out.stride()
 
 
-def _in_place(addresses: tuple[int, int, int, int], strides: tuple[int, ...]) -> bool:
+def _in_place(addresses: tuple[int, int, int, int], strides: tuple[int, ...], size: int) -> bool:
     """Whether kernels take four tensors where they lie, by `_places` of them."""
     q, k, v, out = addresses
-    return not (q | k | v | out) & ROW_BYTES - 1 and _fit(strides)
+    return not (q | k | v | out) & ROW_BYTES - 1 and _fit(strides, size)
 
 
 @functools.lru_cache(maxsize=4096)
-def _fit(strides: tuple[int, ...]) -> bool:
-    """Whether kernels take the strides of tensors, four of each."""
+def _fit(strides: tuple[int, ...], size: int) -> bool:
+    """Whether kernels take the strides of tensors of elements of `size` bytes, four of each."""
     dims, rows = strides[3::4], strides[2::4]
     apart = (*strides[::4], *strides[1::4], *rows)
-    aligned = all(4 * stride % ROW_BYTES == 0 for stride in apart)
+    aligned = all(size * stride % ROW_BYTES == 0 for stride in apart)
     return aligned and set(dims) == {1} and max(apart) <= MOST_STRIDE and max(rows) <= MOST_ROW_STRIDE
 
 
@@ -359,7 +312,7 @@ def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
     x = _resolved(name, x)
     strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
     x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
-    if not _in_place(*_places(x, x, x, x)):
+    if not _in_place(*_places(x, x, x, x), x.element_size()):
         _say_copy(name, "its last dim is not contiguous, or its rows do not start on 16 bytes or lie too far apart")
         x = x.clone(memory_format=torch.contiguous_format)
         require_stride(max(x.stride()))
@@ -410,11 +363,10 @@ def _say_copy(name: str, why: str) -> None:
 
 
 def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
-    return resident.table(("rates", rotary_dim, base), device, lambda: rates_of_turning(rotary_dim, base))
+    return resident.table(("rates", rotary_dim, base), device, lambda: rates_of(rotary_dim, MOST_DIMS // 2, base))
 
 
 def _default_slopes(heads: int, batch: int, device: torch.device) -> torch.Tensor:
     """float32[batch, heads], and more of the same behind: a power of two of sequences."""
     rows = power_of_two(batch)
-    slopes = alibi_slopes(heads).astype(np.float32)
-    return resident.table(("slopes", heads, rows), device, lambda: np.tile(slopes, (rows, 1)))
+    return resident.table(("slopes", heads, rows), device, lambda: slopes_of(rows, heads))

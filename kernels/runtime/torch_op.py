@@ -16,10 +16,10 @@ from .tensors import launch_on_card
 from .torch_path import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
-SCHEMA = """attention(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor? positions, Tensor? slopes,
-str family, SymInt rotary_dim, float base, bool interleaved, bool causal, SymInt q_offset, float scale,
-bool fallback) -> Tensor"""
-TENSORS = 7  # of the schema's arguments
+SCHEMA = """attention(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor? positions,
+Tensor? slopes, Tensor? lengths, str family, SymInt rotary_dim, float base, bool interleaved, bool causal,
+SymInt q_offset, float scale, bool fallback) -> Tensor"""
+TENSORS = 8  # of the schema's arguments
 
 _warned: set[str] = set()
 
@@ -59,7 +59,7 @@ def fall_back(refusal: Unsupported, allowed: bool) -> None:
 
 
 def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
-    tensors, (family, *asked), fallback = Tensors(*rest[:4]), rest[4:-1], rest[-1]
+    tensors, (family, *asked), fallback = Tensors(*rest[:5]), rest[5:-1], rest[-1]
     tensors = NO_TENSORS if all(each is None for each in tensors) else tensors
     return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
 

@@ -1,7 +1,7 @@
 """Attention in PyTorch's own operations: what the ops compute where no kernel does, and their gradients.
 
-Every step is in the dtype of q, and so are the scores, `[batch, heads, seq_q, seq_k]`: memory that the kernels do not
-take. `Asked` and `Tensors` are those of `arguments`.
+Every step is in the dtype of q, or in float32 for half precision. So are the scores, `[batch, heads, seq_q, seq_k]`:
+memory that the kernels do not take. `Asked` and `Tensors` are those of `arguments`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from typing import Any
 import torch
 
 from ..v8.embedding import MOST_POSITIONS
-from .arguments import Asked, Tensors
+from .arguments import HALF, Asked, Tensors
 
 
-def turns(
-    asked: Asked, tensors: Tensors, place: int, count: int, like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of what stands at `count` places from `place` on: `[count, pairs]`, or `[batch, 1, count, pairs]`.
+def turns(asked: Asked, tensors: Tensors, where: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of what stands at places `where`, `[count]` or `[batch, count]`; `[batch, 1, count, pairs]` of these.
 
     Computed angles are float64 until their sine is taken: in float32 they drift with the position.
     """
-    cos, sin, positions, _ = tensors
-    if positions is None:
-        where = torch.arange(place, place + count, device=like.device)
-    else:
-        where = positions[..., place : place + count].long()
+    cos, sin, positions, _, _ = tensors
+    if positions is not None and where.dim() == 2:
+        where = positions.expand(len(where), -1).gather(1, where.clamp(min=0)).long()
+    elif positions is not None:
+        where = positions[..., where].long()
     if cos is None:
         pair = torch.arange(0, asked.rotary_dim, 2, dtype=torch.float64, device=like.device)
         angle = where[..., None].double() * asked.base ** (-pair / asked.rotary_dim)
@@ -36,12 +34,12 @@ def turns(
     else:
         rows = cos.shape[0]
         row = where.clamp(0, rows - 1)
-        tables = cos[row], sin[row]
+        tables = cos[row].to(like.dtype), sin[row].to(like.dtype)
     if positions is not None:
         known = ((where >= 0) & (where < rows))[..., None]
         tables = tables[0].where(known, math.nan), tables[1].where(known, math.nan)
-        if positions.dim() == 2:
-            return tables[0][:, None], tables[1][:, None]
+    if where.dim() == 2:
+        return tables[0][:, None], tables[1][:, None]
     return tables
 
 
@@ -71,32 +69,43 @@ def _without_autocast(x: torch.Tensor) -> contextlib.AbstractContextManager[Any]
 class _Recomputed:
     """The weights of a call, and what they are made of; queries that share a head of K follow one another."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, asked: Asked) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> None:
+        q, k, v = (x.float() if x.dtype in HALF else x for x in (q, k, v))
         (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
+        query, key = torch.arange(seq_q, device=q.device), torch.arange(seq_k, device=q.device)
+        if tensors.lengths is None:
+            query = query + asked.q_offset
+            at, unseen = query[:, None], None
+        else:
+            length = tensors.lengths.long().clamp(0, seq_k)[:, None]
+            query = query + (length - seq_q)
+            at = query[:, None, :, None]
+            behind = (key >= length)[:, None, :, None]
+            k, v = k.masked_fill(behind, 0.0), v.masked_fill(behind, 0.0)  # nothing may come of what lies there
+            unseen = behind.transpose(-1, -2) | (at < 0)
         self.turns = None
         if asked.rotary_dim:
-            self.turns = turns(asked, tensors, asked.q_offset, seq_q, q), turns(asked, tensors, 0, seq_k, k)
+            self.turns = turns(asked, tensors, query, q), turns(asked, tensors, key, k)
             q, k = (rotate(x, *by, asked.interleaved) for x, by in zip((q, k), self.turns, strict=True))
         self.shape = (batch, kv_heads, heads // kv_heads * seq_q, hdim)
-        self.q, self.k = q.reshape(self.shape), k
+        self.q, self.k, self.v = q.reshape(self.shape), k, v
         scores = ((self.q * asked.scale) @ k.transpose(-1, -2)).view(batch, heads, seq_q, seq_k)
-        query = torch.arange(asked.q_offset, asked.q_offset + seq_q, device=q.device)[:, None]
-        key = torch.arange(seq_k, device=q.device)
         if asked.family == "alibi":
-            slopes = tensors.slopes
-            if slopes is None:
-                slopes = slopes_of(int(heads), q)
-            scores = scores - slopes[..., None, None] * (query - key).abs().to(q.dtype)
+            slopes = slopes_of(int(heads), q) if tensors.slopes is None else tensors.slopes.to(q.dtype)
+            scores = scores - slopes[..., None, None] * (at - key).abs().to(q.dtype)
         if asked.causal:
-            scores = scores.masked_fill(key > query, -math.inf)
+            scores = scores.masked_fill(key > at, -math.inf)
+        if unseen is not None:
+            scores = scores.masked_fill(unseen, -math.inf)
         nothing = (scores == -math.inf).all(-1, keepdim=True)  # weighs anything in the row: it is 0, as PyTorch's is
         self.weights = scores.softmax(-1).masked_fill(nothing, 0.0).view(batch, kv_heads, -1, seq_k)
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> torch.Tensor:
-    """softmax(scale * turned q turned k^T + bias) v, like q: float32 or float64 on any device."""
+    """softmax(scale * turned q turned k^T + bias) v, like q; of any dtype, on any device."""
     with _without_autocast(q):
-        return (_Recomputed(q, k, tensors, asked).weights @ v).view(q.shape)
+        made = _Recomputed(q, k, v, tensors, asked)
+        return (made.weights @ made.v).view(q.shape).to(q.dtype)
 
 
 def gradients(
@@ -104,14 +113,14 @@ def gradients(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of q, k and v, from that of the output; the weights are computed anew. It can be differentiated again."""
     with _without_autocast(q):
-        made = _Recomputed(q, k, tensors, asked)
-        weights, grad = made.weights, grad.reshape(made.shape)
+        made = _Recomputed(q, k, v, tensors, asked)
+        weights, grad = made.weights, grad.reshape(made.shape).to(made.q.dtype)
         grad_v = weights.transpose(-1, -2) @ grad
-        grad_weights = grad @ v.transpose(-1, -2)
+        grad_weights = grad @ made.v.transpose(-1, -2)
         grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * asked.scale
         grad_q, grad_k = (grad_scores @ made.k).view(q.shape), grad_scores.transpose(-1, -2) @ made.q
         if made.turns is not None:
             (cos_q, sin_q), (cos_k, sin_k) = made.turns
             grad_q = rotate(grad_q, cos_q, -sin_q, asked.interleaved)
             grad_k = rotate(grad_k, cos_k, -sin_k, asked.interleaved)
-        return grad_q, grad_k, grad_v
+        return grad_q.to(q.dtype), grad_k.to(q.dtype), grad_v.to(q.dtype)

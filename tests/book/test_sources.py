@@ -20,7 +20,7 @@ def test_every_version_has_a_source_listing() -> None:
     for name in (each.id for each in VERSIONS.values() if not each.is_peer):
         text = sources.kernel_text(name)
         kernel = '\nextern "C" __global__ void attention(' if name.startswith("control_") else "\ndef "
-        assert kernel in f"\n{text}" and "# one call, at" in text and "\nlaunch attention" in text, name
+        assert kernel in f"\n{text}" and "# one call, at" in text and "\nlaunch " in text, name
 
 
 def test_versions_and_their_diffs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

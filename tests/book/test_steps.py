@@ -60,12 +60,14 @@ def test_the_picture_of_a_version_is_its_plan_and_what_was_counted(name: str) ->
             assert found - ({*stage.writes} if way == "read" else set()) == {*told}, (way, place)
     if plan.problem.family == "rope":
         often = {what: 0.0 for what in "KQ"}
+        _, heads, keys, _ = plan.problem.kv_shape
+        vectors = {"K": plan.problem.batch * heads * keys, "Q": math.prod(plan.problem.q_shape[:3])}
         for told in filter(re.compile("rotates").match, texts):
             for what, number in re.findall(r"([KQ]) (once|[\d.]+×)", told):
                 often[what] += 1 if number == "once" else float(number[:-1])
-        vectors = plan.problem.batch * plan.problem.heads * plan.problem.seq_q
         rotations = mine.query("counter == 'event.rotation'")["value"].sum()
-        assert sum(often.values()) * vectors * plan.problem.rotary_dim / 2 == rotations
+        embedded = sum(often[what] * count for what, count in vectors.items())
+        assert embedded * plan.problem.rotary_dim / 2 == rotations
 
 
 def test_what_cannot_be_drawn_or_shown_says_so(e: Evidence) -> None:

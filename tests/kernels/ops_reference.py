@@ -11,12 +11,12 @@ UNIT = 2.0**-24  # of rounding, in float32
 
 
 def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None, sin=None, positions=None,
-             interleaved=True, causal=False, q_offset=None, scale=None, slopes=None) -> np.ndarray:  # fmt: skip
+             interleaved=True, causal=False, q_offset=None, scale=None, slopes=None,
+             lengths=None) -> np.ndarray:  # fmt: skip
     """float64 like q, by complex numbers: a pair turns as their real and imaginary part."""
     q, k, v = (np.asarray(x.detach().cpu().double()) for x in (q, k, v))
     (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
     offset = seq_k - seq_q if q_offset is None else q_offset
-    query_at, key_at = np.arange(seq_q) + offset, np.arange(seq_k)
     places = np.arange(max(seq_k, offset + seq_q)) if positions is None else np.asarray(positions.cpu())
     places = np.broadcast_to(places, (batch, places.shape[-1]))
     if family != "rope":
@@ -36,19 +36,25 @@ def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None
         x[:, first], x[:, second] = z.real, z.imag
         return x
 
-    out = np.empty_like(q)
+    out = np.zeros_like(q)
     for b in range(batch):
+        keys = seq_k if lengths is None else int(lengths[b])
+        query_at, key_at = np.arange(seq_q) + (offset if lengths is None else keys - seq_q), np.arange(keys)
+        if not keys:
+            continue
         for h in range(heads):
             shared = h // (heads // kv_heads)
-            scores = turned(q[b, h], places[b, query_at]) @ turned(k[b, shared], places[b, key_at]).T
+            scores = turned(q[b, h], places[b, query_at.clip(0)]) @ turned(k[b, shared, :keys], places[b, key_at]).T
             scores *= hdim**-0.5 if scale is None else scale
             if family == "alibi":
                 slope = slope_of(h, heads) if slopes is None else float(slopes.expand(batch, heads)[b, h])
                 scores -= slope * np.abs(query_at[:, None] - key_at)
             if causal:
-                scores[key_at[None] > query_at[:, None]] = -np.inf
+                scores[(key_at[None] > query_at[:, None]) & (query_at[:, None] >= 0)] = -np.inf
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            out[b, h] = weights / weights.sum(-1, keepdims=True) @ v[b, shared]
+            out[b, h] = weights / weights.sum(-1, keepdims=True) @ v[b, shared, :keys]
+            if lengths is not None:
+                out[b, h, query_at < 0] = 0.0  # in front of the first key
     return out
 
 
@@ -87,7 +93,9 @@ def layouts(shape: tuple[int, ...], rng: np.random.Generator, **options: Any) ->
     return base.copy_(torch.from_numpy(rng.standard_normal(shape)))
 
 
-def random_call(seed: int, **options: Any) -> tuple[str, tuple[torch.Tensor, ...], dict[str, Any]]:
+def random_call(
+    seed: int, lengths: bool = False, **options: Any
+) -> tuple[str, tuple[torch.Tensor, ...], dict[str, Any]]:
     """A name of `ops`, q, k, v and keyword arguments, over what the ops document; `options` are of the tensors."""
     rng = np.random.default_rng(seed)
     pick = lambda *choices: choices[rng.integers(len(choices))]  # noqa: E731
@@ -102,6 +110,10 @@ def random_call(seed: int, **options: Any) -> tuple[str, tuple[torch.Tensor, ...
     if offset == seq_k - seq_q and pick(True, False):
         del arguments["q_offset"]
     device = options.get("device", "cpu")
+    if lengths:
+        arguments.pop("q_offset", None)
+        offset = max(seq_k - seq_q, 0)
+        arguments["lengths"] = torch.from_numpy(rng.integers(0, seq_k + 1, batch)).int().to(device)
     if name == "alibi_attention" and pick(True, False):
         slopes = torch.from_numpy(rng.uniform(0, 1, pick((heads,), (batch, heads))))
         arguments["slopes"] = slopes.to(q)

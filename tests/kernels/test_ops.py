@@ -31,7 +31,7 @@ def small(dtype: torch.dtype = torch.float32, seq_q: int = 3, seq_k: int = 5, hd
 @pytest.mark.parametrize("first", range(0, 240, 40))
 def test_random_calls_are_the_definition(first: int) -> None:
     for seed in range(first, first + 40):
-        name, tensors, arguments = random_call(seed, dtype=torch.float64)
+        name, tensors, arguments = random_call(seed, lengths=seed % 4 == 0, dtype=torch.float64)
         out = getattr(kernels, name)(*tensors, **arguments)
         error = np.abs(out.numpy() - expected_of(name, tensors, arguments)).max()
         assert error < 1e-9, (seed, name, arguments, error)  # weights of scores up to some 100 cost 2^-53 of that each
@@ -96,6 +96,30 @@ def test_the_output_has_the_layout_of_q() -> None:
     q = q.transpose(1, 2).contiguous().transpose(1, 2)  # as a projection leaves it: joining heads again copies nothing
     assert attention(q, k, v).stride() == q.stride()
     assert attention(q.transpose(1, 2).flatten(2).view(2, 3, 4, 8).transpose(1, 2), k, v).stride() == q.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_float32_rounded_once(dtype: torch.dtype) -> None:
+    q, k, v = (x.to(dtype) for x in small())
+    table = torch.rand(5, 4)
+    made = rope_attention(q, k, v, cos=table, sin=table, causal=True)
+    exact = rope_attention(q.float(), k.float(), v.float(), cos=table, sin=table, causal=True)
+    assert torch.equal(made, exact.to(dtype))
+
+
+def test_nothing_behind_the_length_of_a_sequence_counts() -> None:
+    q, k, v = small(torch.float64)
+    lengths = torch.tensor([4, 0], dtype=torch.int32)
+    exact = rope_attention(q[:1], k[:1, :, :4], v[:1, :, :4], causal=True)
+    k[0, :, 4:], v[1], k[1] = torch.nan, torch.nan, torch.inf
+    k.requires_grad_()
+    made = rope_attention(q, k, v, lengths=lengths, causal=True)
+    torch.testing.assert_close(made[:1], exact, rtol=0, atol=1e-14)
+    assert not made[1].any()
+    made.sum().backward()
+    assert k.grad[0, :, :4].any() and not k.grad[1].any() and not k.grad[0, :, 4:].any()
+    with pytest.raises(ValueError, match="lengths and q_offset are given"):
+        rope_attention(q, k, v, lengths=lengths, q_offset=3)
 
 
 def test_autocast_does_not_round_to_half() -> None:
@@ -187,7 +211,7 @@ half = torch.zeros(2, 4, 3, 8, dtype=torch.float16)
 table = torch.zeros(9, 4)
 REFUSED = [
     ({"q": [1.0]}, TypeError, "q is a list; it must be a torch.Tensor"),
-    ({"q": half}, TypeError, "q is torch.float16; it must be torch.float32 or torch.float64"),
+    ({"q": half.int()}, TypeError, "q is torch.int32; it must be torch.float32 or torch.float64 or torch.float16 or"),
     ({"v": half[:, :2]}, TypeError, "v is torch.float16; it must be torch.float32"),
     ({"k": torch.zeros(2, 2, 5, 8, device="meta")}, ValueError, "k is on meta; it must be on the device of q, cpu"),
     ({"q": torch.zeros(4, 3, 8)}, ValueError, "q has shape (4, 3, 8); it must be [batch, heads, seq_q, hdim]"),
@@ -222,6 +246,8 @@ REFUSED = [
     ({"positions": torch.arange(4)}, ValueError, "positions has 4 positions; it must have 5 at least: keys stand at"),
     ({"positions": torch.zeros(3, 5).int()}, ValueError, "positions has shape (3, 5); it must be [n] or [batch, n]"),
     ({"positions": torch.arange(5.0)}, TypeError, "positions is torch.float32; it must be torch.int32 or torch.int64"),
+    ({"lengths": torch.zeros(2)}, TypeError, "lengths is torch.float32; it must be torch.int32"),
+    ({"lengths": torch.zeros(3).int()}, ValueError, "lengths has shape (3,); it must be [batch], with batch 2"),
     ({"out": torch.zeros(2, 4, 3, 4)}, ValueError, "out has shape (2, 4, 3, 4); it must have that of q, (2, 4, 3, 8)"),
     ({"out": half}, TypeError, "out is torch.float16; it must be torch.float32"),
 ]

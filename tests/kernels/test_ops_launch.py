@@ -22,10 +22,12 @@ from torch.autograd import forward_ad
 import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
-from kernels.runtime import arguments, cache, gpu, resident, tensors, torch_op
+from kernels.flash.choose import MOST_DIMS
+from kernels.runtime import arguments, cache, gpu, prepared, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
 from kernels.runtime.arguments import Asked, Tensors
-from kernels.runtime.tensors import C_FORMATS, Planned, planned_keys
+from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.tensors import Planned, planned_keys
 from kernels.runtime.torch_path import MOST_POSITIONS, attend
 from kernels.version import Kernel, Launch
 
@@ -139,7 +141,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
     monkeypatch.setattr(tensors, "card_of", lambda x: made.tensor_device)
     monkeypatch.setattr(tensors, "plan_launch", made.plan)
-    monkeypatch.setattr(tensors, "_made", {})
+    monkeypatch.setattr(tensors, "decodes", lambda q, settled: False)
+    monkeypatch.setattr(prepared, "_made", {})
     monkeypatch.setattr(arguments, "_settled", {})
     monkeypatch.setattr(resident, "_tables", {})
     monkeypatch.setattr(resident, "_addresses", set())
@@ -328,7 +331,7 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.
         return driver(*arguments)
 
     monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
-    monkeypatch.setattr(tensors, "_made", {})
+    monkeypatch.setattr(prepared, "_made", {})
     monkeypatch.setattr(arguments, "_settled", {})
     assert torch.equal(attention(q, q, q), exact)
     assert len(card.launched) == 3
@@ -408,7 +411,7 @@ def test_a_captured_launch_reads_what_it_read_whatever_ran_between(
 def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     q = normal(1, 2, 3, 8)
     exact = [rope_attention(q, q, q, base=base) for base in (10.0, 20.0, 30.0)]
-    monkeypatch.setattr(resident, "MOST_BYTES", 4 * 4 * 8)  # four bases of four pairs; there are three
+    monkeypatch.setattr(resident, "MOST_BYTES", 4 * 8 * MOST_DIMS // 2)  # four bases; there are three
     bases = (10.0, 40.0, 50.0, 20.0, 50.0, 30.0)
     outs = {base: rope_attention(q, q, q, base=base) for base in bases}
     assert len(resident._tables) == 4

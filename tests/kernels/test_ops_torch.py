@@ -59,9 +59,9 @@ def test_the_forward_keeps_no_more_than_its_arguments() -> None:
 @pytest.mark.parametrize(
     "rest",
     [
-        (None, None, POSITIONS, None, "rope", 6, 1e4, True, True, 2, 0.3, True),
+        (None, None, POSITIONS, None, torch.tensor([5, 3]).int(), "rope", 6, 1e4, True, True, 2, 0.3, True),
         pytest.param(
-            (None, None, None, torch.rand(4).double(), "alibi", 0, 1e4, False, False, 2, 0.3, True),
+            (None, None, None, torch.rand(4).double(), None, "alibi", 0, 1e4, False, False, 2, 0.3, True),
             marks=pytest.mark.deep,
         ),
     ],

@@ -1,0 +1,64 @@
+"""What the kernels do with each element type: how 16 bytes become float32, and float32 become elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from ..device.asm import _asm
+from .tiles import BYTES, FLOAT, I32, as_floats, as_words, i32, pure
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """An element type: `ptx` is its name in mma.sync and in conversions, empty for float32; sums are in float32."""
+
+    name: str
+    size: int
+    ptx: str = ""
+
+    @property
+    def vector(self) -> int:
+        """Elements of 16 bytes."""
+        return BYTES // self.size
+
+    @property
+    def pointer(self) -> Any:
+        """Half-precision elements are kept as their bits."""
+        return types.CPointer(types.uint16 if self.ptx else types.float32)
+
+    def floats(self, b: Any, registers: Sequence[Any]) -> list[Any]:
+        """Raw registers, of one float32 or two halves each, as float32."""
+        if not self.ptx:
+            return as_floats(b, registers)
+        if self.ptx == "bf16":
+            halves = [(b.shl(word, i32(16)), b.and_(word, i32(0xFFFF0000))) for word in registers]
+            return as_floats(b, [half for pair in halves for half in pair])
+        text = "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }"
+        kind = ir.LiteralStructType([FLOAT, FLOAT])
+        pairs = [pure(b, text, "=f,=f,r", kind, word) for word in registers]
+        return [b.extract_value(pair, i) for pair in pairs for i in range(2)]
+
+    def words(self, b: Any, values: Sequence[Any]) -> list[Any]:
+        """float32 rounded to elements, as raw registers."""
+        if not self.ptx:
+            return as_words(b, values)
+        text = f"cvt.rn.{self.ptx}x2.f32 $0, $2, $1;"
+        return [pure(b, text, "=r,f,f", I32, low, high) for low, high in zip(values[::2], values[1::2])]
+
+    def mma(self, b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
+        """mma.m16n8k16 with float32 accumulators; fragments as `device.asm.mma_m16n8k16_f16` has them."""
+        text = (
+            f"mma.sync.aligned.m16n8k16.row.col.f32.{self.ptx}.{self.ptx}.f32 "
+            "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
+        )
+        constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+        made = _asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*a_, *b_, *c])
+        return [b.extract_value(made, i) for i in range(4)]
+
+
+DTYPES = {each.name: each for each in (Dtype("float32", 4), Dtype("float16", 2, "f16"), Dtype("bfloat16", 2, "bf16"))}

@@ -1,0 +1,158 @@
+"""RoPE on the read of a raw key: the cosines and sines of a batch of keys, in registers.
+
+Embeddings:
+    none       nothing rotates; alibi neither: its bias is in `mask`
+    rates      exact values for the first key of a batch, those of the next by a rotation of constant angle: no table,
+               and no error that grows with the position (2.4e-8 rms a step, and a batch has 8 at most)
+    positions  exact values at int32 positions of any order, 20 instructions a pair
+    tables     rows of cos and sin, such as YaRN's or those of llama3
+    placed_tables  the same at int32 positions
+A position outside [0, 2^20), or outside the tables, makes NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..device import mark
+from ..device.angle import COS_PI, ROUND, SIN_PI
+from ..device.asm import _asm
+from .args import Rotation
+from .schedule import DecodeShape
+from .tiles import FLOAT, I32, I64, VOID, as_floats, f32, floats, i32, load_words, negate, op, smaller
+
+MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
+
+
+def pairs_of(shape: DecodeShape, chunks: int) -> list[tuple[int, int]]:
+    """Which elements of a lane's chunks are pairs: neighbours, or the two pieces of half-split RoPE."""
+    vector, half = shape.element.vector, shape.element.vector // 2
+    chunk = [(i, i + half) for i in range(half)] if shape.half_split else [(2 * i, 2 * i + 1) for i in range(half)]
+    return [(vector * number + low, vector * number + high) for number in range(chunks) for low, high in chunk]
+
+
+def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[int, int]]) -> list[Any]:
+    """The elements with each pair rotated; `turn` is (cos, sin) pair by pair."""
+    y = list(x)
+    for number, (low, high) in enumerate(pairs):
+        cos, sin = turn[2 * number : 2 * number + 2]
+        if mark.enabled():
+            _asm(b, "mark.rotation;", "", VOID, [])
+        y[low] = b.fma(x[low], cos, negate(b, b.fmul(x[high], sin)))
+        y[high] = b.fma(x[low], sin, b.fmul(x[high], cos))
+    return y
+
+
+def sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
+    """(sin, cos) of pi position (rate + rest), as `device.angle.sincospi`."""
+    rounded = b.fma(position, rate, f32(ROUND))
+    x = b.fma(position, rate, b.fsub(f32(ROUND), rounded))
+    x = b.fma(position, rest, x)
+    square = b.fmul(x, x)
+    sin, cos = f32(SIN_PI[-1]), f32(COS_PI[-1])
+    for factor in SIN_PI[-2::-1]:
+        sin = b.fma(sin, square, f32(factor))
+    for factor in COS_PI[-2::-1]:
+        cos = b.fma(cos, square, f32(factor))
+    sign = b.shl(b.bitcast(rounded, I32), i32(31))
+    signed = [b.bitcast(b.xor(b.bitcast(each, I32), sign), FLOAT) for each in (b.fmul(sin, x), cos)]
+    return signed[0], signed[1]
+
+
+def seeds(b: Any, position: Any, rates: Sequence[Any]) -> list[Any]:
+    """(cos, sin) of each pair at a float32 position."""
+    made = [sincospi(b, position, rates[i], rates[i + 1]) for i in range(0, len(rates), 2)]
+    return [value for sin, cos in made for value in (cos, sin)]
+
+
+def advance(b: Any, turn: Sequence[Any], step: Sequence[Any]) -> list[Any]:
+    """Each (cos, sin) a constant angle on; `step` is (cos - 1, sin) of the angle. Four multiply-adds a pair."""
+    made = []
+    for i in range(0, len(turn), 2):
+        cos, sin, less, by = turn[i], turn[i + 1], step[i], step[i + 1]
+        made += [b.fma(cos, less, b.fma(negate(b, sin), by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
+    return made
+
+
+def state_size(shape: DecodeShape, chunks: int) -> int:
+    """float32 that a lane keeps for its pairs: rates, and the step from key to key; 4 where there are none."""
+    per_chunk = {"rates": 2, "positions": 1}.get(shape.embedding, 0) * shape.element.vector
+    return chunks * per_chunk or 4
+
+
+def begin(shape: DecodeShape, chunks: int, stride: int) -> Any:
+    """state(rotation, chunk) for `turns` over keys `stride` apart; a lane's chunks are `shape.lanes` apart."""
+    vector = shape.element.vector
+
+    @op(floats(state_size(shape, chunks)))
+    def state(b, rotation, chunk):
+        if shape.embedding not in ("rates", "positions"):
+            return [f32(0.0)] * state_size(shape, chunks)
+        base, rates = Rotation(*rotation).rates, []
+        for number in range(chunks):
+            index = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(4 * vector))
+            address = b.add(base, b.zext(index, I64))
+            rates += [word for i in range(0, vector, 4) for word in load_words(b, "ld.global.nc", address, 4, 4 * i)]
+        rates = as_floats(b, rates)
+        if shape.embedding == "positions":
+            return rates
+        step = []  # cos - 1 is -2 sin^2 of half the angle: the difference would lose digits
+        for i in range(0, len(rates), 2):
+            half, _ = sincospi(b, f32(stride / 2), rates[i], rates[i + 1])
+            sin, _ = sincospi(b, f32(stride), rates[i], rates[i + 1])
+            step += [b.fmul(b.fmul(half, half), f32(-2.0)), sin]
+        return rates + step
+
+    return state
+
+
+def turns(
+    shape: DecodeShape, b: Any, state: Sequence[Any], rotation: Sequence[Any], where: Sequence[Any], stride: int
+) -> Iterator[list[Any]]:
+    """(cos, sin) of a lane's pairs for keys first, first + stride, ... up to `last`.
+
+    `where` is (batch, first, last, the lane's chunk, chunks).
+    """
+    given = Rotation(*rotation)
+    batch, first, last, chunk, chunks = where
+    size = chunks * shape.element.vector
+    if shape.embedding == "rates":
+        turn = seeds(b, b.sitofp(first, FLOAT), state[:size])
+        while True:
+            yield turn
+            turn = advance(b, turn, state[size:])
+    place = first
+    while True:
+        position = smaller(b, place, last)
+        if shape.embedding in ("positions", "placed_tables"):
+            position = b.select(b.icmp_signed("<", position, i32(0)), i32(0), position)  # of a query that sees no key
+            index = b.add(b.sext(position, I64), b.mul(b.sext(batch, I64), b.sext(given.batch, I64)))
+            address = b.add(given.positions, b.shl(index, I64(2)))
+            (position,) = load_words(b, "ld.global.nc", address, 1)
+        if shape.embedding == "positions":
+            inside = b.icmp_unsigned("<", position, i32(MOST_POSITIONS))
+            made = seeds(b, b.sitofp(position, FLOAT), state[:size])
+            yield [b.select(inside, value, f32(float("nan"))) for value in made]
+        else:
+            yield _table_rows(shape, b, given, position, chunk, chunks)
+        place = b.add(place, i32(stride))
+
+
+def _table_rows(shape: DecodeShape, b: Any, given: Rotation, position: Any, chunk: Any, chunks: int) -> list[Any]:
+    half = shape.element.vector // 2
+    inside = b.icmp_unsigned("<", position, given.rows)
+    row = b.mul(b.sext(b.select(inside, position, i32(0)), I64), b.sext(given.pitch, I64))
+    pairs = b.ashr(given.rotary_dim, i32(1))
+    made = []
+    for number in range(chunks):
+        first = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(half))
+        for i in range(half):
+            pair = b.add(first, i32(i))
+            rotated = b.icmp_signed("<", pair, pairs)
+            offset = b.shl(b.add(row, b.sext(b.select(rotated, pair, i32(0)), I64)), I64(2))
+            for table, still in ((given.cos, 1.0), (given.sin, 0.0)):
+                (value,) = as_floats(b, load_words(b, "ld.global.nc", b.add(table, offset), 1))
+                value = b.select(inside, value, f32(float("nan")))
+                made.append(b.select(rotated, value, f32(still)))
+    return made

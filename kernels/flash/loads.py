@@ -1,0 +1,66 @@
+"""Rows of keys, values and queries from global memory into registers, 16 bytes a lane and chunk.
+
+Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from either side of the pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .schedule import DecodeShape
+from .tiles import BYTES, I64, i32, ints, load_words, op, smaller, words
+
+STREAM = "ld.global.nc.L1::no_allocate"
+
+
+def columns(shape: DecodeShape, chunks: int, lanes: int, half_split: bool) -> Any:
+    """places(chunk, rotary_dim) -> byte offsets in a row of the pieces of `chunks` chunks, `lanes` from each other."""
+    vector, size = shape.element.vector, shape.element.size
+
+    @op(ints(chunks * (1 + half_split)))
+    def places(b, chunk, rotary_dim):
+        offsets = []
+        for number in range(chunks):
+            dim = b.mul(b.add(chunk, i32(lanes * number)), i32(vector))
+            if shape.dims != shape.hdim:
+                dim = b.select(b.icmp_signed("<", dim, i32(shape.hdim)), dim, i32(0))
+            if half_split:
+                rotated = b.icmp_signed("<", dim, rotary_dim)
+                low = b.select(rotated, b.ashr(dim, i32(1)), dim)
+                high = b.add(low, b.select(rotated, b.ashr(rotary_dim, i32(1)), i32(vector // 2)))
+                offsets += [b.mul(low, i32(size)), b.mul(high, i32(size))]
+            else:
+                offsets.append(b.mul(dim, i32(size)))
+        return offsets
+
+    return places
+
+
+def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: str = STREAM) -> Any:
+    """load(pointer, first, last, pitch, columns) -> raw registers of rows min(first + row, last), chunk by chunk.
+
+    `pitch` in elements of `size` bytes; a chunk has 1 or 2 pieces.
+    """
+    each = BYTES // 4 // pieces
+
+    @op(words(len(rows) * chunks * 4))
+    def load(b, pointer, first, last, pitch, columns):
+        pitch = b.zext(b.mul(pitch, i32(size)), I64)
+        wide = [b.zext(column, I64) for column in columns]
+        loaded = []
+        for row in rows:
+            place = smaller(b, b.add(first, i32(row), flags=("nsw",)), last)
+            address = b.add(pointer, b.mul(b.zext(place, I64), pitch))
+            for column in wide:
+                loaded += load_words(b, how, b.add(address, column), each)
+        return loaded
+
+    return load
+
+
+def beyond(shape: DecodeShape, b: Any, chunk: Any, number: int) -> Any:
+    """Whether a lane's chunk lies behind hdim; None where none does."""
+    if shape.dims == shape.hdim:
+        return None
+    dim = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(shape.element.vector))
+    return b.icmp_signed(">=", dim, i32(shape.hdim))

@@ -1,0 +1,58 @@
+"""Masks and biases: which keys a row of queries sees, and what ALiBi subtracts from their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from numba import cuda, float32
+
+from ..device.cint import cint
+from .schedule import DecodeShape, query_of
+from .tiles import FLOAT, f32, floats, i32, negate, op
+
+LOG2_E = math.log2(math.e)
+
+
+def bounds_of(shape: DecodeShape) -> Any:
+    """bounds(row, end, first_query, batch, head, sizes, rotation) -> (end of the row's keys, its place, its slope).
+
+    A query in front of the first key sees none. The slope is that of scores in base 2.
+    """
+    alibi, log2_e = shape.embedding == "alibi", float32(LOG2_E)
+
+    @cuda.jit(device=True, forceinline=True)
+    def bounds(row, end, first_query, batch, head, sizes, rotation):
+        of_group, query = query_of(row, sizes)
+        place, slope, limit = first_query + query, float32(0.0), end
+        if alibi:
+            heads = sizes.kv_heads * sizes.group
+            slope = log2_e * rotation.slopes[batch * heads + head * sizes.group + min(of_group, sizes.group - 1)]
+        if sizes.causal != 0:
+            limit = min(end, place + 1)
+        if place < 0:
+            limit = cint(0)
+        return limit, place, slope
+
+    return bounds
+
+
+def mask(shape: DecodeShape, rows: int, keys: Sequence[int]) -> Any:
+    """masked(scores, key, bounds): scores of each of `rows` rows with key + `keys`, biased; -inf where not seen."""
+
+    @op(floats(rows * len(keys)))
+    def masked(b, scores, key, bounds):
+        made = []
+        for i, score in enumerate(scores):
+            limit, place, slope = bounds[i // len(keys)]
+            at = b.add(key, i32(keys[i % len(keys)]))
+            if shape.embedding == "alibi":
+                ahead = b.sub(at, place)
+                behind = b.sub(place, at)
+                distance = b.select(b.icmp_signed(">", ahead, behind), ahead, behind)
+                score = b.fma(negate(b, slope), b.sitofp(distance, FLOAT), score)
+            made.append(b.select(b.icmp_signed("<", at, limit), score, f32(float("-inf"))))
+        return made
+
+    return masked

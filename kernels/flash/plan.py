@@ -1,0 +1,151 @@
+"""Launches of a decode problem, and its plan over named buffers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..checking.reference import alibi_slopes
+from ..constants import FREQUENCY_BASE, MUST_BE, require
+from ..limits import EMULATED_TARGET
+from ..rope.v8 import rates_of_turning
+from ..version import Buffer, Launch, Plan, Problem
+from .args import Sizes
+from .choose import require_decode, shape_of, splits_of
+from .combine import combine_kernel
+from .decode import decode_kernel
+from .schedule import DecodeShape
+
+H100_SMS = 132  # of plans, which are the same on every machine
+SPLITS = Sizes._fields.index("splits")
+NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Calls alike but for how many keys there are: their kernel, and its arguments.
+
+    `scale` multiplies scores, as in softmax(scale q k). by_length: sequences have lengths of their own, up to seq_k.
+    """
+
+    shape: DecodeShape
+    batch: int
+    heads: int
+    kv_heads: int
+    seq_q: int
+    causal: bool
+    scale: float
+    by_length: bool
+    sms: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of queries of a KV head."""
+        return self.heads // self.kv_heads * self.seq_q
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.rows // self.shape.rows)
+
+    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
+        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
+        splits, split_keys = splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
+        rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
+        scale = self.scale * math.log2(math.e)
+        return (*rows, split_keys, splits, q_offset, int(self.causal), scale, lengths, int(self.by_length))
+
+    def grids(self, splits: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Of the launch that decodes, and of the one that combines the splits."""
+        heads = self.kv_heads * self.tiles
+        return (splits, heads, self.batch), (min(self.shape.rows, self.rows), heads, self.batch)
+
+    def part_rows(self, splits: int) -> int:
+        """Rows of the workspace: partial results."""
+        return splits * self.batch * self.kv_heads * self.tiles * self.shape.rows if splits > 1 else 0
+
+    def launches(self, splits: int, args: tuple[Any, ...] = ()) -> tuple[Launch, ...]:
+        """The launch that decodes and, where keys are split, the one that combines. Raises: Unsupported."""
+        first, second = self.grids(splits)
+        made = [Launch(decode_kernel(self.shape), first, (self.shape.threads,), args, self.shape.layout)]
+        if splits > 1:
+            kernel, layout = combine_kernel(self.shape.dtype, self.shape.hdim, self.shape.overlap)
+            made.append(Launch(kernel, second, (kernel.max_threads or 0,), args, layout))
+        return tuple(made)
+
+
+def embedding_of(family: str, rotary_dim: int, tables: bool, positions: bool) -> str:
+    if family == "alibi" or not rotary_dim:
+        return "alibi" if family == "alibi" else "none"
+    return ("rates", "positions", "tables", "placed_tables")[positions + 2 * tables]
+
+
+def decode_plan(
+    problem: Problem,
+    target: str = EMULATED_TARGET,
+    half_split: bool = False,
+    tables: tuple[np.ndarray, np.ndarray] | None = None,
+    positions: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
+    capacity: int | None = None,
+    sms: int = H100_SMS,
+    **fields: Any,
+) -> Plan:
+    """Plan a decode problem. Raises: Unsupported.
+
+    tables: cos and sin `[positions, rotary_dim / 2]`; positions: int `[batch, places]`; lengths: int `[batch]`.
+    capacity: rows of the cache that k and v are the first of, seq_k by default. `fields` are changed in the shape.
+    """
+    batch, heads, seq_q, hdim = problem.q_shape
+    kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
+    require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
+    require(problem.cache == "none", "cache", problem.cache, "none")
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+    embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
+    rows = heads // kv_heads * seq_q
+    shape = replace(shape_of(problem.dtype, hdim, rows, embedding, half_split and rotary_dim > 0, target), **fields)
+    call = Decode(shape, batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None, sms)
+    cache = (batch, kv_heads, capacity or problem.seq_k, hdim)
+    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
+    given = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
+    given |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
+    for name, (values, dtype) in given.items():
+        if values is not None:
+            buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
+    if shape.rotates and tables is None:
+        buffers["rates"] = Buffer((shape.dims // 2, 2), init=partial(rates_of, rotary_dim, shape.dims // 2))
+    if embedding == "alibi":
+        buffers["slopes"] = Buffer((batch * heads,), init=partial(slopes_of, batch, heads))
+    named = {
+        name: name if name in buffers else "q" for name in ("rates", "cos", "sin", "positions", "slopes", "lengths")
+    }
+    sizes = call.sizes(problem.seq_k, problem.q_offset, named["lengths"])
+    splits = sizes[SPLITS]
+    pitch, table_rows = (tables[0].shape[1], tables[0].shape[0]) if tables is not None else (0, 0)
+    apart = positions.shape[1] if positions is not None else 0
+    rotation = (rotary_dim, *(named[name] for name in ("rates", "cos", "sin")), pitch, table_rows)
+    strides = [strides_of(buffers[name].shape) for name in NAMES]
+    args = (*NAMES, *sum(strides, ()), *sizes, *rotation, named["positions"], apart, named["slopes"], "part", "maxima")
+    part_rows = call.part_rows(splits)
+    buffers |= {"part": Buffer((max(part_rows * hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
+    return Plan(problem, buffers, call.launches(splits, args))
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    _, heads, rows, dims = shape
+    return heads * rows * dims, rows * dims, dims
+
+
+def slopes_of(batch: int, heads: int) -> np.ndarray:
+    return np.tile(alibi_slopes(heads), batch).astype(np.float32)
+
+
+def rates_of(rotary_dim: int, pairs: int, base: float = FREQUENCY_BASE) -> np.ndarray:
+    """`rates_of_turning`, with pairs that do not turn behind them: float32[pairs, 2]."""
+    rates = rates_of_turning(rotary_dim, base)
+    padded = np.zeros((max(pairs, len(rates)), 2), np.float32)
+    padded[: len(rates)] = rates
+    return padded

@@ -1,0 +1,162 @@
+"""Split keys: which keys and rows of queries a block takes, and the shape of a block.
+
+The grid is (splits, KV heads * row tiles, batch). The rows of a KV head are its query heads' queries, head by head;
+a tile of them shares each key that is read. All blocks run in one wave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda
+
+from ..device.cint import cint
+from ..version import SharedLayout
+from .dtype import DTYPES, Dtype
+
+WARP = 32
+LEAST_DIMS = 64
+MMA_KEYS = 16  # of a batch on tensor cores, and 8 rows of queries in a fragment
+
+
+def dims_of(hdim: int) -> int:
+    return max(LEAST_DIMS, 1 << (hdim - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class DecodeShape:
+    """A decode kernel. `rows` of queries, a power of two; `batch_rows` keys that a lane loads at a time.
+
+    atoms: "fma", or "mma" in half precision. blocks: how many an SM holds, which bounds the registers.
+    ahead: when the next batch is asked for: "never" before its turn, keys and values at the "end" of a round, or keys
+    in the "middle". embedding: see `embed`. overlap: the launch that combines splits starts early (programmatic
+    dependent launch, compute capability 9.0).
+    """
+
+    dtype: str
+    hdim: int
+    rows: int
+    batch_rows: int
+    warps: int
+    blocks: int
+    ahead: str
+    atoms: str = "fma"
+    embedding: str = "rates"
+    half_split: bool = False
+    overlap: bool = False
+
+    @property
+    def name(self) -> str:
+        """Unique to the shape: it names the kernel, and with that its entry in the compile cache."""
+        pairs = "_halves" * self.half_split
+        size = f"d{self.hdim}_r{self.rows}_u{self.batch_rows}_w{self.warps}x{self.blocks}"
+        return f"decode_{self.atoms}_{self.dtype}_{size}_{self.ahead}_{self.embedding}{pairs}{'_pdl' * self.overlap}"
+
+    @property
+    def rotates(self) -> bool:
+        return self.embedding not in ("none", "alibi")
+
+    @property
+    def element(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.warps
+
+    @property
+    def dims(self) -> int:
+        """hdim, up to a power of two: lanes behind hdim read again what others do, and count nothing."""
+        return dims_of(self.hdim)
+
+    @property
+    def row_chunks(self) -> int:
+        """Chunks of 16 bytes in a row of keys."""
+        return self.dims // self.element.vector
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that share a key."""
+        return min(WARP, self.row_chunks)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a key that a lane owns, `lanes` chunks from one to the next."""
+        return self.row_chunks // self.lanes
+
+    @property
+    def keys_abreast(self) -> int:
+        return WARP // self.lanes
+
+    @property
+    def batch(self) -> int:
+        """Keys that a warp takes at a time."""
+        return self.batch_rows * self.keys_abreast
+
+    @property
+    def elements(self) -> int:
+        """Dims of a key that a lane owns."""
+        return self.element.vector * self.chunks
+
+    @property
+    def sets(self) -> int:
+        """Fragments of 8 rows, of one row set on FMA units."""
+        return -(-self.rows // 8) if self.atoms == "mma" else 1
+
+    @property
+    def row_pitch(self) -> int:
+        """Floats from one row of a warp's accumulators to the next in shared memory."""
+        return self.dims + 8 * (self.atoms == "mma")
+
+    @property
+    def query_rows(self) -> int:
+        """Rows of staged queries; 16-bit ones of up to 8 rows have as many rows of low parts."""
+        return 16 if self.atoms == "mma" else self.rows
+
+    @property
+    def layout(self) -> SharedLayout:
+        """On tensor cores the tiles of rotated keys give way to the accumulators."""
+        sums = self.warps * self.rows * self.row_pitch
+        if self.atoms == "fma":
+            weights, query, turns, sums = WARP * self.warps, self.rows * self.dims, 0, sums
+        else:
+            sums = max(sums, self.warps * MMA_KEYS * self.dims // 2)
+            weights, query, turns = 0, self.query_rows * self.dims // 2, self.lanes * 16
+        statistics = self.warps * self.rows
+        return SharedLayout(
+            sums=sums, query=query, turns=turns, weights=weights, row_max=statistics, row_sum=statistics
+        )
+
+
+def block_of(shape: DecodeShape) -> Any:
+    """block(sizes) -> (batch, KV head, tile, head and tile counted through, first key, end, first query)."""
+    batch_keys = shape.batch
+
+    @cuda.jit(device=True, forceinline=True)
+    def block(sizes):
+        split, y, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        head, tile = y, cint(0)
+        if sizes.tiles > 1:
+            head = y // sizes.tiles
+            tile = y - head * sizes.tiles
+        keys, first_query, split_keys = sizes.seq_k, sizes.q_offset, sizes.split_keys
+        if sizes.by_length != 0:
+            keys = min(cint(sizes.lengths[batch]), sizes.seq_k)
+            first_query = keys - sizes.seq_q
+            split_keys = (keys + sizes.splits * batch_keys - 1) // (sizes.splits * batch_keys) * batch_keys
+        start = split * split_keys
+        flat = batch * cint(cuda.gridDim.y) + y
+        return batch, head, tile, flat, start, min(start + split_keys, keys), first_query
+
+    return block
+
+
+@cuda.jit(device=True, forceinline=True)
+def query_of(row, sizes):
+    """(head within the group, query) of a row."""
+    head, query = row, cint(0)
+    if sizes.seq_q > 1:
+        head = row // sizes.seq_q
+        query = row - head * sizes.seq_q
+    return head, query

@@ -1,0 +1,120 @@
+"""Online softmax in base 2, of scores that are spread over the lanes of a warp.
+
+A masked score is -inf and a row max at least -1e30, so a row that sees no key has weights of 0. Accumulators are
+rescaled only where a row max has grown by more than 2^8: their weights stay below that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numba import cuda, types
+
+from .tiles import exp2, f32, floats, i32, maximum, op, shuffle
+
+NO_KEY = -1e30
+SLACK = 8.0
+FULL_MASK = 0xFFFFFFFF
+
+
+def masks_of(low: int, high: int) -> list[int]:
+    """Butterfly masks of the lane bits low .. high - 1."""
+    return [1 << bit for bit in range(low, high)]
+
+
+def reduce_scatter(count: int, lanes: int) -> Any:
+    """sum(values, lane) -> float32[1]: sums over groups of `lanes`; lane l gets that of value l * count // lanes.
+
+    A butterfly that halves what each lane holds: `count` - 1 shuffles and some, where a sum for all takes 5 each.
+    """
+
+    @op(floats(1))
+    def scatter(b, values, lane):
+        mask = lanes // 2
+        while len(values) > 1:
+            half = len(values) // 2
+            upper = b.icmp_signed("!=", b.and_(lane, i32(mask)), i32(0))
+            kept = []
+            for i in range(half):
+                keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
+                kept.append(b.fadd(keep, shuffle(b, "bfly", send, mask)))
+            values, mask = kept, mask // 2
+        while mask:
+            values, mask = [b.fadd(values[0], shuffle(b, "bfly", values[0], mask))], mask // 2
+        return values
+
+    return scatter
+
+
+def lane_sum(count: int, masks: Sequence[int]) -> Any:
+    """sum(tile) over lanes that differ in the bits of `masks`."""
+
+    @op(floats(count))
+    def add(b, tile):
+        for mask in masks:
+            tile = [b.fadd(value, shuffle(b, "bfly", value, mask)) for value in tile]
+        return tile
+
+    return add
+
+
+def update(sets: int, each: int, masks: Sequence[int], rescale: Any) -> Any:
+    """update(scores, row_max, row_sum, acc, lane) -> (weights, row_max, row_sum, acc).
+
+    A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
+    row sums are the lane's own. rescale(acc, factors, lane) multiplies rows by what a row's lane holds.
+    """
+
+    @op(floats(sets))
+    def top_of(b, scores):
+        tops = []
+        for row in range(sets):
+            top = scores[each * row]
+            for score in scores[each * row + 1 : each * (row + 1)]:
+                top = maximum(b, top, score)
+            for mask in masks:
+                top = maximum(b, top, shuffle(b, "bfly", top, mask))
+            tops.append(top)
+        return tops
+
+    @op(types.boolean)
+    def grown(b, top, row_max):
+        found = [b.fcmp_ordered(">", new, b.fadd(old, f32(SLACK))) for new, old in zip(top, row_max)]
+        return found[0] if sets == 1 else b.or_(*found)
+
+    @op(floats(sets))
+    def greater(b, top, row_max):
+        return [maximum(b, new, old) for new, old in zip(top, row_max)]
+
+    @op(floats(sets))
+    def factors(b, old, new):
+        return [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
+
+    @op(floats(sets))
+    def times(b, row_sum, factor):
+        return [b.fmul(x, y) for x, y in zip(row_sum, factor)]
+
+    @op(floats(sets * each))
+    def weights_of(b, scores, row_max):
+        return [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
+
+    @op(floats(sets))
+    def add(b, row_sum, weights):
+        for i, weight in enumerate(weights):
+            row_sum[i // each] = b.fadd(row_sum[i // each], weight)
+        return row_sum
+
+    @cuda.jit(device=True, forceinline=True)
+    def updated(scores, row_max, row_sum, acc, lane):
+        top = top_of(scores)
+        if cuda.any_sync(FULL_MASK, grown(top, row_max)):
+            new = greater(top, row_max)
+            factor = factors(row_max, new)
+            row_sum = times(row_sum, factor)
+            acc = rescale(acc, factor, lane)
+            row_max = new
+        weights = weights_of(scores, row_max)
+        return weights, row_max, add(row_sum, weights), acc
+
+    return updated

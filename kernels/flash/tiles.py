@@ -1,0 +1,194 @@
+"""Register tiles: tuples of values that stay in registers, and operations on them.
+
+An operation is a Python function that emits LLVM IR; its loops run while the kernel is compiled, so all is unrolled.
+Numba promises neither for loops over local arrays.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.cuda.extending import intrinsic
+
+from ..device.asm import _asm
+from ..device.cint import CINT
+
+FLOAT, I32, I64, VOID = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
+SHARED = 3  # LLVM's address space
+BYTES = 16  # of a vector load or store
+
+
+def floats(count: int) -> Any:
+    return types.UniTuple(types.float32, count)
+
+
+def words(count: int) -> Any:
+    """Raw 32-bit registers."""
+    return types.UniTuple(types.uint32, count)
+
+
+def ints(count: int) -> Any:
+    return types.UniTuple(CINT, count)
+
+
+def f32(x: float) -> Any:
+    return ir.Constant(FLOAT, float(np.float32(x)))
+
+
+def i32(x: int) -> Any:
+    return ir.Constant(I32, int(x))
+
+
+def pure(b: Any, text: str, constraints: str, result: Any, *args: Any) -> Any:
+    """One PTX statement that the compiler may move or drop."""
+    return b.asm(ir.FunctionType(result, [a.type for a in args]), text, constraints, list(args), side_effect=False)
+
+
+def negate(b: Any, x: Any) -> Any:
+    return b.fsub(f32(-0.0), x)  # NVVM rejects fneg
+
+
+def exp2(b: Any, x: Any) -> Any:
+    return pure(b, "ex2.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x)
+
+
+def maximum(b: Any, x: Any, y: Any) -> Any:
+    return pure(b, "max.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, y)
+
+
+def shuffle(b: Any, mode: str, x: Any, lane: Any) -> Any:
+    """`shfl.sync` of all lanes: "bfly" takes a mask, "idx" a lane; an int, or an i32 known at run time."""
+    if isinstance(lane, int):
+        lane = i32(lane)
+    return _asm(b, f"shfl.sync.{mode}.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, lane])
+
+
+def smaller(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.icmp_signed("<", x, y), x, y)
+
+
+def load_words(b: Any, how: str, address: Any, count: int, offset: int = 0) -> list[Any]:
+    """`count` (1, 2 or 4) registers by one load, such as `how` = "ld.shared", of an address with a constant offset."""
+    kind = ir.LiteralStructType([I32] * count) if count > 1 else I32
+    names = ", ".join(f"${i}" for i in range(count))
+    vector, names = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
+    where = "r" if address.type == I32 else "l"
+    text = f"{how}{vector}.b32 {names}, [${count}+{offset}];"
+    loaded = _asm(b, text, ",".join(["=r"] * count + [where, "~{memory}"]), kind, [address])
+    return [b.extract_value(loaded, i) for i in range(count)] if count > 1 else [loaded]
+
+
+def store_words(b: Any, how: str, address: Any, values: Sequence[Any], offset: int = 0) -> None:
+    """As `load_words`; the values are i32."""
+    count = len(values)
+    names = ", ".join(f"${i + 1}" for i in range(count))
+    vector, names = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
+    where = "r" if address.type == I32 else "l"
+    text = f"{how}{vector}.b32 [$0+{offset}], {names};"
+    _asm(b, text, ",".join([where] + ["r"] * count + ["~{memory}"]), VOID, [address, *values])
+
+
+def as_floats(b: Any, values: Sequence[Any]) -> list[Any]:
+    return [b.bitcast(value, FLOAT) for value in values]
+
+
+def as_words(b: Any, values: Sequence[Any]) -> list[Any]:
+    return [b.bitcast(value, I32) for value in values]
+
+
+def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
+    """What `emit` gets of an argument: a list of a tuple, an i64 address of a pointer, an i32 one of a shared array."""
+    if isinstance(kind, types.BaseTuple):
+        parts = cgutils.unpack_tuple(b, value)
+        return [_lowered(context, b, of, part) for of, part in zip(kind.types, parts, strict=True)]
+    if isinstance(kind, types.CPointer):
+        return b.ptrtoint(value, I64)
+    if isinstance(kind, types.Array):
+        data = context.make_array(kind)(context, b, value).data
+        return b.ptrtoint(b.addrspacecast(data, data.type.pointee.as_pointer(SHARED)), I32)
+    if isinstance(kind, types.Integer) and value.type != I32:
+        return b.trunc(value, I32) if value.type.width > 32 else b.sext(value, I32)
+    return value
+
+
+def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple."""
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def typed(typingctx: Any, *kinds: Any) -> Any:
+            def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+                values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
+                made = emit(b, *values)
+                if isinstance(result, types.BaseTuple):
+                    return context.make_tuple(b, result, made)
+                return context.get_dummy_value() if result == types.void else made
+
+            return result(*kinds), codegen
+
+        names = ["typingctx", *list(inspect.signature(emit).parameters)[1:]]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        typed.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+        typed.__name__ = typed.__qualname__ = emit.__name__
+        return intrinsic(typed)
+
+    return decorate
+
+
+def constant(count: int, value: float) -> Any:
+    """fill() -> `count` float32."""
+
+    @op(floats(count))
+    def fill(b):
+        return [f32(value)] * count
+
+    return fill
+
+
+def zero_words(count: int) -> Any:
+    @op(words(count))
+    def fill(b):
+        return [i32(0)] * count
+
+    return fill
+
+
+def load_shared(count: int) -> Any:
+    """load(array, index) -> `count` consecutive float32; index a multiple of 4."""
+
+    @op(floats(count))
+    def load(b, array, index):
+        address = b.add(array, b.shl(index, i32(2)))
+        loaded = [load_words(b, "ld.shared", address, 4, 4 * i) for i in range(0, count, 4)]
+        return as_floats(b, [word for vector in loaded for word in vector])
+
+    return load
+
+
+def store_shared(count: int) -> Any:
+    """store(array, index, tile): `count` consecutive float32; index a multiple of 4."""
+
+    @op(types.void)
+    def store(b, array, index, tile):
+        address, values = b.add(array, b.shl(index, i32(2))), as_words(b, tile)
+        for i in range(0, count, 4):
+            store_words(b, "st.shared", address, values[i : i + 4], 4 * i)
+
+    return store
+
+
+@op(types.void)
+def launch_dependents(b):
+    """Let the next launch begin (programmatic dependent launch); `wait_for_launch` there waits for all of this one."""
+    _asm(b, "griddepcontrol.launch_dependents;", "~{memory}", VOID, [])
+
+
+@op(types.void)
+def wait_for_launch(b):
+    """Wait until the launch before is complete and its writes are visible."""
+    _asm(b, "griddepcontrol.wait;", "~{memory}", VOID, [])

@@ -1,0 +1,81 @@
+"""Decode calls of one signature on a device: two launches, with a workspace of torch's allocator between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..flash import args
+from ..flash.choose import require_decode, shape_of
+from ..flash.plan import SPLITS, Decode, embedding_of
+from ..version import Launch
+from . import gpu
+from .arguments import Settled, Tensors
+from .prepared import C_FORMATS, Prepared, prepared
+
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+MOVING = ("q", "k", "v", "out", "lengths", "part", "maxima")
+NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
+
+
+class Decoder:
+    """Decodes calls of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
+        batch, heads, seq_q, hdim = q.shape
+        rotary_dim, target, dtype = settled.rotary_dim, gpu.device_target(), DTYPES.get(q.dtype, str(q.dtype))
+        half_split = not settled.interleaved and rotary_dim > 0
+        require_decode(dtype, hdim, seq_q, rotary_dim, half_split, target)
+        embedding = embedding_of(settled.family, rotary_dim, tensors.cos is not None, tensors.positions is not None)
+        kv_heads, by_length = k.shape[1], tensors.lengths is not None
+        shape = shape_of(dtype, hdim, heads // kv_heads * seq_q, embedding, half_split, target)
+        sms = gpu.multiprocessors(device)
+        self.call = Decode(shape, batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
+        first, second = self.call.launches(splits=2)
+        self.launches = _prepared(first, target, q, device), _prepared(second, target, q, device)
+        self.interleaved = not half_split  # what its kernel takes; it is what the call asks
+        self.rotary_dim, self.hdim, self.device = rotary_dim, hdim, q.device
+        self.kept: Any = None  # what a call has beside, where no call has its own
+        self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
+
+    def launch(
+        self,
+        addresses: tuple[int, int, int, int],
+        strides: tuple[int, ...],
+        seq_k: int,
+        q_offset: int,
+        lengths: int,
+        others: Sequence[int],
+    ) -> None:
+        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
+        last = self._last
+        if last[0] != seq_k:
+            splits = self.call.sizes(seq_k, q_offset, lengths)[SPLITS]
+            last = self._last = (seq_k, splits, self.call.grids(splits), self.call.part_rows(splits) * self.hdim)
+        _, splits, grids, part_floats = last
+        part = maxima = 0
+        if splits > 1:
+            count = part_floats + 2 * part_floats // self.hdim
+            workspace = torch.empty(count, dtype=torch.float32, device=self.device)
+            part = workspace.data_ptr()
+            maxima = part + 4 * part_floats
+        moving = (*addresses, lengths, part, maxima)
+        made_of = (self, seq_k, q_offset, strides) if self.kept else None
+        values: tuple[Any, ...] = ()
+        for launch, grid in zip(self.launches[: 1 + (splits > 1)], grids):
+            if made_of and launch.launch_again(moving, made_of):
+                continue
+            if not values:
+                cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
+                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
+                sizes = self.call.sizes(seq_k, q_offset, lengths)
+                values = (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)
+            launch.launch(grid, values, made_of)
+
+
+def _prepared(launch: Launch, target: str, q: torch.Tensor, device: int) -> Prepared:
+    types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
+    return prepared(launch, list(zip(NAMES, types, strict=True)), target, q, device, MOVING)

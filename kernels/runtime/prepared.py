@@ -1,0 +1,121 @@
+"""Compiled kernels on a device, launched with new arguments on each call."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+from ctypes import addressof, create_string_buffer
+from typing import Any
+
+import torch
+
+from ..version import Launch
+from . import cache, gpu, resident
+from . import compile as compiler
+
+PACKAGE = __name__.split(".")[0]
+WORD = 8  # bytes of an address
+C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "float32": "f", "uint64": "Q"}  # of struct, natively aligned
+TENSORS = ("q", "k", "v", "out")
+
+
+class _Cells(threading.local):
+    """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
+
+    def __init__(
+        self,
+        function: Any,
+        launch: Launch,
+        size: int,
+        offsets: Sequence[int],
+        moving: Sequence[int],
+        device: Any,
+        early: bool,
+    ) -> None:
+        torch.zeros(1, device=device)  # makes torch's context current in this thread
+        self.buffer = create_string_buffer(-(-size // WORD) * WORD)
+        self.words = memoryview(self.buffer).cast("B").cast("Q")
+        self.moving = [offsets[number] // WORD for number in moving]
+        self.filled: Any = None  # what the arguments but for the addresses that move were made of
+        start = addressof(self.buffer)
+        self.config = gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster, early)
+        self.grid = launch.grid
+        self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
+
+
+class Prepared:
+    """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
+
+    def __init__(
+        self,
+        function: Any,
+        launch: Launch,
+        arguments: Sequence[tuple[Any, str]],
+        device: torch.device,
+        early: bool,
+        moving: Sequence[str],
+    ) -> None:
+        names, types = zip(*arguments, strict=True)
+        formats = "".join(C_FORMATS[name] for name in types)
+        ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
+        offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
+        layout = struct.Struct("@" + formats)
+        self._pack = layout.pack_into
+        places = [names.index(each) for each in moving]
+        self._cells = _Cells(function, launch, layout.size, offsets, places, device, early)
+
+    def launch(self, grid: tuple[int, ...], values: Sequence[Any], made_of: Any = None) -> None:
+        """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error.
+
+        `made_of`: what tells the grid and the values apart from others, but for the addresses that move.
+        """
+        cells = self._cells
+        cells.filled = None
+        self._pack(cells.buffer, 0, *values)
+        if grid != cells.grid:
+            config = cells.config
+            config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+            cells.grid = grid
+        cells.filled = made_of
+        cells.launch()
+
+    def launch_again(self, addresses: Sequence[int], made_of: Any) -> bool:
+        """Launch with other addresses of what moves, if this thread's last launch was made of the same."""
+        cells = self._cells
+        if cells.filled != made_of:
+            return False
+        words = cells.words
+        for place, address in zip(cells.moving, addresses):
+            words[place] = address
+        cells.launch()
+        return True
+
+
+_made: dict[Any, Prepared] = {}
+
+
+def prepared(
+    launch: Launch,
+    arguments: Sequence[tuple[Any, str]],
+    target: str,
+    q: torch.Tensor,
+    device: int,
+    moving: Sequence[str] = TENSORS,
+) -> Prepared:
+    """One for each kernel and device, that of q, whatever the grid.
+
+    `arguments` are (name, Numba type); `moving` names addresses that differ between calls that are else alike.
+    """
+    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, device)
+    if key not in _made:
+        resident.refuse_capture("a kernel")
+        if not compiler.is_cached(launch.kernel, target):
+            kept = f"once (kept in {cache.FOLDER})" if cache.keeps() else "in each process: no FUSED_PE_CACHE to write"
+            print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
+        ptx = compiler.compile_ptx(launch.kernel, target)
+        function = gpu.load_ptx(ptx)
+        gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
+        _made[key] = Prepared(function, launch, arguments, q.device, gpu.waits_for_launch(ptx), moving)
+    return _made[key]

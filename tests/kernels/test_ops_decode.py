@@ -1,0 +1,246 @@
+"""Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import allowed_of, expected_of, random_call
+from test_ops_launch import CELLS, at
+
+import kernels
+from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
+from kernels.flash import args
+from kernels.runtime import arguments, gpu, prepared, resident, tensors, torch_op
+from kernels.runtime import compile as compiler
+from kernels.runtime.arguments import Asked, Tensors
+from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.torch_path import attend
+from kernels.version import Kernel
+
+GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
+NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
+         ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
+EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+
+
+class Card:
+    """A card of four multiprocessors: a call's first launch attends by its arguments, a second has the same."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[str, Kernel] = {}
+        self.launched: list[dict[str, Any]] = []
+        self.names: list[str] = []
+
+    def compile(self, kernel: Kernel, target: str) -> str:
+        self.kernels[kernel.name] = kernel
+        return kernel.name
+
+    def load(self, name: str) -> int:
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
+        name = self.names[handle]
+        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        given: dict[str, Any] = {}
+        for i, (field, kind) in enumerate(zip(NAMES, self.kernels[name].parameters, strict=True)):
+            cell = CELLS[C_FORMATS.get(str(kind), "Q")]
+            given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
+        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
+        if name.startswith("combine"):
+            before = self.launched[-1]
+            assert all(given[field] == before[field] for field in NAMES)
+            assert given["splits"] > 1 and given["grid"][1:] == before["grid"][1:]
+            before["combined"] = True
+        else:
+            self.launched.append(given | {"kernel": name, "combined": given["splits"] == 1})
+            compute(self.launched[-1])
+        return 0
+
+
+def compute(given: dict[str, Any]) -> None:
+    """Attention over the memory that the arguments of a launch tell of."""
+    parts = given["kernel"].split("_")
+    dtype, hdim = getattr(torch, parts[2]), int(parts[3][1:])
+    splits, heads, batch = given["grid"]
+    kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
+    assert (
+        heads == kv_heads * given["tiles"]
+        and (splits - 1) * given["split_keys"] < seq_k <= splits * given["split_keys"]
+    )
+    sizes = {"q": (kv_heads * given["group"], seq_q), "k": (kv_heads, seq_k)}
+    sizes |= {"v": sizes["k"], "out": sizes["q"]}
+    raw = np.int16 if dtype != torch.float32 else np.float32
+
+    def tensor(name: str) -> torch.Tensor:
+        strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
+        return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), raw).view(dtype)
+
+    pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
+    cos = sin = positions = slopes = lengths = None
+    if "tables" in given["kernel"]:
+        cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
+    elif pairs:
+        rates = at(given["rates"], (hdim // 2, 2), (2, 1)).double().sum(-1)
+        assert not rates[pairs:].any()
+        angle = np.pi * torch.arange(1200)[:, None] * rates[:pairs]
+        cos, sin = angle.cos().float(), angle.sin().float()
+    if parts[8] in ("positions", "placed"):
+        positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
+    if "alibi" in given["kernel"]:
+        slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
+    if given["by_length"]:
+        lengths = at(given["lengths"], (batch,), (1,), np.int32)
+    if splits > 1:
+        rows = splits * heads * batch * int(parts[4][1:])
+        at(given["part"], (rows * hdim,), (1,)).fill_(torch.nan)
+        at(given["maxima"], (rows * 2,), (1,)).fill_(torch.nan)
+        assert given["maxima"] == given["part"] + 4 * rows * hdim
+    family = "alibi" if slopes is not None else "rope"
+    asked = Asked(
+        family,
+        2 * pairs,
+        0.0,
+        "halves" not in parts,
+        bool(given["causal"]),
+        given["q_offset"],
+        given["scale"] * np.log(2),
+    )
+    made = attend(*(tensor(x) for x in "qkv"), Tensors(cos, sin, positions, slopes, lengths), asked)
+    tensor("out").copy_(made)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    made = Card()
+    for module, name, value in (
+        (tensors, "card_of", lambda x: 0),
+        (prepared, "_made", {}),
+        (arguments, "_settled", {}),
+        (resident, "_tables", {}),
+        (resident, "_addresses", set()),
+        (tensors, "_copied", set()),
+        (torch_op, "_warned", set()),
+        (compiler, "compile_ptx", made.compile),
+        (compiler, "is_cached", lambda kernel, target: True),
+        (gpu, "load_ptx", made.load),
+        (gpu, "static_shared_bytes", lambda function: 0),
+        (gpu, "device_target", lambda: "sm_90"),
+        (gpu, "multiprocessors", lambda device: 4),
+        (gpu, "configure", unlimited(gpu.configure)),
+        (gpu, "_launch_entry", lambda: made.launch),
+        (torch.cuda, "current_device", lambda: 0),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    return made
+
+
+def unlimited(configure: Any) -> Any:
+    """Without the driver, which is told of shared memory above 48 KB."""
+    return lambda function, grid, block, shared_bytes=0, *rest: configure(function, grid, block, 0, *rest)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_random_calls_reach_the_kernels_whole(card: Card, dtype: torch.dtype) -> None:
+    taken = 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "kernels copies")
+        for seed in range(600, 720):
+            name, (q, k, v), given = random_call(seed, lengths=seed % 3 == 0, dtype=dtype)
+            step = 4 if dtype == torch.float32 else 8
+            if q.shape[2] > 8 or q.shape[3] % 8 or (not given.get("interleaved", True) and given["rotary_dim"] % step):
+                continue
+            out = getattr(kernels, name)(q, k, v, **given, fallback=False)
+            allowed = allowed_of((q, k, v), given) + EPS.get(dtype, 0.0) * float(v.abs().max())
+            error = np.abs(out.double().numpy() - expected_of(name, (q, k, v), given)).max()
+            assert error <= allowed, (seed, name, given, error)
+            taken += 1
+    assert taken == len(card.launched) > 30 and all(given["combined"] for given in card.launched)
+    assert {given["splits"] > 1 for given in card.launched} == {True, False}
+
+
+def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: Card) -> None:
+    q, cache = normal(1, 8, 1, 64, dtype=torch.float16), normal(1, 2, 3000, 64, dtype=torch.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seq_k in range(1, 3001, 307):
+            rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k], interleaved=False)
+            assert (card.launched[-1]["k"], card.launched[-1]["seq_k"]) == (cache.data_ptr(), seq_k)
+    assert len(card.names) == 2
+
+
+def test_a_model_is_warm_after_warm_up(card: Card) -> None:
+    how = {"interleaved": False, "causal": True, "rotary_dim": 64}
+    warm_up(8, 2, 128, dtype=torch.bfloat16, device="cpu", seq_q=(1, 4), **how)
+    loaded = list(card.names)
+    assert len(loaded) == 3
+    for batch, queries, seq_k in ((1, 1, 900), (5, 4, 77), (3, 1, 8)):
+        q, k = (normal(batch, heads, seq, 128, dtype=torch.bfloat16) for heads, seq in ((8, queries), (2, seq_k)))
+        rope_attention(q, k, k, **how)
+    assert card.names == loaded
+
+
+def test_lengths_are_read_by_each_launch(card: Card) -> None:
+    q, k = normal(3, 4, 2, 64), normal(3, 2, 50, 64)
+    lengths = torch.tensor([50, 0, 7], dtype=torch.int32)
+    assert not rope_attention(q, k, k, lengths=lengths)[1].any()
+    lengths[1] = 20
+    out = rope_attention(q, k, k, lengths=lengths)
+    torch.testing.assert_close(out[1:2], rope_attention(q[1:2], k[1:2, :, :20], k[1:2, :, :20]))
+    assert card.launched[0]["lengths"] == card.launched[1]["lengths"] == lengths.data_ptr()
+
+
+def test_a_repeated_call_has_its_own_addresses(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, empty = [], torch.empty  # so that no workspace lies where another lay
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: kept.append(empty(*size, **how)) or kept[-1])
+    q, k = normal(2, 4, 1, 64), normal(2, 2, 300, 64)
+    for step in range(3):
+        lengths = torch.tensor([200 + step, 300], dtype=torch.int32)
+        k = k.clone()
+        rope_attention(q, k, k, lengths=lengths)
+        given = card.launched[-1]
+        addresses = (k.data_ptr(), lengths.data_ptr(), kept[-1].data_ptr())
+        assert (given["k"], given["lengths"], given["part"]) == addresses
+    assert len({given["part"] for given in card.launched}) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "how", "message"),
+    [
+        ((4, 9, 64), torch.float16, {}, "seq_q is 9; it must be at most 8 in decode"),
+        ((4, 1, 60), torch.bfloat16, {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
+        (
+            (4, 1, 64),
+            torch.float16,
+            {"interleaved": False, "rotary_dim": 12},
+            "rotary_dim is 12; it must be a multiple",
+        ),
+        ((4, 9, 64), torch.float32, {"lengths": torch.tensor([3]).int()}, "this call has 9 queries"),
+        ((4, 1, 64), torch.float32, {"q_offset": 2**20}, "positions go up to 1,048,576"),
+    ],
+)
+def test_what_no_kernel_takes_pytorch_computes(card: Card, sizes, dtype, how: dict[str, Any], message: str) -> None:
+    heads, seq_q, hdim = sizes
+    q = normal(1, heads, seq_q, hdim, dtype=dtype)
+    with pytest.raises(Unsupported, match=message):
+        rope_attention(q, q, q, **how, fallback=False)
+    with pytest.warns(UserWarning, match=f"kernels computes this attention in PyTorch: .*{message}"):
+        assert rope_attention(q, q, q, **how).isfinite().all()
+    assert not card.launched
+
+
+def test_alibi_and_plain_attention_take_decode_too(card: Card) -> None:
+    q, k = normal(2, 6, 1, 64), normal(2, 3, 40, 64)
+    for call in (attention, alibi_attention):
+        call(q, k, k, fallback=False)
+    assert [given["kernel"].split("_")[8] for given in card.launched] == ["none", "alibi"]
