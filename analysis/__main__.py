@@ -12,13 +12,11 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "build": ("book.site.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
-    "merge": ("records.merge", "put cards that were measured on other nodes with those of the data folder"),
-    "archive": ("records.archive", "move runs that two newer ones of their study supersede to history/"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
     "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
-    "claims": ("claims.judge", "give every claim of the documents its verdict"),
+    "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
     "resources": ("measure.static:resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
@@ -29,9 +27,9 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
     "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
-    "dictionary": ("records.dictionary", "write data/README.md, which says what every column means"),
+    "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
-GO_ON = ("gpu", "measure", "archive", "tune", "op", "counters")  # after an interruption, with what is not done
+GO_ON = ("gpu", "measure", "tune", "op", "counters")  # after an interruption, with what is not done
 
 
 def main(arguments: list[str]) -> int:

@@ -20,8 +20,8 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
-from ..records.archive import history_of, whole
-from ..records.files import REFERENCE, DataError, gpu_folder, written
+from .. import record
+from ..record.files import REFERENCE, DataError, gpu_folder, written
 from .current import called_today
 from .interval import Pool, fit, half_width, pool_of, sized
 from .siblings import standing
@@ -36,21 +36,17 @@ def pools(folder: Path) -> Mapping[str, Pool]:
 
     Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
     """
-    paths = [folder / f"{name}.csv" for name in ("runs", "timings")]
-    if not all(map(Path.exists, paths)):
-        return {}
-    paths += filter(Path.exists, [history_of(folder, name) for name in ("runs", "timings")])
-    return _pools(folder, *map(written, paths))
+    return _pools(folder, written(folder / "timings.csv"))
 
 
 @functools.cache
-def _pools(folder: Path, *states: tuple[int, ...]) -> Mapping[str, Pool]:
-    return pooled(ratios_of(folder))
+def _pools(folder: Path, state: tuple[int, ...]) -> Mapping[str, Pool]:
+    return {} if record.rows(folder, "timings").empty else pooled(ratios_of(folder))
 
 
 def ratios_of(folder: Path) -> pd.DataFrame:
-    """`by_run` of all that was measured on a card, archived runs too. Raises: DataError."""
-    return by_run(whole(folder, "runs"), whole(folder, "timings"))
+    """`by_run` of all that was measured on a card. Raises: DataError."""
+    return by_run(record.rows(folder, "runs"), record.rows(folder, "timings"))
 
 
 def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:

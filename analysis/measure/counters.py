@@ -31,12 +31,14 @@ from kernels.checking.check import supports
 from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import GpuError, Program, device_target
 
-from ..records import cards
+from ..record import cards, records
+from ..record.files import DataError
+from ..record.problems import problem_columns, problem_of
 from ..records.current import current, today
-from ..records.files import DataError, problem_columns, problem_of, read_records, write_table
-from .machine import environment, identity, now
+from .machine import environment, identity
 from .refused import Refused, exit_code, toolkit
 from .run import compile_all
+from .runs import Writer
 from .studies import PROFILED, STALL, STALLS, STUDIES, studies
 
 ONCE = (
@@ -141,18 +143,6 @@ def missing(wanted: Iterable[Task], rows: Iterable[Row]) -> list[Task]:
     """The tasks that no row of today's code answers."""
     done = {_key(row) for row in current(rows)}
     return [task for task in wanted if (task.version, task.problem) not in done]
-
-
-def merge(rows: Iterable[Row], fresh: Sequence[Row]) -> list[Row]:
-    """Rows with the fresh ones in place of those of the same version and problem, in the order of the log.
-
-    Rows of versions or metrics that no longer exist are left out.
-    """
-    new = {_key(row) for row in fresh}
-    place = {name: number for number, name in enumerate((*VERSIONS, *METRICS))}
-    kept = [*(row for row in rows if _key(row) not in new), *fresh]
-    kept = [row for row in kept if row["version"] in place and row["metric"] in place]
-    return sorted(kept, key=lambda row: (place[row["version"]], problem_of(row), row["launch"], place[row["metric"]]))
 
 
 # ---------------------------------------------------------------- the profiled program
@@ -291,23 +281,24 @@ def measure(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> N
         raise DataError(f"nothing can be profiled; {task}: {reason}")
 
 
-def profile_all(path: Path, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
-    """Profile what the file lacks, or everything, a chunk at a time: how many rows are new, and why tasks failed.
+def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
+    """Profile what the card's record lacks, or everything, a chunk at a time: how many rows are new, and what failed.
 
     Raises: DataError, GpuError, Refused.
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}
-    run = now().replace("-", "").replace(":", "")
-    kept = read_records(path, "counters")
-    todo = list(wanted) if anew else missing(wanted, kept)
+    todo = list(wanted) if anew else missing(wanted, records(writer.card, "counters"))
     print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
     if todo:
         toolkit("ncu")  # without one there is nothing to compile for
         compile_all(((task.version, task.problem) for task in todo), device_target())
     for start in range(0, len(todo), CHUNK):
+        done = len(fresh)
         measure(todo[start : start + CHUNK], fresh, failed)
-        write_table(path, "counters", merge(kept, [{"run": run, **row} for row in fresh]))
+        run = writer.run("counters", anew and not start)
+        run.append("counters", fresh[done:])
+        run.settle("counters", complete=start + CHUNK >= len(todo))
     return len(fresh), failed
 
 
@@ -327,14 +318,14 @@ def main(arguments: list[str] | None = None) -> int:
         asked = ((options.study or ",".join(study for study, _ in PROFILED), options.versions),)
     try:
         gpu = {**identity(), **environment()}
-        with cards.opened(gpu, options.gpu, options.wait) as folder:
-            path = folder / "counters.csv"
-            wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
-            fresh, failed = profile_all(path, wanted, options.all)
+        folder = cards.folder_of(gpu, options.gpu, options.wait)
+        wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
+        with contextlib.closing(Writer(folder, gpu)) as writer:
+            fresh, failed = profile_all(writer, wanted, options.all)
     except (Refused, DataError, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
         return exit_code(error)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
-    print(f"[counters] {fresh} new rows in {path}")
+    print(f"[counters] {fresh} new rows in {folder}")
     return 1 if failed else 0

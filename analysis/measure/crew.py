@@ -14,10 +14,10 @@ from typing import Any
 
 from kernels.checking.reference import INPUTS
 
-from ..records.files import problem_of
+from ..record.problems import problem_of
 from .on_gpu import Pair, Row, Trial, check_all, in_order, in_shapes, load_all, row_of, time_all
 from .progress import tqdm
-from .runs import Run
+from .runs import StudyRun
 from .workers import Lasting
 
 PATIENCE = 180.0  # seconds without a row: several times what PyTorch takes to tune the products of one problem
@@ -68,7 +68,7 @@ class Crew:
         for load in loads:
             deque(load, maxlen=0)
 
-    def check(self, run: Run, pairs: Sequence[Pair]) -> None:
+    def check(self, run: StudyRun, pairs: Sequence[Pair]) -> None:
         """Append a row for each kind of inputs of every pair."""
         for timer in self.timers:
             timer.begin()
@@ -97,14 +97,14 @@ class Crew:
                     fail(pair)
         self.rest(self.checker)
 
-    def time(self, run: Run, keep: Collection[str]) -> None:
+    def time(self, run: StudyRun, keep: Collection[str]) -> None:
         """Append the rows of every process that are not there yet, then once more those off their siblings."""
         for again in (False, True):
             for process in range(1, self.processes + 1):
                 while self._loses(run, process, keep, again):
                     pass  # what was timed together with it is timed again
 
-    def _loses(self, run: Run, process: int, keep: Collection[str], again: bool) -> bool:
+    def _loses(self, run: StudyRun, process: int, keep: Collection[str], again: bool) -> bool:
         """Append the rows of a process up to one that it is lost at, if any."""
         timer, mark = self.timers[process - 1], {"repeated": True} if again else {}
         left = [each for each in (run.off if again else run.untimed)(process) if each[0][0] in keep]
@@ -124,7 +124,7 @@ class Crew:
                     self._fail(run, process, trial, mark)
                     return True
                 elif kind == "seen":
-                    note_seen(run.row, content)
+                    note_seen(run.state, content)
         self.rest(timer)
         return False
 
@@ -139,7 +139,7 @@ class Crew:
         todo = [trial for trial in trials if trial.pair not in self.lost]
         return in_order(todo, seed), [trial for trial in trials if trial.pair in self.lost]
 
-    def _fail(self, run: Run, process: int, trial: Trial, mark: Row) -> None:
+    def _fail(self, run: StudyRun, process: int, trial: Trial, mark: Row) -> None:
         """Rows of what a process was lost at, for those of its timers that have none."""
         left = {by for pair, by, _ in (run.off if mark else run.untimed)(process) if pair == trial.pair}
         for by in (by for by in trial.timers if by in left):
@@ -148,7 +148,7 @@ class Crew:
 
 
 def note_seen(row: Row, seen: Mapping[str, Any]) -> None:
-    """Add to a row of runs.csv what a process saw on the card: reasons of throttling, and other processes."""
+    """Add to what is said of a study what a process saw on the card: reasons of throttling, and other processes."""
     before = set() if row["throttle"] in ("none", "unknown") else set(row["throttle"].split("+"))
     reasons = sorted(before | set(seen["throttle"]))
     row["throttle"] = "+".join(reasons) or ("none" if seen["readable"] else "unknown")

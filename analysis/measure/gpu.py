@@ -29,7 +29,7 @@ from .studies import STUDIES, studies
 from .workers import MeasureError, Worker
 
 PARTS = ("measure", "tune", "sanitize", "op", "counters", "claims", "build")
-TAKE_WAIT = PARTS[:-1]
+TAKE_WAIT = PARTS[:5]
 OUTCOMES = {0: "done", REFUSED: "refused"}
 
 

@@ -31,15 +31,15 @@ from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.version import Launch
 
-from ..records import cards
+from ..record import cards
+from ..record.files import DataError, problem_columns
 from ..records.current import today
-from ..records.files import DataError, problem_columns
 from .machine import now, warm_up
 from .on_gpu import identify
 from .op_calls import FUNCTIONS, MODES, Call, drawn, judge, tensors
 from .progress import tqdm
 from .refused import exit_code
-from .runs import Run
+from .runs import StudyRun, Writer
 from .studies import MAIN, Study, partial_rope
 from .timing import Timing, device_warm, summarise
 from .workers import MeasureError, Worker, compile_each, watched
@@ -161,7 +161,7 @@ def check_calls(calls: Sequence[tuple[int, Call]], send: Connection) -> None:
         send.send(("row", (index, check(call, "cuda", op))))
 
 
-def check_problems(run: Run, target: str, count: int = CALLS, seed: int = SEED) -> None:
+def check_problems(run: StudyRun, target: str, count: int = CALLS, seed: int = SEED) -> None:
     """Make the calls of a draw of which a run has no row. Raises: MeasureError, DataError."""
     calls = list(itertools.islice(drawn(seed, functools.partial(_kernel, target=target), MOST_KERNELS), count))
     done = {row["call"] for row in run.rows("op_problems") if row["seed"] == seed}
@@ -248,7 +248,7 @@ def _time_all(send: Connection) -> None:
             send.send(("row", row))
 
 
-def time_op(run: Run, target: str) -> None:
+def time_op(run: StudyRun, target: str) -> None:
     """Time the op beside the version's own launch on small, main and long problems. Raises: MeasureError."""
     compile_all([Call(problem, **variant) for problem in TIMED for variant in VARIANTS], target)
     with contextlib.closing(Worker(_time_all, PATIENCE)) as worker:
@@ -259,25 +259,24 @@ def time_op(run: Run, target: str) -> None:
 # ---------------------------------------------------------------- the command
 
 
-def measure_op(gpu: Row, count: int, seed: int, new_run: bool) -> bool:
+def measure_op(writer: Writer, target: str, count: int, seed: int, new_run: bool) -> bool:
     """Bring both studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
     fine = True
     for name, table, work in (
         ("op_problems", "op_problems", functools.partial(check_problems, count=count, seed=seed)),
         ("op_time", "op", time_op),
     ):
-        run = Run(Study(name, "", (), ()), gpu, new_run)
+        run = StudyRun(Study(name, "", (), ()), writer, new_run)
         rows = run.rows(table)
         done = sum(row["seed"] == seed for row in rows) >= count if table == "op_problems" else bool(rows)
-        if bool(run.row["complete"]) != done and (run.row["complete"] or table == "op"):  # of other code, or cut short
-            run = Run(Study(name, "", (), ()), gpu, True)
-        if not run.row["complete"]:
-            run.save(complete=False)
-            work(run, gpu["target"])
+        if run.complete != done and (run.complete or table == "op"):  # of other code, or cut short
+            run = StudyRun(Study(name, "", (), ()), writer, True)
+        if not run.complete:
+            work(run, target)
             run.save(complete=True)
         rows = run.rows(table)
         counts = collections.Counter(row["status"] for row in rows)
-        print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder / table}.csv")
+        print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
         bad = [row for row in rows if row["status"] != "ok"]
         for row in bad[:40]:
             print(f"[op]   {row['status'].upper()}: call {row.get('call')}: {row['reason']}")
@@ -295,9 +294,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with contextlib.closing(Worker(identify)) as worker:
             gpu = dict(worker.do())["identity"]
-        with cards.opened(gpu, chosen.gpu, chosen.wait) as folder:
-            gpu["slug"] = folder.name
-            fine = measure_op(gpu, chosen.problems, chosen.seed, chosen.new_run)
+        folder = cards.folder_of(gpu, chosen.gpu, chosen.wait)
+        with contextlib.closing(Writer(folder, gpu)) as writer:
+            fine = measure_op(writer, gpu["target"], chosen.problems, chosen.seed, chosen.new_run)
     except (MeasureError, DataError, GpuError) as error:
         print(f"op: {error}", file=sys.stderr)
         return exit_code(error)

@@ -28,15 +28,16 @@ from typing import Any
 from kernels import VERSIONS, Unsupported
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
-from ..records import cards
-from ..records.current import outdated
-from ..records.files import MEASURED, DataError, problem_of, read_table
-from ..records.schema import STATUSES
+from .. import record
+from ..evidence.current import outdated
+from ..record import cards
+from ..record.columns import STATUSES
+from ..record.files import DataError, known_gpus, problem_of
 from . import preflight
 from .crew import PATIENCE, Crew
 from .machine import now
 from .on_gpu import Pair, identify, survey
-from .runs import Run
+from .runs import StudyRun, Writer
 from .studies import AUTOTUNED, STUDIES, Study, loads_ahead, studies
 from .workers import Compilers, MeasureError, Worker, compile_each
 
@@ -100,17 +101,16 @@ def measure_studies(
         identifier = stack.enter_context(contextlib.closing(Worker(identify)))
         gpu = dict(identifier.do())["identity"]  # without a GPU this one process is all that begins
         identifier.close()
-        folder = stack.enter_context(cards.opened(gpu, named, wait))
+        folder = cards.folder_of(gpu, named, wait)
         gpu["slug"] = folder.name
-        runs = [Run(study.on(gpu["sms"]), gpu, new_run, folder, started) for study in first_things_first(chosen)]
+        writer = stack.enter_context(contextlib.closing(Writer(folder, gpu, started)))
+        runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in first_things_first(chosen)]
         for run in runs:
-            what = "everything is measured; --new-run measures it again" if run.row["complete"] else f"run {run.id}"
+            what = "everything is measured; --new-run measures it again" if run.complete else f"run {run.id}"
             print(f"[measure] study {run.study.name} on {gpu['name']}, folder {folder.name}: {what}", flush=True)
-        runs = [run for run in runs if not run.row["complete"]]
+        runs = [run for run in runs if not run.complete]
         if not runs:
             return str(gpu["slug"])
-        for run in runs:
-            run.save(complete=False)
         compilers = stack.enter_context(contextlib.closing(compiling(runs, keep, gpu["target"])))
         crew = stack.enter_context(contextlib.closing(Crew(gpu, processes)))
         surveyor = stack.enter_context(contextlib.closing(Worker(survey, PATIENCE)))
@@ -164,7 +164,7 @@ def first_things_first(chosen: Sequence[Study]) -> list[Study]:
     return sorted(chosen, key=lambda study: study.name != FIRST)
 
 
-def compiling(runs: Sequence[Run], keep: Collection[str], target: str) -> Compilers:
+def compiling(runs: Sequence[StudyRun], keep: Collection[str], target: str) -> Compilers:
     """Compiles what the runs have not finished, study by study; first large head dims, which take longest."""
     jobs = [
         (run.study.name, pair)
@@ -178,17 +178,17 @@ def compiling(runs: Sequence[Run], keep: Collection[str], target: str) -> Compil
     return Compilers(_compile, first.values(), target)
 
 
-def summary(run: Run) -> str:
+def summary(run: StudyRun) -> str:
     """How many pairs have which status, and how many timings failed."""
     statuses = Counter(check["status"] for check in run.verdicts().values())
     counted = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if statuses[status])
     rows = [row for row in run.rows("timings") if row["timer"]]
     bad = sum(row["status"] == "error" for row in rows)
-    timed = f"{len(rows)} timings, of which {bad} failed and {run.row['repeated']} were repeats"
-    return f"{run.study.name}: {counted}; {timed}; {run.row['seconds']:.0f} s"
+    timed = f"{len(rows)} timings, of which {bad} failed and {run.state['repeated']} were repeats"
+    return f"{run.study.name}: {counted}; {timed}; {run.state['seconds']:.0f} s"
 
 
-def failures_of(run: Run) -> list[str]:
+def failures_of(run: StudyRun) -> list[str]:
     """A line for every pair and reason that failed, in the check or when it was timed."""
     found = {(pair, check["reason"]): "check" for pair, check in run.verdicts().items() if check["status"] == "error"}
     for row in run.rows("timings"):
@@ -200,14 +200,14 @@ def failures_of(run: Run) -> list[str]:
 def stale() -> list[str]:
     """Lines that name measured versions whose code has changed since, or that are gone."""
     lines = []
-    for path in sorted(MEASURED.glob("*/timings.csv")):
-        frame = read_table(path, "timings")
+    for gpu in known_gpus():
+        frame = record.rows(gpu, "timings")
         latest = frame.groupby("study")["run"].transform("max") == frame["run"]
         for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
             if name not in VERSIONS:
-                lines.append(f"{path.parent.name}, study {chosen}: {name} is gone")
+                lines.append(f"{gpu}, study {chosen}: {name} is gone")
             elif outdated(rows).all():
-                lines.append(f"{path.parent.name}, study {chosen}: {name} has changed since it was measured")
+                lines.append(f"{gpu}, study {chosen}: {name} has changed since it was measured")
     return lines
 
 

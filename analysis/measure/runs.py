@@ -1,11 +1,9 @@
-"""One run of a study on one card: its rows on disk, and what is still to do."""
+"""What a call measures: each study in a run folder, its rows so far, and what is still to do."""
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ import pandas as pd
 from kernels import Problem
 from kernels.checking.reference import INPUTS
 
-from ..records import files
-from ..records.current import current
-from ..records.files import append_rows, problem_of, read_records, write_table, written
-from ..records.schema import SCHEMAS, STATUSES
-from ..records.siblings import off_siblings
+from ..evidence.current import current
+from ..evidence.siblings import off_siblings
+from ..record import runs as record
+from ..record.columns import SCHEMAS, STATUSES
+from ..record.problems import problem_of
 from .machine import now
 from .on_gpu import Pair, Row, outcome, row_of
 from .studies import Study
@@ -27,113 +25,108 @@ TIMED_STATUSES = ("ok", "wrong")
 SOFTWARE = ("driver", "python", "numba", "numba_cuda", "torch")
 COMPLETE_KEY = ("uuid", *SOFTWARE)  # a complete run stays the latest where these are the same
 KEY = ("node", "commit", *COMPLETE_KEY)  # an incomplete one is gone on with where these are
-MACHINE = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w", "commit")
 
 
-def machine_columns(gpu: Mapping[str, Any]) -> Row:
-    """The columns of runs.csv that say where a run was measured, and with what."""
-    return {**{name: gpu[name] for name in MACHINE}, "uuid": gpu.get("uuid")}
+class Writer:
+    """The run folders that one call writes to: those that it goes on with, and at most one at a time that it begins."""
 
+    def __init__(self, card: Path, gpu: Mapping[str, Any], started: str = "") -> None:
+        self.card, self.gpu, self.started = card, gpu, started or now()
+        self.opened: dict[str, record.Run] = {}
+        self.begun: record.Run | None = None
 
-def run_name(started_at: str, runs: Iterable[Row]) -> str:
-    """A name that no run in the folder has: its start, or the first second after it that is free."""
-    taken = {row["run"] for row in runs}
-    start = datetime.fromisoformat(started_at)
-    while (name := start.strftime("%Y%m%dT%H%M%SZ")) in taken:
-        start += timedelta(seconds=1)
-    return name
+    def run(self, study: str, new: bool = False) -> record.Run:
+        """The latest run of a study without its end, on this card with this software and code; else a new one.
 
+        Raises: DataError.
+        """
+        for folder in () if new else record.unfinished(self.card):
+            said = record.about(folder)
+            if said["studies"].get(study, {"complete": True})["complete"] or not self._same(said, KEY):
+                continue
+            run = self.opened.get(folder.name) or record.Run.resume(folder)
+            if run is None:
+                continue  # another process goes on with it
+            rows = [row for table in ("checks", "timings") for row in record.read(folder, table)]
+            if len(current(rows)) == len(rows):
+                self.opened[folder.name] = run
+                return run
+            run.close()
+        if self.begun is None or self.begun.about["complete"]:
+            self.begun = record.Run.begin(self.card, self.gpu, self.started)
+            self.opened[self.begun.id] = self.begun
+        return self.begun
 
-@functools.lru_cache(maxsize=4)
-def _records(path: Path, table: str, state: tuple[int, ...]) -> list[Row]:
-    """The rows of a file in the state that `written` tells. Raises: DataError."""
-    return read_records(path, table)
+    def complete(self, study: str) -> Path | None:
+        """The folder of the latest run that came to the end of a study on this card with this software."""
+        for folder in reversed(record.folders(self.card)):
+            said = record.about(folder)
+            if said["studies"].get(study, {}).get("complete") and self._same(said, COMPLETE_KEY):
+                return folder
+        return None
+
+    def _same(self, said: Mapping[str, Any], key: tuple[str, ...]) -> bool:
+        return all(said[name] == self.gpu.get(name) for name in key)
+
+    def close(self) -> None:
+        for run in self.opened.values():
+            run.close()
 
 
 def _check_key(row: Row) -> tuple[str, Problem, str]:
     return row["version"], problem_of(row), row["inputs"]
 
 
-class Run:
-    """One run of a study on one GPU: its files, what they hold, what is still to do."""
+class StudyRun:
+    """A study in a run: its rows, and what is still to do; the complete run that counts, if there is one."""
 
-    def __init__(
-        self, chosen: Study, gpu: dict[str, Any], new_run: bool, folder: Path | None = None, started: str = ""
-    ) -> None:
-        self.study = chosen
-        self.started_at = started or now()
-        self._tables: dict[tuple[str, str], list[Row]] = {}
-        self._checked: set[tuple[str, Problem, str]] | None = None
-        self.gpu = gpu
-        self.folder = folder or files.MEASURED / gpu["slug"]
+    def __init__(self, study: Study, writer: Writer, new: bool = False) -> None:
+        self.study = study
         self.started = time.monotonic()
-        self.runs = read_records(self.folder / "runs.csv", "runs")
-        self.row: Row = (not new_run and self._latest()) or self._new_row()
-        if self.row["complete"] and self.unchecked():
-            self.row = self._new_row()  # what is compared is timed side by side, in one run
-
-    def _read(self, table: str) -> list[Row]:
-        path = self.folder / f"{table}.csv"
-        if not path.exists():
-            return []
-        return _records(path, table, written(path))
-
-    def _latest(self) -> Row | None:
-        """The latest run of this study that counts or can be gone on with here and today."""
-        here = machine_columns(self.gpu)
-        same = [
-            row
-            for row in self.runs
-            if row["study"] == self.study.name
-            and all(row[key] == here[key] for key in (COMPLETE_KEY if row["complete"] else KEY))
-        ]
-        return max(same, key=lambda row: row["run"], default=None)
-
-    def _new_row(self) -> Row:
-        return {
-            "run": run_name(self.started_at, self.runs),
-            "study": self.study.name,
-            "started_at": self.started_at,
-            "finished_at": None,
-            "complete": False,
-            "seconds": 0.0,
-            "throttle": "none",
-            **machine_columns(self.gpu),
-        }
+        self._tables: dict[str, list[Row]] = {}
+        self._checked: set[tuple[str, Problem, str]] = set()
+        folder = None if new else writer.complete(study.name)
+        if folder is not None:
+            self.folder, self.state = folder, record.about(folder)["studies"][study.name]
+            if not self.unchecked():
+                return
+            self._tables.clear()
+        self.run = writer.run(study.name, new or folder is not None)  # what is compared is timed side by side
+        self.folder, self.state = self.run.folder, self.run.study(study.name)
+        self.save(complete=False)
 
     @property
     def id(self) -> str:
-        return self.row["run"]
+        return self.folder.name
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.state["complete"])
 
     def save(self, complete: bool) -> None:
-        self.row["complete"] = complete
-        self.row["repeated"] = sum(row["repeated"] is True for row in self._mine("timings"))
-        self.row["finished_at"] = now() if complete else None
-        self.row["seconds"] = round(time.monotonic() - self.started, 1)
-        path = self.folder / "runs.csv"
-        others = [row for row in read_records(path, "runs") if (row["run"], row["study"]) != (self.id, self.study.name)]
-        write_table(path, "runs", [*others, self.row])
+        repeated = sum(row["repeated"] is True for row in self._mine("timings"))
+        seconds = round(time.monotonic() - self.started, 1)
+        self.run.settle(self.study.name, complete, repeated=repeated, seconds=seconds)
 
     def append(self, table: str, row: Row) -> None:
-        mine, row = self._mine(table), {**dict.fromkeys(c.name for c in SCHEMAS[table]), "run": self.id, **row}
-        append_rows(self.folder / f"{table}.csv", table, [row])
+        mine = self._mine(table)
+        row = {**dict.fromkeys(c.name for c in SCHEMAS[table]), **row, "run": self.id}
+        self.run.append(table, [row])
         mine.append(row)
 
     def append_check(self, row: Row) -> None:
         """Append a check, unless it is there: a pair is checked again on all inputs where one was still to do."""
-        if self._checked is None:
-            self._checked = {_check_key(each) for each in self.rows("checks")}
+        self._checked = self._checked or {_check_key(each) for each in self._mine("checks")}
         if _check_key(row) not in self._checked:
             self.append("checks", row)
             self._checked.add(_check_key(row))
 
     def _mine(self, table: str) -> list[Row]:
-        """Rows of this run: read once, and what is appended since."""
-        if (self.id, table) not in self._tables:
-            self._tables[self.id, table] = [
-                row for row in self._read(table) if row["run"] == self.id and row["study"] == self.study.name
-            ]
-        return self._tables[self.id, table]
+        """Rows of this study in this run: read once, and what is appended since."""
+        if table not in self._tables:
+            rows = record.read(self.folder, table)
+            self._tables[table] = [row for row in rows if row["study"] == self.study.name]
+        return self._tables[table]
 
     def rows(self, table: str) -> list[Row]:
         """Rows of this run whose code is today's."""

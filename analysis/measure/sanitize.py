@@ -40,13 +40,14 @@ from kernels.runtime.compile import CompileError, assembled, compile_ptx, requir
 from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.probes import EMPTY
 
-from ..records import cards
+from ..record import cards
+from ..record.files import ROOT, DataError
+from ..record.runs import Run
 from ..records.current import today
-from ..records.files import ROOT, DataError, read_records, write_table
 from .machine import environment, identity, now
 from .progress import tqdm
 from .refused import REFUSED, Refused, exit_code, toolkit
-from .runs import machine_columns, run_name
+from .runs import Writer
 from .workers import MeasureError, compile_each
 
 Row = dict[str, Any]
@@ -202,7 +203,7 @@ def declared(name: str) -> set[str]:
     return {hazard.kind for problem in problems(version) for hazard in version(problem).hazards}
 
 
-def row_of(run: str, tool: str, name: str, told: Told, hears: bool) -> Row:
+def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
     """The row of one tool and version. `hears`: whether the tool found the planted hazard."""
     finding = TOOLS[tool].finding
     expected = finding in declared(name)
@@ -215,7 +216,7 @@ def row_of(run: str, tool: str, name: str, told: Told, hears: bool) -> Row:
     else:
         finding, expected = "none", True
     own = {"finding": finding, "hazards": told.hazards, "expected": expected}
-    return {"run": run, "tool": tool, "version": name, **own, "source_hash": today(name)}
+    return {"tool": tool, "version": name, **own, "source_hash": today(name)}
 
 
 def _assemble(name: str, target: str) -> None:
@@ -226,7 +227,7 @@ def _assemble(name: str, target: str) -> None:
                 assembled(compile_ptx(launch.kernel, target), target)
 
 
-def sanitize(run: str, names: Sequence[str], folder: Path) -> list[Row]:
+def sanitize(names: Sequence[str], folder: Path) -> list[Row]:
     """Run every tool on the versions; what they print goes to `folder`. Raises: MeasureError, Refused."""
     binary = toolkit("compute-sanitizer")
     help_text = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
@@ -240,21 +241,17 @@ def sanitize(run: str, names: Sequence[str], folder: Path) -> list[Row]:
     with ThreadPoolExecutor(min(MOST_JOBS, os.cpu_count() or 1)) as pool:
         found = dict(zip(todo, tqdm(pool.map(told, range(len(todo))), total=len(todo)), strict=True))
     hears = {name: not tool.planted or bool(found[name, PLANTED].hazards) for name, tool in TOOLS.items()}
-    rows = [row_of(run, tool, name, found[tool, name], hears[tool]) for name in names for tool in TOOLS]
+    rows = [row_of(tool, name, found[tool, name], hears[tool]) for name in names for tool in TOOLS]
     if all(row["finding"] == "not_checked" for row in rows):
         raise MeasureError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
     return rows
 
 
-def write(rows: list[Row], entry: Row, folder: Path) -> Path:
-    """Put rows into sanitizers.csv, in place of those of the same versions, and the run into runs.csv."""
-    path = folder / "sanitizers.csv"
-    ran = {row["version"] for row in rows}
-    kept = [row for row in read_records(path, "sanitizers") if row["version"] in VERSIONS and row["version"] not in ran]
-    order = list(VERSIONS)
-    write_table(path, "sanitizers", sorted([*kept, *rows], key=lambda row: order.index(row["version"])))
-    write_table(folder / "runs.csv", "runs", [*read_records(folder / "runs.csv", "runs"), entry])
-    return path
+def write(rows: list[Row], run: Run, complete: bool, seconds: float) -> Path:
+    """Put rows into a run, where they take the place of what earlier ones have of the same versions."""
+    run.append("sanitizers", rows)
+    run.settle("sanitizers", complete=complete, seconds=round(seconds, 1), throttle="unknown")
+    return run.folder
 
 
 def summarise(rows: Sequence[Row]) -> list[str]:
@@ -278,19 +275,15 @@ def main(arguments: list[str] | None = None) -> int:
             raise MeasureError(f"no version of the log is called {min(unknown)!r}")
         toolkit("compute-sanitizer")  # without one there is no card to hold
         gpu = {**identity(), **environment()}
-        with cards.opened(gpu, chosen.gpu, chosen.wait) as card:
-            started, began = now(), time.monotonic()
-            run = run_name(started, read_records(card / "runs.csv", "runs"))
-            folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
-            folder.mkdir(parents=True, exist_ok=True)
-            compile_each(_assemble, names, device_target())
-            rows = sanitize(run, names, folder)
-            entry = {
-                "run": run, "study": "sanitizers", "started_at": started, "finished_at": now(),
-                "complete": names == own and all(row["finding"] != "not_checked" for row in rows),
-                "seconds": round(time.monotonic() - began, 1), "throttle": "unknown", **machine_columns(gpu),
-            }  # fmt: skip
-            path = write(rows, entry, card)
+        card = cards.folder_of(gpu, chosen.gpu, chosen.wait)
+        started, began = now(), time.monotonic()
+        folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        compile_each(_assemble, names, device_target())
+        rows = sanitize(names, folder)
+        with contextlib.closing(Writer(card, gpu, started)) as writer:
+            complete = names == own and all(row["finding"] != "not_checked" for row in rows)
+            path = write(rows, writer.run("sanitizers", new=True), complete, time.monotonic() - began)
     except (Refused, MeasureError, DataError, GpuError) as error:
         print(f"sanitize: {error}", file=sys.stderr)
         return exit_code(error)

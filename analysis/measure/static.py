@@ -42,6 +42,7 @@ from kernels.runtime.compile import resources as resources_of
 from kernels.runtime.emulator import run
 from kernels.version import PROBLEM_COLUMNS, Kernel
 
+from ..record import rows as measured
 from ..records import files
 from ..records.current import current, today
 from ..records.files import DataError, problem_columns, problem_of, read_records, read_table, write_table
@@ -223,10 +224,10 @@ def differing(rows: list[Row]) -> list[str]:
 
 def recorded_pairs() -> list[Pair]:
     """The versions and problems of every row that was checked, counted or compiled."""
-    checks = ((files.MEASURED / gpu / "checks.csv", "checks") for gpu in files.known_gpus())
-    found = ((files.COUNTS, "counts"), (files.RESOURCES, "resources"), *checks)
-    pairs = [read_table(path, table)[["version", *PROBLEM_COLUMNS]] for path, table in found if path.exists()]
-    rows = pd.concat(pairs).drop_duplicates().to_dict("records")
+    found = [read_table(files.COUNTS, "counts"), read_table(files.RESOURCES, "resources")]
+    found += [measured(gpu, "checks") for gpu in files.known_gpus()]
+    pairs = pd.concat(frame[["version", *PROBLEM_COLUMNS]] for frame in found)
+    rows = pairs.drop_duplicates().to_dict("records")
     return sorted(_pair(row) for row in rows if row["version"] in VERSIONS)
 
 

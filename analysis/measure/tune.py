@@ -34,13 +34,16 @@ from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
-from ..records import cards
+from ..record import cards, records
+from ..record.files import DataError
+from ..record.problems import problem_columns
+from ..record.runs import read
 from ..records.current import current, today
-from ..records.files import DataError, append_rows, problem_columns, read_records, write_table
 from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm
 from .provenance import commit
+from .runs import Writer
 from .studies import MAIN, partial_rope
 from .timing import device_warm
 from .workers import compile_each
@@ -250,34 +253,45 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[Row]:
     yield from rows
 
 
-def search(path: Path, new_run: bool = False) -> Path:
-    """Measure what a file lacks of today's code, one problem after the other. Raises: DataError, GpuError."""
-    chosen = candidates(device_target())
-    rows = read_records(path, "shapes")
-    mine = [] if new_run else [row for row in current(rows, VERSION) if any(each.has(row) for each in chosen)]
-    write_table(path, "shapes", mine + [row for row in rows if row["cut"]])
-    todo = [each for each in chosen if not any(each.has(row) for row in mine)]
-    if todo:
-        kernels = {(each.core, each.shape): each for each in todo}
-        compile_each(_compile, list(kernels.values()), device_target())
-        warm_up()
-    with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
-        for problem in dict.fromkeys(candidate.problem for candidate in todo):
-            for row in measured(problem, [candidate for candidate in todo if candidate.problem == problem]):
-                append_rows(path, "shapes", [row])
-                bar.update()
-    return path
-
-
-def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
-    """Search on the card at hand, and return the file of the rows.
-
-    `named` is the card's folder, which otherwise follows from the card; `wait` for another command that writes there.
+def search(card: Path, gpu: Row, new_run: bool = False) -> None:
+    """Measure all in one run of the card, one problem after the other, unless its rows are there and of today's code.
 
     Raises: DataError, GpuError.
     """
-    with cards.opened({**identity(), **environment()}, named, wait) as folder:
-        return search(folder / "shapes.csv", new_run)
+
+    def left(rows: Sequence[Row]) -> list[Candidate]:
+        mine = current(rows, VERSION)
+        return [each for each in chosen if not any(each.has(row) for row in mine)]
+
+    chosen = candidates(device_target())
+    if not new_run and not left(records(card, "shapes")):
+        return
+    with contextlib.closing(Writer(card, gpu)) as writer:
+        run = writer.run("shapes", new_run)
+        run.settle("shapes", complete=False)
+        todo = left(read(run.folder, "shapes"))
+        kernels = {(each.core, each.shape): each for each in todo}
+        compile_each(_compile, list(kernels.values()), device_target())
+        warm_up()
+        with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
+            for problem in dict.fromkeys(candidate.problem for candidate in todo):
+                for row in measured(problem, [candidate for candidate in todo if candidate.problem == problem]):
+                    run.append("shapes", [row])
+                    bar.update()
+        run.settle("shapes", complete=True)
+
+
+def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
+    """Search on the card at hand, and return its folder.
+
+    `named` is that of the folder, which otherwise follows from the card; `wait` for whoever measures there.
+
+    Raises: DataError, GpuError.
+    """
+    gpu = {**identity(), **environment()}
+    folder = cards.folder_of(gpu, named, wait)
+    search(folder, gpu, new_run)
+    return folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -295,6 +309,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (DataError, GpuError) as error:
         print(f"tune: {error}", file=sys.stderr)
         return 1
-    rows = read_records(path, "shapes")
+    rows = records(path, "shapes")
     print(f"[tune] {len(rows)} rows, of which {sum(row['status'] == 'error' for row in rows)} in error; {path}")
     return 0

@@ -86,9 +86,9 @@ def launches(folder: Path) -> pd.DataFrame:
 @per_file
 def _launches(path: Path) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
-    if not path.exists():
-        return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
     long = with_problems(parsed(path, "counters"))
+    if long.empty:
+        return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
     long = long[long["version"].isin(VERSIONS)]
     wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()

@@ -22,7 +22,6 @@ from ..records.files import card_name, gpu_folder, is_reference, parsed, read_js
 from ..records.interval import TIE, Ratio, covers
 from ..records.known import NOT_MEASURED, WORDS, Known, best
 from ..records.measured import Check, Measured, Time
-from ..records.schema import SCHEMAS
 from . import profiles
 
 V8 = tune.VERSION
@@ -76,12 +75,8 @@ class Evidence:
 def read(slug: str) -> Evidence:
     """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
     folder = gpu_folder(slug)
-    runs = parsed(folder / "runs.csv", "runs") if (folder / "runs.csv").exists() else None
-    complete = {} if runs is None else complete_runs(runs)
-    path = folder / "shapes.csv"
-    shapes = pd.DataFrame(columns=[column.name for column in SCHEMAS[SHAPES]])
-    if path.exists():
-        shapes = parsed(path, SHAPES)
+    complete = complete_runs(parsed(folder / "runs.csv", "runs"))
+    shapes = parsed(folder / "shapes.csv", SHAPES)
     shapes = with_problems(shapes).assign(
         cut=shapes["cut"].fillna(""),
         median_us=shapes["median_us"].astype(float),

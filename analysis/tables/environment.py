@@ -11,7 +11,7 @@ from ..book.origin import measured, measured_on
 from ..evidence import Evidence, Study
 from ..evidence.known import word
 from ..measure.studies import STUDIES, TIMERS
-from ..records.archive import whole
+from ..record import rows as rows_of
 from ..records.files import ROOT
 from ..records.measured import Measured
 from ..records.pool import RUNS, covered
@@ -136,7 +136,7 @@ def repeatability(e: Evidence) -> Table | Missing:
 def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
     folder = e.record.folder
-    found, runs = covered(folder), whole(folder, "runs")
+    found, runs = covered(folder), rows_of(folder, "runs")
     rows = []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]

@@ -15,7 +15,6 @@ from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
 from ..book.origin import Source, measured, published_on
-from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word
 from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
@@ -25,6 +24,7 @@ from ..records import published
 from ..records.files import parsed
 from ..records.published import main_problems
 from ..records.text import NOTHING, ratios, span
+from ..verdicts.rule import stands
 from .table import (
     Table,
     badge,
@@ -260,7 +260,7 @@ def hazards(e: Evidence, version: Version) -> Table:
         for hazard in plan.hazards:
             where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
     path = e.record.folder / "sanitizers.csv"
-    found = parsed(path, "sanitizers") if where and path.exists() else None
+    found = parsed(path, "sanitizers") if where else None
     rows = []
     for (kind, kernel, place, why), dims in where.items():
         seen: list[str] = []

@@ -40,7 +40,6 @@ from ..records.files import (
     read_records,
     write_table,
 )
-from ..records.lock import locked
 from . import expressions
 from .expressions import check_expression, rows_in, versions_in
 from .facts import Facts
@@ -461,15 +460,13 @@ def recorded(slug: str) -> dict[str, list[dict[str, Any]]]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis claims", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", default="", help="only this folder of data/measured; else all of them")
-    parser.add_argument("--wait", action="store_true", help="wait while another command writes to a folder")
     options = parser.parse_args(arguments)
     try:
         claims = load()
         for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
             path = folder / "verdicts.csv"
-            with locked(folder, options.wait):
-                rows = verdicts(folder, claims)
-                write_table(path, "verdicts", rows)
+            rows = verdicts(folder, claims)
+            write_table(path, "verdicts", rows)
             found = {row["claim_id"]: row["verdict"] for row in rows}
             counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
             print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")

@@ -41,8 +41,7 @@ def read_once(folder: Path) -> None:
     pools(folder)
     for path, table in ((folder / "counters.csv", "counters"), (COUNTS, "counts"), (RESOURCES, "resources")):
         _by_problem(path, table)
-    if (folder / "checks.csv").exists():
-        parsed(folder / "checks.csv", "checks")
+    parsed(folder / "checks.csv", "checks")
 
 
 def common_run(facts: Facts) -> str:
@@ -453,7 +452,7 @@ def _launch(rows: pd.DataFrame, launch: int | None) -> pd.DataFrame:
 def _by_problem(path: Path, table: str) -> Groups:
     """The rows of a table by version and problem; none where there is no such file."""
     groups: dict[str, dict[Problem, pd.DataFrame]] = {}
-    if path.exists():
+    if path.exists() or table == "counters":
         frame = with_problems(parsed(path, table))
         for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
             groups.setdefault(version, {})[problem] = rows

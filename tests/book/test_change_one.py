@@ -8,7 +8,6 @@ it asks for them or uses a name that a statement has set that does.
 from __future__ import annotations
 
 import ast
-import csv
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +20,13 @@ from analysis.book import findings, notebook
 from analysis.book.chapters import questions
 from analysis.book.findings import NOTEBOOKS, RECORDED
 from analysis.book.origin import DECIDED
-from analysis.claims import judge
 from analysis.figures.style import Plot
+from analysis.record import records
 from analysis.records import files
 from analysis.records.files import REFERENCE
 from analysis.records.measured import Measured
 from analysis.tables.table import Table
+from analysis.verdicts import claims
 
 CHAPTERS = ("rope", "sinusoidal")
 SWAPPED = ("rope_v7", "rope_v6b")
@@ -50,23 +50,20 @@ class Shown(NamedTuple):
 def copy(folder: Path, swap: bool) -> Path:
     """The reference's latest runs, with or without the times of the two versions swapped."""
     source, place = files.MEASURED / REFERENCE, folder / REFERENCE
-    shutil.copytree(source, place, ignore=shutil.ignore_patterns("history", "timings.csv", "verdicts.csv"))
-    with open(source / "timings.csv", encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    at = {name: header.index(name) for name in header}
-    chosen: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for row in rows if swap else ():
-        problem = (row[at["study"]], row[at["hdim"]], row[at["rotary_dim"]])
-        if problem == ("log", HDIM, ROTARY) and row[at["version"]] in SWAPPED and row[at["median_us"]]:
-            key = (row[at["run"]], row[at["process"]], row[at["timer"]])
-            chosen.setdefault(key, {})[row[at["version"]]] = row
+    shutil.copytree(source, place, ignore=shutil.ignore_patterns("verdicts.csv"))
+    timings = records(source, "timings")
+    chosen: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    for row in timings if swap else ():
+        problem = (row["study"], str(row["hdim"]), str(row["rotary_dim"]))
+        if problem == ("log", HDIM, ROTARY) and row["version"] in SWAPPED and row["median_us"]:
+            key = (row["run"], row["process"], row["timer"])
+            chosen.setdefault(key, {})[row["version"]] = row
     for pair in chosen.values():
         if len(pair) == 2:
             one, other = pair.values()
             for name in ("p20_us", "median_us", "p80_us"):
-                one[at[name]], other[at[name]] = other[at[name]], one[at[name]]
-    with open(place / "timings.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+                one[name], other[name] = other[name], one[name]
+    files.write_table(place / "timings.csv", "timings", timings)
     return place
 
 
@@ -131,17 +128,17 @@ class Book(NamedTuple):
 @pytest.fixture(scope="module")
 def books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Book, Book]:
     """Before and after."""
-    recorded, found = judge.recorded(REFERENCE), []
-    judged = [claim for claim in judge.claims() if claim.id.startswith("C")]
+    recorded, found = claims.recorded(REFERENCE), []
+    judged = [claim for claim in claims.load() if claim.id.startswith("C")]
     for name in ("before", "after"):
         place = copy(tmp_path_factory.mktemp(name), name == "after")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "MEASURED", place.parent)
-            patch.setattr(judge, "claims", lambda: judged)
-            rows = {(row["claim_id"], row["test"]): row for row in judge.verdicts(place)}
+            patch.setattr(claims, "load", lambda: judged)
+            rows = {(row["claim_id"], row["test"]): row for row in claims.verdicts(place)}
             patch.undo()
             patch.setattr(files, "MEASURED", place.parent)
-            patch.setattr(judge, "recorded", lambda slug: recorded)
+            patch.setattr(claims, "recorded", lambda slug: recorded)
             watch = Watch(patch)
             found.append(Book([each for n in CHAPTERS for each in watch.run(NOTEBOOKS / f"{n}.ipynb")], rows))
     return found[0], found[1]
@@ -170,7 +167,7 @@ def test_the_tests_of_claims_change_that_name_one_of_the_two_and_no_others(books
     before, after = (book.verdicts for book in books)
     values = ("measured", "low", "high", "outcome")
     changed = {key for key, row in before.items() if any(row.get(name) != after[key].get(name) for name in values)}
-    naming = {claim for claim, names in judge.named(REFERENCE).items() if names & {*SWAPPED}}
+    naming = {claim.id for claim in claims.load() for test in claim.tests if {*claims.versions_of(test)} & {*SWAPPED}}
     assert "C-18" in {claim for claim, _ in changed} <= naming and len(changed) < len(before) / 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -17,10 +16,11 @@ from analysis.book import findings
 from analysis.book.compare import carry, command, speedups, tables
 from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
 from analysis.book.compare.distance import distances
-from analysis.claims import judge
+from analysis.record import records
 from analysis.records import files
 from analysis.records.files import DataError, read_table, write_table
 from analysis.records.measured import Measured
+from analysis.verdicts import claims
 from tests.cards import REFUSED, write
 
 FIRST, OTHER = "made-up-12-0", "made-up-8-9"
@@ -75,10 +75,9 @@ def test_speedups_are_those_of_the_csv_and_what_has_none_is_told_apart(two: Path
     compared, seen = 0, set()
     for slug, timer in ((FIRST, WARM), (FIRST, LAUNCHED), (OTHER, WARM)):
         times: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-        with (two / slug / "timings.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["study"] == "log" and row["timer"] == timer:
-                    times[row["version"], row["hdim"], row["rotary_dim"]][row["process"]] = float(row["median_us"])
+        for row in records(two / slug, "timings"):
+            if row["study"] == "log" and row["timer"] == timer:
+                times[row["version"], str(row["hdim"]), str(row["rotary_dim"])][row["process"]] = row["median_us"]
         frame = speedups.frame(cards, timer)
         for found in frame[(frame["card"] == slug) & (frame["family"] != "fp16")].to_dict("records"):
             shape = (str(found["hdim"]), str(found["rotary_dim"]))
@@ -139,11 +138,11 @@ def test_all_that_is_compared_is_written_and_claims_that_differ_are_listed(
 ) -> None:
     monkeypatch.setattr(findings, "NOTEBOOKS", tmp_path)  # without chapters
     given = {FIRST: ["holds", "holds", "undecided"], OTHER: ["holds", "refuted", "holds"]}
-    monkeypatch.setattr(judge, "claims", lambda claims=judge.claims: claims()[:3])
+    monkeypatch.setattr(claims, "load", lambda load=claims.load: load()[:3])
     monkeypatch.setattr(
-        judge,
+        claims,
         "verdicts_of",
-        lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(judge.claims(), given[slug])],
+        lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(claims.load(), given[slug])],
     )
     out = tmp_path / "out"
     assert command.main([PUBLISHED, FIRST, OTHER, "--timer", "as-timed", "--out", str(out)]) == 0
@@ -154,7 +153,7 @@ def test_all_that_is_compared_is_written_and_claims_that_differ_are_listed(
     assert list(read["cards"]["card"]) == list(read["speedups"]["card"].unique()) == [PUBLISHED, FIRST, OTHER]
     verdicts = carry.verdicts(chosen())
     assert carry.counts(verdicts) == {carry.SAME: 1, carry.DIFFERS: 1, carry.OPEN: 1}
-    assert [row[0] for row in tables.claims_that_differ(verdicts).plain().rows] == [judge.claims()[1].id]
+    assert [row[0] for row in tables.claims_that_differ(verdicts).plain().rows] == [claims.load()[1].id]
 
 
 def test_the_figure_has_a_dot_or_a_word_for_each_card() -> None:

@@ -9,7 +9,7 @@ import pytest
 from analysis.evidence import Estimate, Estimates, Evidence, Known, either, every, maximum, pool
 from analysis.evidence.estimates import Sample
 from analysis.evidence.interval import Pool, half_width
-from analysis.records.archive import whole
+from analysis.record import rows as whole
 from tests.verdicts.test_measured import PROBLEM, TWO, add_run, folder
 
 __all__ = ["folder"]

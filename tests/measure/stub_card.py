@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.records.files import problem_columns
-from analysis.records.schema import SCHEMAS
+from analysis.record.columns import SCHEMAS
+from analysis.record.problems import problem_columns
 from kernels import Problem
 
 CARD: dict[str, Any] = {
@@ -23,8 +23,6 @@ def filled(schema: str, /, **values: Any) -> dict[str, Any]:
 
 
 PROBLEM = problem_columns(Problem("attention", hdim=64))
-RUN_ROW = filled("runs", study="log", uuid=CARD["uuid"])
-SHAPE = filled("shapes", **PROBLEM)
 
 
 def check_row(run: str, number: int, study: str = "log") -> dict[str, Any]:

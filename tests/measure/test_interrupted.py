@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import multiprocessing
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -15,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from analysis import record
+from analysis.evidence.current import today
 from analysis.measure import crew, on_gpu, run, workers
 from analysis.measure.studies import Study
-from analysis.records import files
-from analysis.records.current import today
-from analysis.records.files import DataError, problem_of, read_json, read_records
+from analysis.record import files
+from analysis.record import runs as record_runs
+from analysis.record.files import DataError, problem_of, read_json
 from kernels import Problem
 from kernels.checking.reference import INPUTS
 from tests.measure.stub_card import CARD
@@ -77,7 +81,7 @@ class Compilers:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     for module in (run, workers):
         monkeypatch.setattr(module, "Worker", Worker)
@@ -106,12 +110,12 @@ def measure(study: Study = SHORT) -> None:
     run.measure_studies([study], PROCESSES)
 
 
-def require_one_whole_run(folder: Path, study: Study = SHORT) -> None:
+def require_one_whole_run(card: Path, study: Study = SHORT) -> None:
     pairs = [(version.id, problem) for version, problem in study.pairs()]
-    [only] = read_records(folder / "runs.csv", "runs")
+    [only] = record.rows(card, "runs").to_dict("records")
     assert only["complete"] and only["uuid"] == CARD["uuid"]
-    checks, timings = (read_records(folder / f"{table}.csv", table) for table in ("checks", "timings"))
-    assert {row["run"] for row in (*checks, *timings)} == {only["run"]}
+    assert [path.name for path in record_runs.folders(card)] == [only["run"]]
+    checks, timings = (record_runs.read(card / only["run"], table) for table in ("checks", "timings"))
     checked = [(row["version"], problem_of(row), row["inputs"]) for row in checks]
     assert sorted(checked) == sorted((*pair, kind) for pair in pairs for kind in INPUTS)
     timed = [(row["version"], problem_of(row), row["timer"], row["process"]) for row in timings]
@@ -119,45 +123,51 @@ def require_one_whole_run(folder: Path, study: Study = SHORT) -> None:
     assert sorted(timed) == sorted((*p, timer, n) for p in pairs for timer in TIMERS for n in processes)
 
 
-def on_disk(folder: Path) -> dict[str, bytes]:
-    """The whole lines of the tables that grow."""
-    tables = {name: folder / f"{name}.csv" for name in ("checks", "timings")}
-    contents = {name: path.read_bytes() for name, path in tables.items() if path.exists()}
-    return {name: content[: content.rfind(b"\n") + 1] for name, content in contents.items()}
+def on_disk(card: Path) -> dict[str, bytes]:
+    """The whole lines of the tables of all runs."""
+    found = {}
+    for path in card.glob("*/*.csv*"):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        found[str(path.with_suffix("") if path.suffix == ".gz" else path)] = content[: content.rfind(b"\n") + 1]
+    return found
 
 
-def size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*.csv"))
+def size(card: Path) -> int:
+    return sum(path.stat().st_size for path in card.glob("*/*.csv"))
 
 
-def kill_and_resume(folder: Path, study: Study, kills: int) -> None:
+def require_nothing_lost(before: dict[str, bytes], card: Path) -> dict[str, bytes]:
+    after = on_disk(card)
+    assert all(after[name].startswith(content) for name, content in before.items())
+    return after
+
+
+def kill_and_resume(card: Path, study: Study, kills: int) -> None:
     """Measure so often, and kill it when the tables have grown by up to a dozen rows; then let it come to its end."""
-    dice, before = random.Random(kills), on_disk(folder)
+    dice, before = random.Random(kills), on_disk(card)
     for _ in range(kills):
         process = FORK.Process(target=measure, args=(study,))
-        until = size(folder) + dice.randrange(2500)
+        until = size(card) + dice.randrange(2000)
         process.start()
-        while process.is_alive() and size(folder) < until:
+        while process.is_alive() and size(card) < until:
             time.sleep(dice.uniform(0.0, 0.003))
         assert process.is_alive(), "it was to be killed, and has ended"
         process.kill()
         process.join()
-        after = on_disk(folder)
-        assert all(after[name].startswith(content) for name, content in before.items())
-        before = after
+        before = require_nothing_lost(before, card)
     measure(study)
-    assert all(on_disk(folder)[name].startswith(content) for name, content in before.items())
-    require_one_whole_run(folder, study)
+    require_nothing_lost(before, card)
+    require_one_whole_run(card, study)
 
 
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(folder: Path) -> None:
-    kill_and_resume(folder, SHORT, kills=8)
-    assert read_json(folder / "gpu.json")["ceilings"] == {"read_gb_s": 1.0}
+def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
+    kill_and_resume(card, SHORT, kills=8)
+    assert read_json(card / "gpu.json")["ceilings"] == {"read_gb_s": 1.0}
 
 
 @pytest.mark.deep
-def test_fifty_kills_lose_and_double_no_row(folder: Path) -> None:
-    kill_and_resume(folder, LONG, kills=50)
+def test_thirty_kills_lose_and_double_no_row(card: Path) -> None:
+    kill_and_resume(card, LONG, kills=30)
 
 
 def _measure_slowly(begun: Any, go_on: Any) -> None:
@@ -174,8 +184,8 @@ def _measure_slowly(begun: Any, go_on: Any) -> None:
     measure()
 
 
-def test_of_two_commands_one_writes_and_the_other_is_refused_or_waits(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_two_commands_write_two_runs_and_one_that_waits_measures_nothing_again(
+    card: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun, go_on = FORK.Event(), FORK.Event()
     first = FORK.Process(target=_measure_slowly, args=(begun, go_on), daemon=True)
@@ -183,12 +193,19 @@ def test_of_two_commands_one_writes_and_the_other_is_refused_or_waits(
     assert begun.wait(10)
     monkeypatch.setattr(run, "studies", lambda names: [SHORT])
     command = ["--processes", str(PROCESSES)]
-    assert run.main(command) == 1
-    assert f"measure: {folder} is being written to by process {first.pid} on " in capsys.readouterr().err
+    assert run.main([*command, "--new-run"]) == 0
+    assert list(record.rows(card, "runs")["complete"]) == [False, True]
     monkeypatch.setattr(time, "sleep", lambda seconds: (go_on.set(), first.join(10)))
     assert run.main([*command, "--wait"]) == 0
     assert "everything is measured" in capsys.readouterr().out
-    require_one_whole_run(folder)
+    assert list(record.rows(card, "runs")["complete"]) == [True, True]
+    for folder in record_runs.folders(card):
+        for other in record_runs.folders(card):
+            if other != folder:
+                shutil.move(other, card.parent / "aside")
+        require_one_whole_run(card)
+        if (card.parent / "aside").exists():
+            shutil.move(card.parent / "aside", other)
 
 
 class FullDisk(io.FileIO):
@@ -207,7 +224,7 @@ class FullDisk(io.FileIO):
 
 @pytest.mark.parametrize("rows", [1, 30])
 def test_a_full_disk_ends_a_run_with_a_message_and_the_next_call_goes_on(
-    folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    card: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FullDisk, "rows", 40 - 1 - rows)
     with monkeypatch.context() as patch:
@@ -216,8 +233,8 @@ def test_a_full_disk_ends_a_run_with_a_message_and_the_next_call_goes_on(
             DataError, match=r"could not be written \(No space left on device\); the rows before are kept"
         ):
             measure()
-    before = on_disk(folder)
-    assert all((folder / f"{name}.csv").read_bytes() == content for name, content in before.items())
+    before = on_disk(card)
+    assert all(Path(name).read_bytes() == content for name, content in before.items())
     measure()
-    assert all(on_disk(folder)[name].startswith(content) for name, content in before.items())
-    require_one_whole_run(folder)
+    require_nothing_lost(before, card)
+    require_one_whole_run(card)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 
+from analysis.evidence import current
+from analysis.evidence.current import today
 from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
 from analysis.measure.studies import ALSO_MATCHED, STUDIES, Study, matched, study
-from analysis.records import current, files
-from analysis.records.current import today
 from kernels import VERSIONS, Plan, Problem
 from kernels.checking.reference import reference_of
+from tests.measure.stub_card import CARD
 
-GPU = {
-    "slug": "test-gpu", "name": "Test GPU", "node": "n", "driver": "1", "cuda": "13", "python": "3.12", "numba": "0",
-    "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
-    "uuid": "GPU-1",
-}  # fmt: skip
 SMALL = Study(
     "log", "", (Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)), ("device_warm", "launched")
 )
@@ -27,23 +24,31 @@ SMALL = Study(
 
 @pytest.fixture
 def begin(tmp_path):
-    return lambda new_run=False, **gpu: runs.Run(SMALL, {**GPU, **gpu}, new_run, tmp_path)
+    """Begin a run, or go on with it, as the process does that has killed the one before."""
+    writers: list[runs.Writer] = []
+
+    def begun(new_run: bool = False, **gpu: Any) -> runs.StudyRun:
+        for writer in writers:
+            writer.close()
+        writers.append(runs.Writer(tmp_path, {**CARD, **gpu}))
+        return runs.StudyRun(SMALL, writers[-1], new_run)
+
+    return begun
 
 
-def check(run: runs.Run, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
+def check(run: runs.StudyRun, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
     for kind in runs.INPUTS:
         row = on_gpu.row_of("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
         run.append("checks", row)
 
 
-def timing(run: runs.Run, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
+def timing(run: runs.StudyRun, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
     run.append("timings", on_gpu.row_of("log", pair, process=process, timer=timer, **numbers, **values))
 
 
 def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(begin) -> None:
     first = begin()
-    first.save(complete=False)
     pairs = first.unchecked()
     assert len(pairs) == len(list(SMALL.pairs()))
     check(first, pairs[0])
@@ -63,15 +68,12 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
 @pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
 def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(begin, what: str) -> None:
     first = begin()
-    first.save(complete=False)
     other = begin(**{what: "another"})
-    other.save(complete=False)
     assert other.id != first.id and begin().id == first.id and begin(**{what: "another"}).id == other.id
 
 
 def test_a_run_that_does_not_say_its_card_is_not_gone_on_with(begin) -> None:
     first = begin(uuid=None)
-    first.save(complete=False)
     assert begin().id != first.id
 
 
@@ -81,22 +83,11 @@ def test_a_complete_run_counts_on_its_card_and_software_whatever_the_commit(begi
     for pair in run.unchecked():
         check(run, pair)
     run.save(complete=True)
-    assert begin(**{what: "another"}).row["complete"] is stays
-
-
-def test_runs_that_begin_in_one_second_have_names_of_their_own(tmp_path) -> None:
-    ids = []
-    for node in ("a", "b", "c"):
-        run = runs.Run(SMALL, {**GPU, "node": node}, False, tmp_path, "2026-12-31T23:59:59Z")
-        run.save(complete=False)
-        ids.append(run.id)
-    assert ids == ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
-    assert [row["run"] for row in files.read_records(tmp_path / "runs.csv", "runs")] == ids
+    assert begin(**{what: "another"}).complete is stays
 
 
 def test_a_check_that_is_there_is_not_appended_again(begin) -> None:
     run = begin()
-    run.save(complete=False)
     pair = run.unchecked()[0]
     row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1.0)
     run.append_check(row)
@@ -107,7 +98,6 @@ def test_a_check_that_is_there_is_not_appended_again(begin) -> None:
 
 def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     run = begin()
-    run.save(complete=False)
     pair = run.unchecked()[0]
     check(run, pair)
     timing(run, pair, 1, "device_warm")
@@ -120,16 +110,15 @@ def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch
     for pair in run.unchecked():
         check(run, pair)
     run.save(complete=True)
-    assert begin().row["complete"] is True
-    assert begin(driver="2").row["complete"] is False
-    assert begin(new_run=True).row["complete"] is False
+    assert begin().complete is True
+    assert begin(driver="2").complete is False
+    assert begin(new_run=True).complete is False
     monkeypatch.setattr(current, "today", lambda name: "changed")
-    assert begin().row["complete"] is False
+    assert begin().complete is False
 
 
 def test_the_worst_of_the_inputs_decides(begin) -> None:
     run = begin()
-    run.save(complete=False)
     pair = run.unchecked()[0]
     row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
     run.append("checks", row)
@@ -140,7 +129,6 @@ def test_the_worst_of_the_inputs_decides(begin) -> None:
 
 def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run = begin()
-    run.save(complete=False)
     pair = run.unchecked()[0]
     for kind in runs.INPUTS:
         run.append(
@@ -173,18 +161,6 @@ def test_a_check_plans_for_the_card_and_says_which_core_ran(
     found = on_gpu.check(("rope_v8", problem), "uniform")
     assert (found["status"], found["core"], ran) == ("ok", core, [core])
     assert on_gpu.check(("rope_v7", Problem("rope", seq_q=8, hdim=64, rotary_dim=64)), "uniform")["core"] == ""
-
-
-def test_a_damaged_file_stops_the_run_and_stays_as_it_is(begin, tmp_path) -> None:
-    run = begin()
-    run.save(complete=False)
-    check(run, run.unchecked()[0])
-    path = tmp_path / "checks.csv"
-    path.write_text(path.read_text()[:-20])
-    before = path.read_bytes()
-    with pytest.raises(files.DataError, match=r"checks.csv, line 3"):
-        begin().unchecked()
-    assert path.read_bytes() == before
 
 
 def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:

@@ -16,8 +16,9 @@ from analysis.measure import op, op_calls, runs
 from analysis.measure.op_calls import Call, Tensors, attended, drawn, judge, laid_out, tensors
 from analysis.measure.studies import Study
 from analysis.measure.timing import Timing
-from analysis.records.files import read_records, read_table
+from analysis.record import rows
 from kernels import Problem, Unsupported
+from tests.measure.stub_card import CARD
 
 ROPE = Problem("rope", 2, 4, 2, seq_q=5, seq_k=40, hdim=32, rotary_dim=16)
 CAUSAL = replace(ROPE, causal=True)
@@ -36,14 +37,10 @@ CALLS = [
     *(Call(problem, inputs=kind, seed=3) for problem in (CAUSAL, PLAIN) for kind in SPECIAL),
 ]
 IDS = [f"{c.problem.family}-{c.inputs}-{c.mode}-{c.layout}-{i}" for i, c in enumerate(CALLS)]
-GPU = {
-    "slug": "test-gpu", "name": "Test GPU", "target": "sm_90", "node": "n", "driver": "1", "cuda": "13", "numba": "0",
-    "python": "3.12", "numba_cuda": "0", "torch": "2", "sm_mhz_max": 1, "power_limit_w": 1, "commit": "c",
-}  # fmt: skip
 
 
-def run_of(folder: Path, name: str) -> runs.Run:
-    return runs.Run(Study(name, "", (), ()), GPU, False, folder)
+def run_of(folder: Path, name: str) -> runs.StudyRun:
+    return runs.StudyRun(Study(name, "", (), ()), runs.Writer(folder, CARD))
 
 
 def test_a_draw_is_the_same_for_its_seed_and_meets_all_kinds_in_few_kernels() -> None:
@@ -228,19 +225,19 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
     monkeypatch.setattr(op, "compile_all", lambda chosen, target: None)
     monkeypatch.setattr(op, "drawn", lambda seed, kernel_of, most: iter(CALLS))
     run = run_of(tmp_path, "op_problems")
-    run.save(complete=False)
     op.check_problems(run, "sm_90", count=5, seed=1)
-    frame = read_table(tmp_path / "op_problems.csv", "op_problems")
+    frame = rows(tmp_path, "op_problems")
     assert list(frame["call"]) == [0, 1, 2, 3, 4] == done
     assert list(frame["status"]) == ["fell_back", "hang", "fell_back", "error", "fell_back"]
     assert frame["reason"][3] == "an illegal memory access" and frame["seconds"][1] == op.PATIENCE
     assert set(frame["core"]) == {"wgmma"} and frame["max_abs_err"].notna().sum() == 3
 
+    run.run.close()
     again = run_of(tmp_path, "op_problems")
     op.check_problems(again, "sm_90", count=7, seed=1)
     assert again.id == run.id and done[5:] == [5, 6]
     op.check_problems(again, "sm_90", count=1, seed=2)  # another draw
-    assert len(read_records(tmp_path / "op_problems.csv", "op_problems")) == 8
+    assert len(rows(tmp_path, "op_problems")) == 8
 
 
 def test_every_contestant_is_timed_in_every_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -255,6 +252,6 @@ def test_every_contestant_is_timed_in_every_turn(monkeypatch: pytest.MonkeyPatch
     run = run_of(tmp_path, "op_time")
     for row in op.timings(chosen, "sm_90", repetitions=2):
         run.append("op", {"study": "op_time", **row})
-    frame = read_table(tmp_path / "op.csv", "op")
+    frame = rows(tmp_path, "op")
     assert set(made) == {"launch", "op"} and len(frame) == 3 * 2 * 2
     assert set(frame["repetition"]) == {1, 2} and set(frame["timer"]) == {"device_warm", "host_loop"}

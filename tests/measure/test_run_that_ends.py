@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 import torch
 
+from analysis import record
+from analysis.evidence.siblings import standing
 from analysis.measure import crew, failures, nvml, on_gpu, workers
 from analysis.measure import run as measure
 from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
-from analysis.records import files
-from analysis.records.files import read_table
-from analysis.records.siblings import standing
+from analysis.record import files
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD
@@ -164,7 +164,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     ):
         for name, value in values.items():
             monkeypatch.setattr(where, name, value)
-    monkeypatch.setattr("analysis.records.current.is_current", lambda version, recorded: recorded == "hash")
+    monkeypatch.setattr("analysis.evidence.current.is_current", lambda version, recorded: recorded == "hash")
 
     class Compilers:
         def __init__(self, build: Any, jobs: Any, target: str) -> None:
@@ -184,7 +184,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
 
 
 def tables(tmp_path: Path) -> dict[str, Any]:
-    return {name: read_table(tmp_path / "made-up-card" / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+    return {name: record.rows(tmp_path / "made-up-card", name) for name in ("runs", "checks", "timings")}
 
 
 def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:

@@ -18,21 +18,22 @@ from analysis.measure import sanitize
 from analysis.measure.refused import REFUSED
 from analysis.measure.sanitize import TOOLS, Told, row_of
 from analysis.measure.workers import MeasureError
-from analysis.records.files import MEASURED, read_records, read_table
+from analysis.record import rows
+from analysis.record.files import REFERENCE
+from analysis.record.runs import Run
 from kernels import VERSIONS
 from kernels.checking.check import OWN
 from kernels.runtime.compile import assembled, entry_name
 from kernels.runtime.emulator import Memory, execute, parse
+from tests.measure.stub_card import CARD
 
-TABLES = sorted(MEASURED.glob("*/sanitizers.csv"))
 RACES = next(version.id for version in OWN if "race" in sanitize.declared(version.id))
 CLEAN = next(version.id for version in OWN if not sanitize.declared(version.id))
 
 
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
-def test_no_recorded_finding_is_undeclared(path: Path) -> None:
-    rows = read_records(path, "sanitizers")
-    assert len({row["version"] for row in rows}) > 90 and all(row["expected"] for row in rows)
+def test_no_recorded_finding_is_undeclared() -> None:
+    frame = rows(REFERENCE, "sanitizers")
+    assert frame["version"].nunique() > 90 and frame["expected"].all()
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90", "sm_120"])
@@ -61,7 +62,7 @@ def test_the_planted_kernel_has_what_each_tool_must_find(target: str) -> None:
     ],
 )
 def test_a_count_becomes_a_row(name: str, told: Told, hears: bool, finding: str, expected: bool) -> None:
-    row = row_of("1", "racecheck", name, told, hears)
+    row = row_of("racecheck", name, told, hears)
     assert (row["finding"], row["expected"], row["hazards"]) == (finding, expected, told.hazards)
 
 
@@ -90,26 +91,24 @@ def test_every_tool_runs_on_every_version_and_a_deaf_one_says_nothing(
     tool.write_text(FAKE_TOOL.format(python=sys.executable, races=RACES, clean=CLEAN))
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    rows = sanitize.sanitize("1", [RACES, CLEAN], tmp_path)
-    found = {(row["version"], row["tool"]): row["finding"] for row in rows}
+    told = sanitize.sanitize([RACES, CLEAN], tmp_path)
+    found = {(row["version"], row["tool"]): row["finding"] for row in told}
     assert found == {
         (RACES, "memcheck"): "not_checked", (RACES, "racecheck"): "race", (RACES, "initcheck"): "none",
         (RACES, "synccheck"): "none", (CLEAN, "memcheck"): "not_checked", (CLEAN, "racecheck"): "none",
         (CLEAN, "initcheck"): "not_checked", (CLEAN, "synccheck"): "none",
     }  # fmt: skip
-    assert any("NOT DECLARED: memcheck" in line for line in sanitize.summarise(rows))
+    assert any("NOT DECLARED: memcheck" in line for line in sanitize.summarise(told))
 
 
 def test_rows_take_the_place_of_those_of_their_versions(tmp_path: Path) -> None:
-    before = [row_of("1", tool, name, Told(0, 0), True) for name in (CLEAN, RACES) for tool in TOOLS]
-    words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "commit", "started_at", "finished_at")
-    entry = {"study": "sanitizers", "complete": True, "seconds": 1.0, "throttle": "x", **dict.fromkeys(words, "x")}
-    sanitize.write(before, entry | {"run": "1"}, tmp_path)
-    sanitize.write([row_of("2", "racecheck", RACES, Told(0, 5), True)], entry | {"run": "2"}, tmp_path)
-    frame = read_table(tmp_path / "sanitizers.csv", "sanitizers")
-    assert list(frame["run"].astype(str)).count("1") == 4 and len(frame) == 5
+    before = [row_of(tool, name, Told(0, 0), True) for name in (CLEAN, RACES) for tool in TOOLS]
+    for found in (before, [row_of("racecheck", RACES, Told(0, 5), True)]):
+        sanitize.write(found, Run.begin(tmp_path, CARD, "2026-01-01T00:00:00Z"), True, 1.0)
+    frame = rows(tmp_path, "sanitizers")
+    assert list(frame["version"]).count(CLEAN) == 4 and len(frame) == 5
     assert frame.set_index("version").loc[RACES, "hazards"] == 5
-    assert len(read_records(tmp_path / "runs.csv", "runs")) == 2
+    assert len(rows(tmp_path, "runs")) == 2
 
 
 def test_a_tool_that_does_not_answer_and_a_machine_without_it_are_told(
@@ -117,7 +116,7 @@ def test_a_tool_that_does_not_answer_and_a_machine_without_it_are_told(
 ) -> None:
     monkeypatch.setattr(sanitize, "toolkit", lambda program: "/bin/false")
     with pytest.raises(MeasureError, match="--help does not answer"):
-        sanitize.sanitize("1", [CLEAN], tmp_path)
+        sanitize.sanitize([CLEAN], tmp_path)
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("CUDA_HOME", "/nowhere")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from analysis import record
 from analysis.measure import tune
 from analysis.measure.timing import Timing
-from analysis.records.files import read_records, read_table, write_table
+from analysis.record.runs import Run
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import make_inputs, reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT
@@ -19,6 +21,7 @@ from kernels.runtime.compile import require_target
 from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
 from kernels.version import Plan
+from tests.measure.stub_card import CARD
 
 
 def test_candidates_are_few_fit_and_hold_the_choice() -> None:
@@ -73,7 +76,8 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
 
 
 def test_a_search_times_what_is_right_and_nothing_else(search: list[tune.Candidate], tmp_path: Path) -> None:
-    frame = read_table(tune.search(tmp_path / "shapes.csv"), "shapes")
+    tune.search(tmp_path, CARD)
+    frame = record.rows(tmp_path, "shapes")
     right, wrong = frame.to_dict("records")
     assert (right["status"], right["chosen"], right["registers"], right["max_abs_err"]) == ("ok", True, 128, 0.0)
     assert wrong["status"] == "error" and wrong["median_us"] != wrong["median_us"]
@@ -84,11 +88,16 @@ def test_a_search_times_what_is_right_and_nothing_else(search: list[tune.Candida
 def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
     search: list[tune.Candidate], tmp_path: Path
 ) -> None:
-    path = tmp_path / "shapes.csv"
-    tune.search(path)
-    first, *others = read_records(path, "shapes")
-    cut = first | {"cut": "no_scores", "status": "wrong"}
-    write_table(path, "shapes", [first, *(row | {"source_hash": "older"} for row in others), cut])
+    tune.search(tmp_path, CARD)
+    first, second = record.records(tmp_path, "shapes")
+    shutil.rmtree(tmp_path)
+    past = Run.begin(tmp_path, CARD, "2026-01-01T00:00:00Z")
+    past.append("shapes", [second | {"source_hash": "older"}, first | {"cut": "no_scores", "status": "wrong"}])
+    past.settle("shapes", complete=True)
+    cut_short = Run.begin(tmp_path, CARD, "2026-01-02T00:00:00Z")
+    cut_short.append("shapes", [first])
+    cut_short.settle("shapes", complete=False)
+    cut_short.close()
     done: list[tune.Candidate] = []
     tune_measured = tune.measured
 
@@ -98,14 +107,16 @@ def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "measured", measured)
-        rows = read_records(tune.search(path), "shapes")
-    assert done == [search[1]] and [row["cut"] or "" for row in rows] == ["", "no_scores", ""]
+        for _ in range(2):
+            tune.search(tmp_path, CARD)
+    assert done == [search[1]]
+    assert [row["cut"] or "" for row in record.records(tmp_path, "shapes")] == ["no_scores", "", ""]
 
 
 def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
     search: list[tune.Candidate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, checked = tmp_path / "shapes.csv", tune._checked
+    checked = tune._checked
 
     def breaks(candidate: tune.Candidate, inputs: dict):
         if candidate is search[1]:
@@ -114,8 +125,9 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
 
     monkeypatch.setattr(tune, "_checked", breaks)
     with pytest.raises(GpuError, match="illegal memory access was encountered; the next call goes on without it"):
-        tune.search(path)
-    frame = read_table(tune.search(path), "shapes")
+        tune.search(tmp_path, CARD)
+    tune.search(tmp_path, CARD)
+    frame = record.rows(tmp_path, "shapes")
     assert list(frame["status"]) == ["error", "ok"] and "illegal memory access" in frame["reason"][0]
 
 

@@ -11,8 +11,7 @@ from scipy import stats
 from analysis.book.findings import closed
 from analysis.evidence import pool
 from analysis.measure.studies import CONDITIONS
-from analysis.records.archive import archive
-from analysis.records.files import MEASURED, REFERENCE, parsed
+from analysis.records.files import MEASURED, REFERENCE
 from analysis.records.interval import TIE, Pool, fit, geometric_mean, half_width, mean, pool_of
 from analysis.records.measured import Measured
 from analysis.verdicts import expressions
@@ -167,15 +166,6 @@ def test_it_takes_two_complete_runs_to_say_more_than_one_run(folder: Path, count
         assert set(found.pools) == {"device_warm"} and ratio.runs == count and found.covers() == "for another run"
         assert ratio.high - ratio.low > 0.05 > 0  # 2 % between runs, of a ratio of two
     assert found.covers("launched") == "within one run"
-
-
-def test_intervals_stay_as_they_are_when_runs_are_archived(folder: Path) -> None:
-    add_runs(folder, 4)
-    before, ratio = pool.pools(folder), Measured.read(folder).ratio(*TWO, PROBLEM)
-    archive(folder)
-    assert set(parsed(folder / "timings.csv", "timings")["run"]) == {"2", "3"}
-    assert before["device_warm"].runs == 4 and pool.pools(folder) == before
-    assert Measured.read(folder).ratio(*TWO, PROBLEM) == ratio
 
 
 def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:

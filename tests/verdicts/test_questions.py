@@ -118,8 +118,6 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
     """A GPU of which only its identity is known, and no counts or resources."""
     known = json.loads((gpu_folder("nvidia-h200") / "gpu.json").read_text())
     (tmp_path / "gpu.json").write_text(json.dumps({**known, "ceilings": {}}))
-    header = (gpu_folder("nvidia-h200") / "runs.csv").read_text().splitlines()[0]
-    (tmp_path / "runs.csv").write_text(header + "\n")
     for name in ("COUNTS", "RESOURCES"):
         monkeypatch.setattr(facts, name, tmp_path / "none.csv")
     return Facts(tmp_path)

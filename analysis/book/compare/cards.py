@@ -10,7 +10,7 @@ from typing import Any
 from kernels import Problem
 
 from ...records import published
-from ...records.files import DataError, card_name, gpu_folder, known_gpus, read_json
+from ...records.files import DataError, card_name, gpu_folder, known_gpus, parsed, read_json
 from ...records.measured import Measured
 from ...tables.environment import clock
 from ..notebook import try_load
@@ -83,7 +83,7 @@ def chosen(names: Sequence[str] = (), first: str = "") -> list[Card]:
 
 
 def _load(slug: str, study: str) -> Measured | None:
-    if not (gpu_folder(slug) / "runs.csv").exists():
+    if parsed(gpu_folder(slug) / "runs.csv", "runs").empty:
         return None
     return try_load(slug, study) or Measured.nothing(slug, study)
 

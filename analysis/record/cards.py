@@ -1,0 +1,115 @@
+"""The folder of a card under data/measured: one card a folder, and one command at a time that writes to it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import files, runs
+from .files import DataError, read_json, write_json
+
+IDENTITY = (
+    "name",
+    "slug",
+    "uuid",
+    "compute_capability",
+    "sms",
+    "memory_bytes",
+    "l2_bytes",
+    "power_limit_w",
+    "tensor_dtype",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What every command takes that writes to a card's folder."""
+    parser.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
+    parser.add_argument("--wait", action="store_true", help="wait while another command measures there")
+
+
+def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both are of one model under one power limit; one that is not known is like any."""
+    limits = [card.get("power_limit_w") for card in (one, other)]
+    return one.get("name") == other.get("name") and (not all(limits) or limits[0] == limits[1])
+
+
+def same_card(recorded: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
+    """Whether a gpu.json is of this card, under this power limit; one of before UUIDs were kept is of another."""
+    return "uuid" in recorded and recorded["uuid"] == gpu.get("uuid") and like(recorded, gpu)
+
+
+def names(gpu: Mapping[str, Any]) -> Iterator[str]:
+    """Names of its folder: the model's; with the card's UUID where another has that; with the power limit too."""
+    yield gpu["slug"]
+    if gpu.get("uuid"):
+        own = f"{gpu['slug']}-{gpu['uuid'].partition('-')[2][:8].lower()}"
+        yield own
+        if gpu.get("power_limit_w"):
+            yield f"{own}-{gpu['power_limit_w']}w"
+
+
+def describe(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
+    """Write gpu.json: what the card is, and what was measured of it. Raises: DataError."""
+    write_json(folder / "gpu.json", described(folder, gpu, ceilings))
+
+
+def described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: gpu[name] for name in IDENTITY if name in gpu}
+    return {**known, "uuid": gpu.get("uuid"), "slug": folder.name, "ceilings": dict(ceilings)}
+
+
+def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
+    """Make the folder this card's, unless it is one's already; of several that try at a time one succeeds."""
+    path = folder / "gpu.json"
+    if path.exists():
+        return False
+    mine = folder / f"gpu.{uuid.uuid4().hex}"  # nodes may share the folder, a name and a pid
+    write_json(mine, described(folder, gpu, gpu.get("ceilings", {})))
+    try:
+        os.link(mine, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        os.replace(mine, path)
+    finally:
+        mine.unlink(missing_ok=True)
+    return True
+
+
+def named_well(named: str) -> None:
+    """Raises: DataError where `--gpu` names no folder directly under data/measured."""
+    if named and (Path(named).name != named or named.startswith(".")):
+        raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
+
+
+def folder_of(gpu: Mapping[str, Any], named: str = "", wait: bool = False) -> Path:
+    """The folder of a card, which is made and made its own if it has none yet; `named` is its name where not empty.
+
+    Where this command is to `wait`, no other measures there when it returns.
+    A folder that is named takes any card of the same model and power limit: each run says which card it ran on.
+
+    Raises: DataError where the folder that is named holds another model or power limit, or where a card without a UUID
+    meets a folder that is taken.
+    """
+    named_well(named)
+    for name in [named] if named else names(gpu):
+        folder = files.MEASURED / name
+        if _claimed(folder, gpu):
+            return folder
+        holds = read_json(folder / "gpu.json")
+        if same_card(holds, gpu) or (named and like(holds, gpu)):
+            if wait:
+                runs.wait(folder)
+            return folder
+    raise DataError(f"{folder} is of {words(holds)}, this card is {words(gpu)}: name its folder, --gpu SLUG")
+
+
+def words(gpu: Mapping[str, Any]) -> str:
+    limit = f" at {gpu['power_limit_w']} W" if gpu.get("power_limit_w") else ""
+    return f"{gpu['name']}{limit}, {gpu.get('uuid') or 'UUID unknown'}"
+
+

@@ -1,0 +1,119 @@
+"""What the documents state, found by version and problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kernels.version import Problem
+
+from .files import DATA, read_table
+
+WRITE_UP = "Fusing Positional Embeddings into Attention Kernels"
+DOCUMENTS = (
+    WRITE_UP,
+    "Final Summary: Attention Kernel Optimization Journey",
+    "RoPE Fusion Implementation Log",
+    "Sinusoidal Hybrid Optimization Analysis",
+    "Phase 6 Status Report - Scalar Optimization Attempt",
+)
+SHAPE = ("batch", "heads", "seq_q", "seq_k", "hdim")
+
+
+class Published(NamedTuple):
+    """A stated value: that of the first document to have it, and the range over all of them and their logs."""
+
+    value: float
+    low: float
+    high: float
+    document: str
+
+
+@functools.cache
+def load() -> pd.DataFrame:
+    """data/published.csv, the write-up first, then the other documents, then their logs. Raises: DataError."""
+    frame = read_table(DATA / "published.csv", "published")
+    rank = {document: place for place, document in enumerate(DOCUMENTS)}
+    order = frame["source_document"].map(rank).fillna(len(rank))
+    return frame.iloc[order.argsort(kind="stable")].reset_index(drop=True)
+
+
+@functools.cache
+def by_id() -> dict[str, dict[str, Any]]:
+    """The rows by their ids."""
+    return {row["id"]: row for row in load().to_dict("records")}
+
+
+@functools.cache
+def _by_problem() -> dict[tuple[Any, ...], pd.DataFrame]:
+    rows = load()
+    keys = [rows[name] for name in ("version", "quantity", *SHAPE)]
+    return dict(list(rows.groupby([*keys, rows["rotary_dim"].fillna(0)], sort=False)))
+
+
+def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
+    """Everything stated about a version on a problem."""
+    shape = (getattr(problem, name) for name in SHAPE)
+    found = _by_problem().get((version, quantity, *shape, problem.rotary_dim))
+    return load().head(0) if found is None else found
+
+
+def states(row: Mapping[str, Any], problem: Problem) -> bool:
+    """Whether a row of published.csv is about the shape of a problem."""
+    rotary = row.get("rotary_dim")
+    return all(row.get(name) == getattr(problem, name) for name in SHAPE) and (
+        (rotary if rotary == rotary else 0) == problem.rotary_dim
+    )
+
+
+def main_problems(problems: Iterable[Problem]) -> list[Problem]:
+    """Of problems that differ in the rotary dim alone the one as published, which rotates the least: here alone."""
+    chosen = {}
+    for problem in sorted(problems, key=lambda p: (p.hdim, p.seq_q, p.causal, -p.rotary_dim)):
+        chosen[dataclasses.replace(problem, rotary_dim=0)] = problem
+    return list(chosen.values())
+
+
+def _state(frame: pd.DataFrame, values: pd.Series) -> Published | None:
+    if frame.empty:
+        return None
+    return Published(
+        float(values.iloc[0]), float(values.min()), float(values.max()), str(frame["source_document"].iloc[0])
+    )
+
+
+def published(version: str, problem: Problem, quantity: str = "time_ms") -> Published | None:
+    """A quantity as stated for a version on a problem, or None."""
+    frame = rows(version, problem, quantity)
+    return _state(frame, frame["value"])
+
+
+@functools.cache
+def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
+    """How many times faster than `baseline` a version is said to be: stated, else from two stated times.
+
+    Of several pairs of times in a document that of one place counts, a run or a table.
+    """
+    frame = rows(version, problem, "speedup")
+    frame = frame[frame["baseline"] == baseline]
+    if not frame.empty:
+        return _state(frame, frame["value"].where(frame["unit"] != "x_slower", 1 / frame["value"]))
+    ours, theirs = rows(version, problem, "time_ms"), rows(baseline, problem, "time_ms")
+    if ours.empty or theirs.empty:
+        return None
+    pairs = ours.merge(theirs, on=["source_document"], suffixes=("", "_baseline"))
+    ours_at, theirs_at = (pairs[name].str.split(";").str[0] for name in ("locator", "locator_baseline"))
+    same = ours_at == theirs_at
+    pairs = pairs[same | ~same.groupby(pairs["source_document"]).transform("any")]
+    return _state(pairs, pairs["value_baseline"] / pairs["value"])
+
+
+@functools.cache
+def card(family: str) -> str:
+    """The GPU that a family's numbers were published for; "" where none were."""
+    cards = load().query("family == @family")["gpu"].value_counts()
+    return "" if cards.empty else str(cards.idxmax())

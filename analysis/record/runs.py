@@ -1,0 +1,300 @@
+"""Run folders: data/measured/<gpu>/<run>/ holds what one start on one card measured.
+
+`run.json` says on which node, card, driver and software, of which commit, and what became of each study. The other
+files are tables, gzipped once the run is complete. A run that is not complete is gone on with on the same card, by the
+process that holds its lock; nothing else is ever written to a folder that is there. To put runs of several nodes
+together is to copy their folders; to drop a run is to delete its folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import gzip
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS
+from kernels.version import PROBLEM_COLUMNS
+
+from . import files
+from .columns import SCHEMAS
+from .files import Cells, DataError, append, header_of, lines_of, load_json, read_cells, replace_file, write_json
+
+Row = dict[str, Any]
+ABOUT = "run.json"
+OF_STUDY = ("finished_at", "complete", "seconds", "throttle", "other_processes", "repeated")
+COLUMNS = {column.name: column for column in SCHEMAS["runs"]}
+OF_RUN = tuple(name for name in COLUMNS if name not in (*OF_STUDY, "run", "study"))
+KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "integer": (int,), "number": (int, float), "flag": (bool,)}
+# Tables that hold one state of a card: what a later run has of a key takes the place of what earlier ones have.
+STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"], "shapes": []}
+LOCK = ".lock"
+PAUSE_S = 0.5
+
+
+# ---------------------------------------------------------------- reading
+
+
+def folders(card: Path) -> list[Path]:
+    """The run folders of a card, from the first to the last start."""
+    return sorted(path.parent for path in card.glob(f"*/{ABOUT}"))
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """The run.json of a folder: fields of OF_RUN, `complete`, and in `studies` those of OF_STUDY by study.
+
+    Raises: DataError where it is damaged, lacks a field or has one that is not as said; the message names it.
+    """
+    return _about(folder / ABOUT, files.written(folder / ABOUT))
+
+
+@functools.cache
+def _about(path: Path, state: tuple[int, ...]) -> dict[str, Any]:
+    found = load_json(path)
+    studies = found.get("studies")
+    if not isinstance(studies, dict) or not isinstance(found.get("complete"), bool):
+        raise DataError(f"{path}: it must say of its `studies` what became of them, and whether it is `complete`")
+    for name, study in (("", found), *studies.items()):
+        for field in OF_STUDY if name else OF_RUN:
+            column, value = COLUMNS[field], study.get(field)
+            known = studies and not column.optional
+            if not (value is None and not known) and type(value) not in KINDS[column.kind]:
+                where = f"{field} of study {name}" if name else field
+                raise DataError(f"{path}: {where} is {json.dumps(value)} where {column.kind} is due")
+    return found
+
+
+def _table(folder: Path, table: str) -> Path | None:
+    """The file of a table in a run folder, gzipped or not; None where it has none."""
+    for name in (f"{table}.csv.gz", f"{table}.csv"):
+        if (folder / name).exists():
+            return folder / name
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _cells(path: Path, table: str, torn: bool, state: tuple[int, ...]) -> Cells:
+    return read_cells(path, table, of_run=True, torn=torn)
+
+
+def cells_of(card: Path, table: str) -> Cells:
+    """The values of each column of a table over all runs of a card, of runs.csv a row a study. Raises: DataError."""
+    found: Cells = {column.name: [] for column in SCHEMAS[table]}
+    for folder in folders(card):
+        said = about(folder)
+        if table == "runs":
+            for study, values in said["studies"].items():
+                row = {**said, **values, "run": folder.name, "study": study}
+                for name, column in found.items():
+                    column.append(row.get(name))
+        elif path := _table(folder, table):
+            cells = _cells(path, table, not said["complete"], files.written(path))
+            rows = len(cells[SCHEMAS[table][-1].name])
+            for name, column in found.items():
+                column += [folder.name] * rows if name == "run" else cells[name]
+    return found
+
+
+def rows(gpu: str | Path, table: str) -> pd.DataFrame:
+    """All rows of a table of a card, by its slug or folder, from the first run to the last; not to be changed.
+
+    Of a table that holds one state of the card (`STATES`), that state, in the order in which its versions came.
+
+    Raises: DataError for an unknown card or a damaged file.
+    """
+    card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
+    return _rows(card, table, files.written(card / f"{table}.csv"))
+
+
+@functools.lru_cache(maxsize=64)
+def _rows(card: Path, table: str, state: tuple[int, ...]) -> pd.DataFrame:
+    frame = pd.DataFrame(cells_of(card, table))
+    return _state(frame, table) if table in STATES and len(frame) else frame
+
+
+def _state(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    if table == "shapes":  # rows of past audits stay
+        return frame[(frame["run"] == frame["run"].max()) | frame["cut"].notna()].reset_index(drop=True)
+    latest = frame.groupby(STATES[table], sort=False, dropna=False)["run"].transform("max")
+    place = {name: number for number, name in enumerate(VERSIONS)}
+    return frame[frame["run"] == latest].sort_values(
+        "version", key=lambda versions: versions.map(place), kind="stable", ignore_index=True
+    )
+
+
+def records(gpu: str | Path, table: str) -> list[Row]:
+    """`rows` as dicts, None where a cell is empty. Raises: DataError."""
+    frame = rows(gpu, table)
+    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    counted = [c.name for c in SCHEMAS[table] if c.kind == "integer" and frame[c.name].dtype.kind == "f"]
+    for row in found:  # pandas has floats where a cell is empty
+        row.update({name: int(row[name]) for name in counted if row[name] is not None})
+    return found
+
+
+def read(folder: Path, table: str) -> list[Row]:
+    """The rows of one run, None where a cell is empty. Raises: DataError."""
+    path = _table(folder, table)
+    cells = read_cells(path, table, of_run=True, torn=not about(folder)["complete"]) if path else {}
+    return [{"run": folder.name, **dict(zip(cells, row))} for row in zip(*cells.values())]
+
+
+# ---------------------------------------------------------------- writing
+
+
+class Run:
+    """A run folder that this process writes to, alone until it closes it or dies."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder, self._lock = folder, lock
+        self.about: dict[str, Any] = {"complete": False, "studies": {}}
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @classmethod
+    def begin(cls, card: Path, machine: Mapping[str, Any], started_at: str) -> Run:
+        """Make a folder that is named by the start, or by the first second after it that is free. Raises: DataError."""
+        start = datetime.fromisoformat(started_at)
+        while True:
+            folder = card / start.strftime("%Y%m%dT%H%M%SZ")
+            try:
+                folder.mkdir(parents=True)
+                break
+            except FileExistsError:
+                start += timedelta(seconds=1)
+            except OSError as error:
+                raise DataError(f"{folder} cannot be made ({error.strerror})") from error
+        lock = _hold(folder)
+        assert lock is not None, "it has no run.json yet, by which others find it"
+        run = cls(folder, lock)
+        run.about = {**{name: machine.get(name) for name in OF_RUN}, "started_at": started_at, **run.about}
+        run.save()
+        return run
+
+    @classmethod
+    def resume(cls, folder: Path) -> Run | None:
+        """Go on with a run that is not complete; None where another process does. Raises: DataError."""
+        lock = _hold(folder)
+        if lock is None:
+            return None
+        run = cls(folder, lock)
+        run.about = json.loads(json.dumps(about(folder)))
+        if run.about["complete"]:
+            run.close()
+            return None
+        for path in folder.glob("*.csv"):
+            content = path.read_bytes()
+            os.truncate(path, content.rfind(b"\n") + 1)  # a kill cuts the last row short
+        return run
+
+    def study(self, name: str) -> Row:
+        """What became of a study, to be changed and saved."""
+        fresh = {"finished_at": None, "complete": False, "seconds": 0.0, "throttle": "none"}
+        return self.about["studies"].setdefault(name, fresh)
+
+    def append(self, table: str, rows: Sequence[Row]) -> None:
+        """Append rows, on disk when this returns. Raises: DataError; what was there is kept."""
+        lines = lines_of(rows, table, of_run=True)
+        append(self.folder / f"{table}.csv", lines, header_of(table, of_run=True))
+
+    def settle(self, study: str, complete: bool, **values: Any) -> None:
+        """Save what became of a study. Raises: as `save`."""
+        finished = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if complete else None
+        self.study(study).update(values, complete=complete, finished_at=finished)
+        self.save()
+
+    def save(self) -> None:
+        """Write what became of the studies; with all of them complete, zip the tables and let go of the run.
+
+        Raises: DataError; what was there is kept.
+        """
+        studies = self.about["studies"].values()
+        self.about["complete"] = bool(studies) and all(study["complete"] for study in studies)
+        write_json(self.folder / ABOUT, self.about)
+        if not self.about["complete"]:
+            return
+        for path in sorted(self.folder.glob("*.csv")):
+            zipped = gzip.compress(path.read_bytes(), mtime=0)  # no time: the same rows, the same bytes
+            replace_file(path.with_name(f"{path.name}.gz"), zipped)
+            path.unlink()
+        (self.folder / LOCK).unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _hold(folder: Path) -> int | None:
+    """Take the lock of a folder, which ends with the process, however it ends; None where another process has it."""
+    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # no child inherits it
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    except OSError:
+        pass  # a file system without locks: run one command at a time there
+    return file
+
+
+def unfinished(card: Path) -> Iterator[Path]:
+    """Folders of runs that are not complete, the latest first."""
+    return (folder for folder in reversed(folders(card)) if not about(folder)["complete"])
+
+
+def wait(card: Path) -> None:
+    """Return once no other process writes to a run of the card."""
+    for folder in unfinished(card):
+        while (lock := _hold(folder)) is None:
+            time.sleep(PAUSE_S)
+        os.close(lock)
+
+
+# ---------------------------------------------------------------- the way of before
+
+
+def put(card: Path, table: str, new: Sequence[Mapping[str, Any]], replace: bool = False) -> None:
+    """Add rows of a table to the folders of their runs, or have them in place of all that is there."""
+    if replace:
+        for folder in folders(card):
+            if table == "runs":
+                write_json(folder / ABOUT, {**about(folder), "studies": {}})
+            elif path := _table(folder, table):
+                path.unlink()
+    by_run: dict[str, list[Mapping[str, Any]]] = {}
+    for row in new:
+        by_run.setdefault(str(row.get("run") or "unnamed"), []).append(row)
+    for name, mine in by_run.items():
+        folder = card / name
+        folder.mkdir(parents=True, exist_ok=True)
+        said: dict[str, Any] = {"complete": False, "studies": {}}
+        if (folder / ABOUT).exists():
+            said = json.loads(json.dumps(about(folder)))
+        if table == "runs":
+            for row in mine:
+                row = {key: None if value != value else value for key, value in row.items()}
+                integers = [key for key, value in row.items() if isinstance(value, float) and key != "seconds"]
+                row.update({key: int(row[key]) for key in integers})
+                row = {key: value.item() if hasattr(value, "item") else value for key, value in row.items()}
+                said |= {key: row.get(key) for key in OF_RUN}
+                said["studies"][row["study"]] = {key: row.get(key) for key in OF_STUDY}
+            said["complete"] = all(study["complete"] for study in said["studies"].values())
+        write_json(folder / ABOUT, said)
+        if table != "runs":
+            zipped, path = folder / f"{table}.csv.gz", folder / f"{table}.csv"
+            if zipped.exists():
+                path.write_bytes(gzip.decompress(zipped.read_bytes()))
+                zipped.unlink()
+            append(path, lines_of(mine, table, of_run=True), header_of(table, of_run=True))

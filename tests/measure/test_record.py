@@ -1,0 +1,277 @@
+"""What is recorded loads strictly and says what is wrong with it; a card has one folder, and a run one of its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.record import dictionary, files, rows, runs
+from analysis.record.cards import folder_of
+from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json, read_table, write_table
+from analysis.record.problems import name_of, problem_columns, problem_of, values_of
+from analysis.record.runs import Run
+from kernels import Problem
+from tests.measure.stub_card import CARD, check_row, filled
+
+START = "2026-12-31T23:59:59Z"
+OTHER = {**CARD, "uuid": "GPU-ffff0000-0000-0000-0000-000000000000"}
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
+    return tmp_path
+
+
+# ---------------------------------------------------------------- problems and tables
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [
+        (Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128), "rope-b1-h4-s64-d2048-r128"),
+        (Problem("rope", 2, 8, 4, 1, 9, 64, 32, cache="rotated"), "rope-b2-h8-kv4-s1-k9-d64-r32-cache_rotated"),
+        (
+            Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=True),
+            "fp16-b1-h8-s512-d64-float16-causal",
+        ),
+        (Problem("attention", seq_q=2, seq_k=8, hdim=64, q_offset=-3), "attention-b1-h1-s2-k8-d64-o-3"),
+        (Problem("sinusoidal", seq_q=2, hdim=64, table="float8"), "sinusoidal-b1-h1-s2-d64-table_float8"),
+    ],
+)
+def test_a_problem_is_one_cell_by_its_name(problem: Problem, name: str) -> None:
+    columns = problem_columns(problem)
+    assert name_of(*columns.values()) == name and values_of(name) == tuple(columns.values())
+    assert problem_of(dict(zip(columns, values_of(name)))) == problem
+
+
+ROW = filled("launches", **problem_columns(Problem("rope", hdim=64, rotary_dim=32)), version="v7", ptx="p")
+HEADER, LINE = "version,problem,ptx,source_hash\n", "v7,rope-b1-h1-s64-d64-r32,p,x\n"
+
+
+def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "launches.csv"
+    write_table(path, "launches", [ROW, {**ROW, "ptx": 'a, "b"\nc'}])
+    assert path.read_text().startswith(HEADER + LINE)
+    assert read_table(path, "launches").to_dict("records") == [ROW, {**ROW, "ptx": 'a, "b" c'}]
+    with pytest.raises(DataError, match="launches has no column colour"):
+        write_table(path, "launches", [{**ROW, "colour": "red"}])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("version,problem,ptx\n", "line 1: column 'source_hash' is missing"),
+        (HEADER.replace("ptx", "colour"), "line 1: column 'ptx' is missing"),
+        (HEADER.replace("ptx", "ptx,colour"), "line 1: column 'colour' is unknown"),
+        (HEADER + LINE + LINE[:12] + "\n", "line 3: 2 cells where 4 are due"),
+        (HEADER + LINE + LINE.rstrip("\n"), "line 3: the last line has no end"),
+        (HEADER + LINE.replace("h1", "hh"), "line 2, column 'problem': 'rope-b1-hh-s64-d64-r32' where problem is due"),
+        (HEADER + LINE.replace(",p,", ",,"), "line 2, column 'ptx': '' where text is due"),
+        ("", "line 1: column 'version' is missing"),
+    ],
+)
+def test_damage_is_named_by_file_line_and_column(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "launches.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=re.escape(f"{path}, {says}")):
+        read_table(path, "launches")
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.csv: no such file"):
+        read_table(tmp_path / "absent.csv", "launches")
+    (tmp_path / "binary.csv").write_bytes(b"run,\xff\xfe")
+    with pytest.raises(DataError, match="not UTF-8 text at byte 4"):
+        read_table(tmp_path / "binary.csv", "launches")
+    (tmp_path / "gpu.json").write_text('{"name": ')
+    with pytest.raises(DataError, match=r"gpu\.json, line 1"):
+        read_json(tmp_path / "gpu.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("name", None, "name is null; it must be a name"),
+        ("compute_capability", "90", 'compute_capability is "90"; it must be like "9.0"'),
+        ("sms", "132", 'sms is "132"; it must be a number of SMs'),
+        ("ceilings", {"read_gb_s": "fast"}, 'ceilings is {"read_gb_s": "fast"}; it must be numbers above 0 by name'),
+        ("memory_bytes", "80 GB", 'memory_bytes is "80 GB"; it must be a number of bytes'),
+        ("uuid", 7, "uuid is 7; it must be a UUID, or null where the card says none"),
+    ],
+)
+def test_a_field_of_a_card_that_is_not_as_said_is_named_with_its_file(tmp_path, field, value, message) -> None:
+    path = tmp_path / "gpu.json"
+    right = {"name": "T", "compute_capability": "9.0", "sms": 2, "ceilings": {}, "uuid": None}
+    path.write_text(json.dumps(right))
+    assert read_json(path) == right
+    path.write_text(json.dumps({**right, field: value}))
+    with pytest.raises(DataError, match=re.escape(f"{path}: {message}")):
+        read_json(path)
+
+
+def test_every_committed_table_loads() -> None:
+    for gpu in known_gpus():
+        assert len(rows(gpu, "runs")) and len(rows(gpu, "checks")) and len(rows(gpu, "timings"))
+        for folder in runs.folders(files.gpu_folder(gpu)):
+            names = {path.name.partition(".")[0] for path in folder.glob("*.csv*")}
+            assert all(runs.read(folder, name) for name in names)
+    for path in (*DATA.glob("*.csv"), *DATA.glob("measured/*/*.csv")):
+        assert len(read_table(path, path.stem))
+
+
+def test_the_data_dictionary_is_todays() -> None:
+    assert (DATA / "README.md").read_text(encoding="utf-8") == dictionary.dictionary()
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_runs_that_begin_in_one_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    begun = [Run.begin(tmp_path, CARD, START) for _ in range(3)]
+    assert [run.id for run in begun] == ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
+
+
+def test_a_complete_run_is_zipped_and_read_as_before_and_its_bytes_tell_no_time(tmp_path: Path) -> None:
+    for card in ("a", "b"):
+        run = Run.begin(tmp_path / card, CARD, START)
+        run.append("checks", [check_row(run.id, 0), check_row(run.id, 1)])
+        run.settle("log", complete=False)
+        before = rows(tmp_path / card, "checks")
+        run.settle("log", complete=True)
+        assert rows(tmp_path / card, "checks").equals(before) and list(before["max_abs_err"]) == [0.0, 1.0]
+        [about] = rows(tmp_path / card, "runs").to_dict("records")
+        assert about["complete"] and about["study"] == "log" and about["uuid"] == CARD["uuid"]
+        assert sorted(path.name for path in run.folder.iterdir()) == ["checks.csv.gz", "run.json"]
+    one, other = (path.read_bytes() for path in sorted(tmp_path.glob("*/*/checks.csv.gz")))
+    assert one == other
+
+
+def test_runs_are_merged_by_copying_their_folders_and_dropped_by_deleting_them(tmp_path: Path) -> None:
+    for node, start in (("a", "2026-01-02T00:00:00Z"), ("b", "2026-01-01T00:00:00Z")):
+        run = Run.begin(tmp_path / node, CARD, start)
+        run.append("checks", [check_row(run.id, 0)])
+        run.settle("log", complete=True)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260101T000000Z", "20260102T000000Z"]
+    shutil.rmtree(tmp_path / "a" / "20260101T000000Z")
+    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260102T000000Z"]
+
+
+def test_of_a_state_of_the_card_the_latest_rows_stand(tmp_path: Path) -> None:
+    for start, versions in (("2026-01-01T00:00:00Z", ["rope_v8", "rope_v7"]), ("2026-01-02T00:00:00Z", ["rope_v8"])):
+        run = Run.begin(tmp_path, CARD, start)
+        columns = problem_columns(Problem("rope", hdim=64))
+        run.append("counters", [filled("counters", **columns, version=name, kernel=start) for name in versions])
+        run.close()
+    found = rows(tmp_path, "counters")
+    assert list(zip(found["version"], found["run"])) == [
+        ("rope_v7", "20260101T000000Z"), ("rope_v8", "20260102T000000Z"),
+    ]  # fmt: skip
+
+
+def test_damage_in_a_complete_run_is_an_error_and_a_last_row_that_is_being_written_none(tmp_path: Path) -> None:
+    run = Run.begin(tmp_path, CARD, START)
+    run.append("checks", [check_row(run.id, 0), check_row(run.id, 1)])
+    run.settle("log", complete=False)
+    path = run.folder / "checks.csv"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert len(rows(tmp_path, "checks")) == 1
+    run.settle("log", complete=True)
+    with pytest.raises(DataError, match=r"checks\.csv\.gz, line 3: .* cells where"):
+        rows(tmp_path, "checks")
+    path.with_name("checks.csv.gz").write_bytes(gzip.compress(b"x")[:-4])
+    with pytest.raises(DataError, match=r"checks\.csv\.gz: damaged"):
+        rows(tmp_path, "checks")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"studies": None}, "it must say of its `studies` what became of them"),
+        ({"node": None}, "node is null where text is due"),
+        ({"sm_mhz_max": "fast"}, 'sm_mhz_max is "fast" where integer is due'),
+        ({"studies": {"log": {"complete": 1}}}, "complete of study log is 1 where flag is due"),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_said(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    run = Run.begin(tmp_path, CARD, START)
+    run.settle("log", complete=False)
+    path = run.folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DataError, match=re.escape(f"{path}: {says}")):
+        rows(tmp_path, "runs")
+
+
+def _hold(card: Path, held: Any) -> None:
+    run = Run.begin(card, CARD, START)
+    run.settle("log", complete=False)
+    held.set()
+    held.wait(60)
+    multiprocessing.Event().wait(60)
+
+
+def test_a_run_is_gone_on_with_by_one_process_and_death_frees_it(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    held = fork.Event()
+    process = fork.Process(target=_hold, args=(tmp_path, held), daemon=True)
+    process.start()
+    assert held.wait(10)
+    [folder] = runs.unfinished(tmp_path)
+    assert Run.resume(folder) is None
+    process.kill()
+    process.join()
+    run = Run.resume(folder)
+    assert run and Run.resume(folder) is None
+    run.close()
+    runs.wait(tmp_path)
+
+
+# ---------------------------------------------------------------- which folder is a card's
+
+
+def test_a_card_keeps_its_folder_and_another_of_its_model_or_power_limit_gets_one_of_its_own(data: Path) -> None:
+    slower, slowest = {**CARD, "power_limit_w": 250}, {**CARD, "power_limit_w": 100}
+    own = "made-up-card-aaaa1111"
+    cards = {"made-up-card": CARD, own: slower, f"{own}-100w": slowest, "made-up-card-ffff0000": OTHER}
+    for _ in range(2):
+        assert [folder_of(gpu).name for gpu in cards.values()] == list(cards)
+    assert folder_of({**CARD, "power_limit_w": 0}).name == "made-up-card"  # NVML does not say
+    gpu = read_json(data / "made-up-card-ffff0000" / "gpu.json")
+    assert (gpu["slug"], gpu["uuid"], gpu["ceilings"]) == ("made-up-card-ffff0000", OTHER["uuid"], {})
+
+
+def test_the_reference_record_is_of_no_card_at_hand_unless_it_is_named(data: Path) -> None:
+    recorded = files.DATA / "measured" / REFERENCE / "gpu.json"
+    (data / REFERENCE).mkdir()
+    (data / REFERENCE / "gpu.json").write_bytes(recorded.read_bytes())
+    of_record = {name: read_json(recorded)[name] for name in ("name", "power_limit_w")}
+    card = {**CARD, "slug": REFERENCE, **of_record}
+    assert folder_of(card).name == f"{REFERENCE}-aaaa1111"
+    assert folder_of(card, REFERENCE).name == REFERENCE
+    assert (data / REFERENCE / "gpu.json").read_bytes() == recorded.read_bytes()
+
+
+def test_a_folder_that_is_named_takes_no_other_model_and_no_other_power_limit(data: Path) -> None:
+    assert folder_of(CARD, "lab").name == "lab" == folder_of(OTHER, "lab").name
+    for gpu in ({**CARD, "name": "Another"}, {**CARD, "power_limit_w": 250}):
+        with pytest.raises(DataError, match=r"lab is of Made-up card at 300 W, GPU-aaaa1111-.*, this card is"):
+            folder_of(gpu, "lab")
+    with pytest.raises(DataError, match=r"--gpu is '\.\./lab'; it names a folder under"):
+        folder_of(CARD, "../lab")
+
+
+def test_a_folder_whose_name_is_a_number_is_found_by_it(data: Path) -> None:
+    """papermill -p gpu 4090"""
+    (data / "4090").mkdir()
+    (data / "4090" / "gpu.json").write_text("{}")
+    assert files.gpu_folder(4090).name == "4090"
+    with pytest.raises(DataError, match="no GPU called '5090' has been measured; there is: 4090"):
+        files.gpu_folder(5090)
