@@ -14,6 +14,7 @@ from analysis.measure.crew import note_seen
 
 BITS = {"SwPowerCap": 4, "HwSlowdown": 8, "SwThermalSlowdown": 32, "HwThermalSlowdown": 64, "HwPowerBrakeSlowdown": 128}
 SAMPLES = [2.0] * 15
+BOTH = ["hardware_slowdown", "thermal_slowdown"]
 
 
 class NVMLError(Exception):
@@ -113,29 +114,27 @@ def throttling(monkeypatch: pytest.MonkeyPatch, *looks: str) -> None:
     monkeypatch.setattr(nvml, "throttle", lambda: frozenset(filter(None, [left.pop(0) if len(left) > 1 else left[0]])))
 
 
+@pytest.mark.parametrize(
+    ("looks", "discarded", "seen", "waits"),
+    [
+        (("", "thermal_slowdown", "", "hardware_slowdown", "", ""), 30, BOTH, [2, 4]),
+        (("thermal_slowdown", ""), 15, ["thermal_slowdown"], [2]),  # before the samples
+        (("power_cap",), 0, ["power_cap"], []),  # noted, and kept
+    ],
+)
 def test_samples_under_throttle_are_taken_again_and_counted(
-    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
-) -> None:
-    throttling(monkeypatch, "", "thermal_slowdown", "", "hardware_slowdown", "", "")
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], looks: tuple[str, ...], discarded: int, seen: list[str],
+    waits: list[float],
+) -> None:  # fmt: skip
+    throttling(monkeypatch, *looks)
     watch = nvml.Watch()
-    assert watch.steady(lambda: SAMPLES) == (SAMPLES, 30)
-    assert watch.seen["throttle"] == ["hardware_slowdown", "thermal_slowdown"] and pauses == [2.0, 4.0]
-
-
-def test_throttling_before_the_samples_counts_too(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
-    throttling(monkeypatch, "thermal_slowdown", "")
-    assert nvml.Watch().steady(lambda: SAMPLES) == (SAMPLES, 15)
-
-
-def test_a_power_cap_is_noted_and_kept(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
-    throttling(monkeypatch, "power_cap")
-    watch = nvml.Watch()
-    assert watch.steady(lambda: SAMPLES) == (SAMPLES, 0) and not pauses
+    assert watch.steady(lambda: SAMPLES) == (SAMPLES, discarded)
+    assert watch.seen["throttle"] == seen and pauses == waits
     row = {"throttle": "none"}
     note_seen(row, watch.seen)
     note_seen(row, {"throttle": [], "readable": True, "others": 2})
     note_seen(row, {"throttle": [], "readable": True, "others": 1})
-    assert row == {"throttle": "power_cap", "other_processes": 2}
+    assert row == {"throttle": "+".join(seen), "other_processes": 2}
 
 
 def test_a_card_that_goes_on_throttling_gives_an_error_and_ends(monkeypatch: Any, pauses: list[float]) -> None:
