@@ -16,7 +16,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
-    "claims": ("verdicts.claims", "give every claim of the documents its verdict"),
+    "claims": ("claims.judge", "give every claim of the documents its verdict"),
     "resources": ("measure.static:resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),

@@ -9,6 +9,7 @@ from statistics import median
 
 from kernels import Problem
 
+from ..claims.rule import stands
 from ..figures.style import Plot
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
@@ -18,7 +19,6 @@ from ..records.measured import Measured
 from ..records.text import number, ratios
 from ..tables import changes
 from ..tables.table import Table, share, why_untimed
-from ..verdicts.rule import stands
 from .findings import Finding, broken
 from .templates import render
 

@@ -12,6 +12,7 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import VERSIONS
 
+from ..claims import judge, rule
 from ..figures.style import Plot
 from ..measure.studies import STUDIES, studies
 from ..models.targets import Evidence
@@ -24,7 +25,6 @@ from ..records.measured import Measured, baseline_of
 from ..records.text import span
 from ..tables import fastest
 from ..tables.table import Missing, Table, to, verdict_mark
-from ..verdicts import claims, rule
 from . import citing, saving
 from .origin import Source, measured_in
 from .sources import diff_text, kernel_text
@@ -170,7 +170,7 @@ def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
 
 def verdict_counts(evidence: Measured) -> dict[str, str]:
     """How many claims there are, and how many stand, have the right direction alone, ... for a sentence."""
-    given = [tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values()]
+    given = [tests[0]["verdict"] for tests in judge.recorded(evidence.slug).values()]
     words = {
         "total": rule.VERDICTS,
         "stand": rule.STANDS,
@@ -277,8 +277,8 @@ def claimed(evidence: Measured, *ids: str) -> None:
 
     Raises: DataError for one that there is not.
     """
-    recorded = claims.recorded(evidence.slug)
-    known_claims = {claim.id: claim for claim in claims.load()}
+    recorded = judge.recorded(evidence.slug)
+    known_claims = {claim.id: claim for claim in judge.claims()}
     unknown = [name for name in ids if name not in known_claims]
     if unknown:
         raise DataError(f"there is no claim {unknown[0]!r}")

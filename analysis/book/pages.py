@@ -7,7 +7,6 @@ it looks like from its source. The words around are templates, so a version that
 
 from __future__ import annotations
 
-import functools
 import re
 import shutil
 import sys
@@ -19,6 +18,8 @@ from typing import Any
 from kernels import VERSIONS, Version
 
 from .. import tables
+from ..claims import judge
+from ..claims.claim import Claim
 from ..evidence import Evidence
 from ..measure.studies import TIMERS
 from ..records.files import ROOT, DataError
@@ -26,7 +27,6 @@ from ..tables import versions
 from ..tables.table import Table, family_title, has_page, page_of, short
 from ..tables.table import link as linked
 from ..tables.versions import families, in_order
-from ..verdicts import claims
 from . import sources
 from .chapters.language import beside_control, why_unlike
 from .notebook import try_load
@@ -45,14 +45,10 @@ def paged(family: str) -> list[Version]:
     return [version for version in in_order(family) if has_page(version)]
 
 
-@functools.cache
-def claims_by_version() -> dict[str, list[claims.Claim]]:
-    """Claims by the versions that their tests name."""
-    found: dict[str, list[claims.Claim]] = {}
-    for claim in claims.load():
-        for name in sorted({name for test in claim.tests for name in claims.versions_of(test)}):
-            found.setdefault(name, []).append(claim)
-    return found
+def claims_about(e: Evidence, version: str) -> list[Claim]:
+    """The claims whose tests name a version."""
+    named = judge.named(e.slug)
+    return [claim for claim in judge.claims() if version in named[claim.id]]
 
 
 def _neighbours(version: Version) -> str:
@@ -88,7 +84,7 @@ def _told(e: Evidence, version: Version) -> dict[str, Any]:
         "control": next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
         "beside_control": beside_control(control, version.id),
         "why_unlike": why_unlike(control, version.id),
-        "claims": tables.verdicts(claims.recorded(e.slug), claims_by_version().get(version.id, ())),
+        "claims": tables.verdicts(judge.recorded(e.slug), claims_about(e, version.id)),
         "hazards": versions.hazards(e, version),
         "launches": versions.launches(version),
         "resources": versions.resources(e, version),

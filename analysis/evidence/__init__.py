@@ -7,11 +7,11 @@ e.speedup("rope_v7", "rope_separate")    # Estimates by head dim, above 1 is fas
 """
 
 from .estimates import Comparison, Estimate, Estimates, either, every, maximum, minimum
-from .evidence import Evidence, NotMeasured, Undecided, said
+from .evidence import Evidence, NotMeasured, Undecided, said, stated
 from .known import Known
 from .study import Check, Study
 
 __all__ = [
     "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "either",
-    "every", "maximum", "minimum", "said",
+    "every", "maximum", "minimum", "said", "stated",
 ]  # fmt: skip

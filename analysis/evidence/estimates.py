@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .known import NOT_MEASURED, UNDECIDED, Known
 
 __all__ = ["TIE", "Comparison", "Estimate", "Estimates", "Sample", "either", "every", "maximum", "minimum"]
 Processes = tuple[tuple[str, int], ...]  # each by its run and number
+Numbers = TypeVar("Numbers", "Estimate", "Estimates")
 Key = Any  # of a number: a head dim, a problem, or what else tells it from the others
 
 
@@ -128,45 +129,66 @@ def _once(several: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
+class About(NamedTuple):
+    """What an estimate is from: tables, versions whose code has changed since, what the condition decided (the timer,
+    the study), and the versions and rows of published.csv that were asked about."""
+
+    sources: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    open: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def __or__(self, other: About) -> About:
+        sources, stale = (_once([mine, theirs]) for mine, theirs in zip(self[:2], other[:2]))
+        return About(sources, stale, self.open | other.open, self.names | other.names)
+
+
+NOTHING = About()
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """A number and its 95 % interval, which is the number itself where it is exact; or NaN, and `why` there is none.
 
-    Of a single process `low` and `high` are NaN. `sources` are the tables that it is from, `stale` the versions whose
-    code has changed since, and `open` what the condition decided: the timer, the study.
+    Of a single process `low` and `high` are NaN.
     """
 
     value: float
     low: float = math.nan
     high: float = math.nan
     why: Known | None = None
-    sources: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    open: frozenset[str] = frozenset()
+    about: About = NOTHING
     sample: Sample | None = field(default=None, repr=False)
 
     @classmethod
-    def exact(cls, value: float, *sources: str, stale: Iterable[str] = ()) -> Estimate:
-        return cls(float(value), float(value), float(value), None, sources, tuple(stale))
+    def exact(cls, value: float, *sources: str, **about: Any) -> Estimate:
+        return cls(float(value), float(value), float(value), None, About(sources, **about))
 
     @classmethod
-    def none(cls, why: Known, sources: Iterable[str] = (), stale: Iterable[str] = ()) -> Estimate:
-        return cls(math.nan, why=why, sources=tuple(sources), stale=tuple(stale))
+    def none(cls, why: Known, about: About = NOTHING) -> Estimate:
+        return cls(math.nan, why=why, about=about)
 
     @classmethod
-    def of(cls, sample: Sample, open: frozenset[str] = frozenset(), sources: Iterable[str] = ()) -> Estimate:
-        """From values by process; `sources` are further ones."""
-        about: dict[str, Any] = {
-            "sources": _once([sample.sources, sources]), "stale": sample.stale, "open": open, "sample": sample,
-        }  # fmt: skip
+    def of(cls, sample: Sample, about: About = NOTHING) -> Estimate:
+        """From values by process; `about` is what is not known of these."""
+        about = About(sample.sources, sample.stale) | about
         if not len(sample.values):
-            return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), **about)
+            return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), about=about, sample=sample)
         value, low, high = sample.bounds()
-        return cls(value, low, high, Known(UNDECIDED, "it has no value") if math.isnan(value) else None, **about)
+        why = Known(UNDECIDED, "it has no value") if math.isnan(value) else None
+        return cls(value, low, high, why, about, sample)
 
     def __bool__(self) -> bool:
         """Whether there is a value."""
         return not math.isnan(self.value)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.about.sources
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        return self.about.stale
 
     @property
     def known(self) -> bool:
@@ -181,34 +203,28 @@ class Estimate:
     @property
     def as_share(self) -> Estimate:
         """The same as a share, which may be near 0 or below: no logarithm is taken of its values."""
-        if self.sample is None:
-            return self
-        return Estimate.of(replace(self.sample, share=True), self.open, self.sources)
+        return Estimate.of(replace(self.sample, share=True), self.about) if self.sample else self
 
-    def _with(self, operation: Operation, other: Estimate | float, swap: bool = False) -> Estimate:
+    def _with(self, operation: Operation, other: Any, swap: bool = False) -> Estimate:
         one = other if isinstance(other, Estimate) else Estimate.exact(other)
         left, right = (one, self) if swap else (self, one)
-        about: dict[str, Any] = {
-            "sources": _once([left.sources, right.sources]),
-            "stale": _once([left.stale, right.stale]),
-            "open": left.open | right.open,
-        }
+        about = left.about | right.about
         for each in (left, right):
             if each.why:
-                return Estimate(math.nan, why=each.why, **about)
+                return Estimate.none(each.why, about)
         if left.sample is None and right.sample is None:
             try:
                 value = float(operation.value(left.value, right.value))
             except ZeroDivisionError:
-                return Estimate(math.nan, why=Known(UNDECIDED, "it divides by a count of zero"), **about)
-            return Estimate(value, value, value, **about)
-        sides = [each.sample or each.value for each in (left, right)]
-        found = _joined(operation, *sides)
+                return Estimate.none(Known(UNDECIDED, "it divides by a count of zero"), about)
+            return Estimate(value, value, value, None, about)
+        found = _joined(operation, left.sample or left.value, right.sample or right.value)
         if not len(found.values) and (run := found.runs.common_run(found.studies)):  # one was measured again since
             found = found.again(run)
-            about["sources"] = _once([found.sources, *(each.sources for each in (left, right) if not each.sample)])
-            about["stale"] = _once([found.stale, *(each.stale for each in (left, right) if not each.sample)])
-        return Estimate.of(found, about["open"], about["sources"])
+            exact = [each.about for each in (left, right) if not each.sample]
+            asked = About(open=about.open, names=about.names)
+            about = functools.reduce(About.__or__, exact, asked)
+        return Estimate.of(found, about)
 
     def __add__(self, other: Estimate | float) -> Estimate:
         return self._with(ADD, other)
@@ -250,13 +266,13 @@ class Estimate:
         return format(Estimates({"": self}), spec)
 
 
-def maximum(*values: Estimate) -> Estimate:
-    """The largest of some numbers, process by process."""
+def maximum(*values: Numbers) -> Numbers:
+    """The largest of some numbers, process by process, and key by key of several."""
     return functools.reduce(lambda left, right: left._with(MAXIMUM, right), values)
 
 
-def minimum(*values: Estimate) -> Estimate:
-    """The least of some numbers, process by process."""
+def minimum(*values: Numbers) -> Numbers:
+    """The least of some numbers, as above."""
     return functools.reduce(lambda left, right: left._with(MINIMUM, right), values)
 
 
@@ -351,16 +367,16 @@ class Estimates(Mapping[Key, Estimate]):
         return next((each.why for each in self._by_key.values() if each.why), None if self._by_key else self._why)
 
     @property
+    def about(self) -> About:
+        return functools.reduce(About.__or__, (each.about for each in self._by_key.values()), About())
+
+    @property
     def sources(self) -> tuple[str, ...]:
-        return _once(each.sources for each in self._by_key.values())
+        return self.about.sources
 
     @property
     def stale(self) -> tuple[str, ...]:
-        return _once(each.stale for each in self._by_key.values())
-
-    @property
-    def open(self) -> frozenset[str]:
-        return frozenset().union(*(each.open for each in self._by_key.values()))
+        return self.about.stale
 
     def at(self, *keys: Key) -> Estimates:
         """Those at some keys."""
@@ -387,7 +403,8 @@ class Estimates(Mapping[Key, Estimate]):
 
     # ------------------------------------------------------------ arithmetic
 
-    def _with(self, operation: Operation, other: Any, unit: str, swap: bool = False) -> Estimates:
+    def _with(self, operation: Operation, other: Any, unit: str | None = None, swap: bool = False) -> Estimates:
+        unit = self.unit if unit is None else unit
         if isinstance(other, Estimates):
             if set(other) != set(self) and self._by_key and other._by_key:
                 raise ValueError(f"different keys: {', '.join(map(str, self))} and {', '.join(map(str, other))}")

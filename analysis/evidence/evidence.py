@@ -29,7 +29,7 @@ from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
 from .current import outdated
-from .estimates import Estimate, Estimates, Sample
+from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
 from .study import Check, Study
@@ -159,7 +159,7 @@ class Evidence:
         **columns: Any,
     ) -> Estimates:
         """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
-        opened = frozenset(() if study else ("study",))
+        about = About(open=frozenset(() if study else ("study",)), names=frozenset(versions))
         measured = self.record.study(study or self._default(versions))
         found: dict[Any, Estimate] = {}
         for key, pick in _keys(hdim, problem) or self._documents(measured, versions, columns):
@@ -167,7 +167,7 @@ class Evidence:
                 one = ask(self._place(measured, versions, key, pick, columns))
             except Undecided as why:
                 one = Estimate.none(why.why)
-            found[key] = replace(one, open=one.open | opened)
+            found[key] = replace(one, about=one.about | about)
         return Estimates(found, why=self._why_none(measured, versions))
 
     def _documents(self, study: Study, versions: Sequence[str], columns: Columns) -> list[tuple[int, Problem]]:
@@ -232,7 +232,7 @@ class Evidence:
             known = study.known(version, problem)
             reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
             raise Undecided(reason, UNDECIDED if known.ran else known.word)
-        return Estimate.of(sample, opened)
+        return Estimate.of(sample, About(open=opened))
 
     def _sample(self, version: str, study: Study, problem: Problem, timer: str) -> Sample:
         times = study.medians(version, problem, timer)
@@ -300,17 +300,24 @@ class Evidence:
 
     # ------------------------------------------------------------ counts, counters, resources
 
-    def count(self, version: str, counter: str, launch: int | None = None, **asked: Any) -> Estimates:
-        """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py)."""
+    def count(self, version: str, counters: str, launch: int | None = None, **asked: Any) -> Estimates:
+        """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py).
+
+        `counters` are one, or several to add, separated by spaces.
+        """
+        counted = set(counters.split())
+        for unknown in counted - self.record.counted if self.record.counted else ():
+            if not unknown.startswith("event."):
+                raise DataError(f"the emulator counts nothing called {unknown!r}")
 
         def number(rows: pd.DataFrame) -> float:
             kind, known = "instructions", "warp_inst" in set(rows["counter"])
-            if counter.startswith("event."):  # a version that does none of them has no such row
-                kind, known = "events", self.record.has_events
+            if any(each.startswith("event.") for each in counted):  # a version that does none of them has no such row
+                kind, known = "events", any(each.startswith("event.") for each in self.record.counted)
             if not known:
                 raise NotMeasured(f"{kind} of {version} are not counted")
             rows = _launch(rows, launch)
-            return float(rows.loc[rows["counter"] == counter, "value"].sum())
+            return float(rows.loc[rows["counter"].isin(counted), "value"].sum())
 
         return self._exact(self.record.counts, "counts", version, number, **asked)
 
@@ -378,9 +385,10 @@ class Evidence:
                 raise NotMeasured(f"{table} of {version} are not recorded on {chosen}")
             rows = mine[chosen]
             stale = (version,) if bool(outdated(rows).any()) else ()
-            return replace(Estimate.exact(number(rows), table, stale=stale), open=opened)
+            return Estimate.exact(number(rows), table, stale=stale)
 
-        return _each(_keys(hdim, problem) or _by_hdim(known, columns), ask)
+        about = About(open=opened, names=frozenset({version}))
+        return _each(_keys(hdim, problem) or _by_hdim(known, columns), ask, about)
 
     # ------------------------------------------------------------ plans
 
@@ -453,7 +461,7 @@ class Evidence:
             return Estimate.exact(number(_plan(version, pick), key), "plans")
 
         taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
-        return _each(_keys(hdim, problem) or _by_hdim(taken, columns), ask)
+        return _each(_keys(hdim, problem) or _by_hdim(taken, columns), ask, About(names=frozenset({version})))
 
     def _planned(self, study: str) -> tuple[Problem, ...]:
         """Those of a study on this GPU."""
@@ -476,7 +484,12 @@ def said(row: str) -> Estimate:
     """A row of data/published.csv, by its id; a ratio as how many times as fast. Raises: KeyError."""
     found = published.by_id()[row]
     value = 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
-    return Estimate.exact(value, "published.csv")
+    return Estimate.exact(value, "published.csv", names=frozenset({row}))
+
+
+def stated(hdim: Sequence[int], *rows: str) -> Estimates:
+    """Rows of data/published.csv, one a head dim. Raises: KeyError."""
+    return Estimates({key: said(row) for key, row in zip(hdim, rows, strict=True)})
 
 
 # ---------------------------------------------------------------- how a problem is chosen
@@ -510,13 +523,16 @@ def _keys(hdim: Hdims, problem: Problems) -> list[tuple[Any, Problem | None]]:
     return [(each, None) for each in ([hdim] if isinstance(hdim, int) else hdim)]
 
 
-def _each(keys: Iterable[tuple[Any, Problem | None]], ask: Callable[[Any, Problem | None], Estimate]) -> Estimates:
+def _each(
+    keys: Iterable[tuple[Any, Problem | None]], ask: Callable[[Any, Problem | None], Estimate], about: About
+) -> Estimates:
     found: dict[Any, Estimate] = {}
     for key, pick in keys:
         try:
-            found[key] = ask(key, pick)
+            one = ask(key, pick)
         except Undecided as why:
-            found[key] = Estimate.none(why.why)
+            one = Estimate.none(why.why)
+        found[key] = replace(one, about=one.about | about)
     return Estimates(found)
 
 

@@ -34,7 +34,7 @@ class Record:
     @classmethod
     def load(cls, folder: Path) -> Record:
         """The record of a folder, once until a file of it is written again."""
-        return _load(folder, *(written(folder / name) for name in TABLES))
+        return _load(folder, *map(written, (*(folder / name for name in TABLES), COUNTS, RESOURCES)))
 
     def frame(self, table: str) -> pd.DataFrame:
         """The rows of runs, checks or timings: not to be changed. Raises: DataError."""
@@ -72,6 +72,12 @@ class Record:
         runs = self.complete.groupby("study")["run"].agg(set)
         return max(set.intersection(*(runs.get(study, set()) for study in studies)), default="")
 
+    def read(self) -> None:
+        """Read everything, for all processes that are forked from this one. Raises: DataError."""
+        _ = self.pools, self.counters, self.counts, self.resources
+        for name in self._latest:
+            self.study(name)
+
     @functools.cached_property
     def counters(self) -> Groups:
         return by_problem(self.folder / "counters.csv", "counters")
@@ -85,10 +91,10 @@ class Record:
         return by_problem(RESOURCES, "resources")
 
     @functools.cached_property
-    def has_events(self) -> bool:
-        """Whether events are counted at all: of a version that does none there is no row."""
+    def counted(self) -> frozenset[str]:
+        """What the emulator counted of any version: one that does none of it has no row."""
         tables = (rows["counter"] for problems in self.counts.values() for rows in problems.values())
-        return any(counters.str.startswith("event.").any() for counters in tables)
+        return frozenset().union(*tables)
 
 
 @functools.lru_cache(maxsize=16)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
 
+from kernels import VERSIONS
+
 from ..book.origin import DECIDED
-from ..records.text import NOTHING
-from ..verdicts import claims
-from ..verdicts.claims import HEADLINE
-from ..verdicts.rule import (
+from ..claims import judge
+from ..claims.claim import HEADLINE, Claim
+from ..claims.rule import (
     A_DIFFERENCE,
     EXACT,
     FALLS,
@@ -32,6 +33,7 @@ from ..verdicts.rule import (
     VERDICTS,
     WRONG,
 )
+from ..records.text import NOTHING
 from .table import Missing, Table, lines, small, to, verdict_mark
 
 
@@ -67,7 +69,7 @@ SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 def summary(evidence: HasSlug) -> Table:
     """How many claims have each verdict, and what the verdict means."""
-    given = Counter(tests[0]["verdict"] for tests in claims.recorded(evidence.slug).values())
+    given = Counter(tests[0]["verdict"] for tests in judge.recorded(evidence.slug).values())
     rows = [
         (verdict_mark(word), f"<a href='?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
         for word in VERDICTS
@@ -78,12 +80,12 @@ def summary(evidence: HasSlug) -> Table:
 
 def ledger(evidence: HasSlug, letter: str) -> Table:
     """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
-    recorded = claims.recorded(evidence.slug)
+    recorded = judge.recorded(evidence.slug)
     rows = []
-    for claim in claims.load():
+    for claim in judge.claims():
         if claim.id.startswith(letter):
             tests = recorded.get(claim.id, [])
-            about = lines(escape(claim.claim), *map(small, _about(claim)))
+            about = lines(escape(claim.claim), *map(small, _about(claim, evidence)))
             rows.append((_place(claim), about + _tests(tests), verdict(tests) + _side(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
 
@@ -132,28 +134,27 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 
-def _place(claim: claims.Claim) -> str:
+def _place(claim: Claim) -> str:
     """The address of a claim in the ledger, with what the reader can pick it by."""
-    documents = escape("|".join(dict.fromkeys(place["document"] for place in claim.sources)), quote=True)
+    documents = escape("|".join(dict.fromkeys(document for document, _ in claim.where)), quote=True)
     return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
 
 
-def _about(claim: claims.Claim) -> Iterable[str]:
+def _about(claim: Claim, evidence: HasSlug) -> Iterable[str]:
     """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
-    yield "; ".join(", ".join(map(escape, place.values())) for place in claim.sources)
+    yield "; ".join(", ".join(map(escape, place)) for place in claim.where)
     if claim.contradicts:
         yield f"against {', '.join(map(to, claim.contradicts))}"
-    if numbers := sorted({row for test in claim.tests for row in claims.rows_of(test)}):
-        yield f"numbers {', '.join(to(row, 'published.html') for row in numbers)}"
+    if numbers := judge.named(evidence.slug)[claim.id] - set(VERSIONS):
+        yield f"numbers {', '.join(to(row, 'published.html') for row in sorted(numbers))}"
 
 
 def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
     """The tests that fail, and folded, those that do not: places where one asks the same are one line."""
     groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
-        says = row["says"].removesuffix(f" at {row['place']}").rstrip(",") if row["place"] else row["says"]
         role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
-        groups.setdefault((role, says, row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
+        groups.setdefault((role, row["says"], row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
     fails = [_line(*key, rows) for key, rows in groups.items() if key[-1] in FALLS]
     rest = [_line(*key, rows) for key, rows in groups.items() if key[-1] not in FALLS]
     shown = f"<ul class='fails'>{''.join(fails)}</ul>" if fails else ""
@@ -168,8 +169,8 @@ def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[
     return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"
 
 
-def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[claims.Claim]) -> Table:
-    """Some claims with their verdicts (`claims.recorded`), each with a link to its place in the ledger."""
+def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[Claim]) -> Table:
+    """Some claims with their verdicts (`judge.recorded`), each with a link to its place in the ledger."""
     return Table.from_frame(
         [{"id": claim.id, "claim": claim.claim, "verdict": verdict(recorded.get(claim.id, []))} for claim in chosen],
         {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", str)},
@@ -178,10 +179,10 @@ def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[clai
 
 def flipped(evidence: HasSlug) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
-    recorded = claims.recorded(evidence.slug)
+    recorded = judge.recorded(evidence.slug)
     rows = [
         (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
-        for claim in claims.load()
+        for claim in judge.claims()
         if (tests := recorded.get(claim.id)) and tests[0]["before"] not in (None, tests[0]["verdict"])
     ]
     if not rows:
@@ -195,9 +196,9 @@ def in_ledger(claim: str) -> str:
     return to(claim, LEDGER)
 
 
-def tested(evidence: HasSlug, chosen: Iterable[claims.Claim], role: str = "") -> Table:
+def tested(evidence: HasSlug, chosen: Iterable[Claim], role: str = "") -> Table:
     """The tests of some claims, or those of one role: what each asks for, and what was found."""
-    chosen, recorded = list(chosen), claims.recorded(evidence.slug)
+    chosen, recorded = list(chosen), judge.recorded(evidence.slug)
     rows = [row for claim in chosen for row in recorded.get(claim.id, ()) if not role or row["role"] == role]
     return Table.from_frame(
         [

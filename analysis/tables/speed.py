@@ -10,13 +10,13 @@ from statistics import geometric_mean
 from kernels import VERSIONS, Problem
 
 from ..book.origin import measured, published_on
+from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import WRONG
 from ..measure.studies import SOURCE_TIMER, STUDIES
 from ..records import published
 from ..records.measured import Measured
 from ..records.text import NOTHING
-from ..verdicts.rule import stands
 from .table import (
     Table,
     code,

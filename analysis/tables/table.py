@@ -16,6 +16,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Version
 
 from ..book.origin import Source
+from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Check, Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
 from ..records.interval import Ratio
@@ -23,7 +24,6 @@ from ..records.known import known
 from ..records.measured import Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
-from ..verdicts.rule import BETWEEN, FALLS, OPEN, STANDS
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised

@@ -15,6 +15,7 @@ from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
 from ..book.origin import Source, measured, published_on
+from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word
 from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
@@ -24,7 +25,6 @@ from ..records import published
 from ..records.files import parsed
 from ..records.published import main_problems
 from ..records.text import NOTHING, ratios, span
-from ..verdicts.rule import stands
 from .table import (
     Table,
     badge,

@@ -1,4 +1,4 @@
-"""What an embedding does inside the V8 cores, and which problems they take."""
+"""The interface of an embedding in the V8 cores, and which problems the cores take."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ..constants import MUST_BE, require
 from ..device.vector import advance, ld2, ld4, make_float4
 from ..version import Problem
 
-MOST_POSITIONS = 2**20  # up to which angles are those of float32 arithmetic with exact tables
+MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic with exact tables
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """What happens to rows of Q and K before they are multiplied, and to their scores after, by device functions.
+    """What happens to rows of Q and K before the product, and to their scores after it, as device functions.
 
-    begin(table, dim) -> Float4: what all positions share, for dims `dim` .. + 3
-    prepare(table, position, dim, begun, hdim) -> (s, t, u, v): what one position adds to that
-    embed(x, s, t, u, v) -> Float4: the embedded dims
-    bias(table, head, distance) -> float32: what is added to a scaled score; the query's position less the key's,
-    and heads counted through the batch
-    of_batch(table, batch) -> table: that of one sequence of the batch; None where all share it
+        begin(table, dim) -> Float4: what all positions share, for dims `dim` to `dim` + 3
+        prepare(table, position, dim, begun, hdim) -> (s, t, u, v): the values for one position
+        embed(x, s, t, u, v) -> Float4: the embedded dims
+        bias(table, head, distance) -> float32: the bias of a scaled score; `distance` is the position of the query
+            minus that of the key, and `head` counts through the batch
+        of_batch(table, batch) -> table: the table of one sequence of the batch; None if all sequences share it
 
-    Pairs are dims (2 j, 2 j + 1), or `half_split`: (j, j + half of the embedded dims), which come to `embed` as
-    (x[j], x[j + half], x[j + 1], x[j + 1 + half]); their number and hdim are then multiples of 8.
+    Pairs are dims (2 j, 2 j + 1) or, with `half_split`, (j, j + half of the embedded dims). Half-split dims come to
+    `embed` as (x[j], x[j + half], x[j + 1], x[j + 1 + half]); the number of pairs and hdim are then multiples of 8.
     """
 
     name: str
@@ -45,16 +45,17 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 @cuda.jit(device=True)
 def nothing(table, dim):
-    """`begin` of embeddings whose positions share nothing."""
+    """`begin` of embeddings without values that all positions share."""
     return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
 
 
 @cuda.jit(device=True)
 def halves_of(dim, more, embedded_dim, hdim):
-    """Where the dims `dim` + `more` .. + 3 of a row lie, when pairs are split: two at each of both places.
+    """Half-split pairs: where the dims `dim` + `more` to `dim` + `more` + 3 of a row are loaded from, two at each of
+    two places.
 
-    Behind the embedded dims nothing is paired: there are two halves of 32 dims that lie together, or of 8. `more`, a
-    multiple of 32, is apart so that what the groups of a thread share is computed once.
+    After the embedded dims nothing is paired, and the two halves of 32 (or 8) consecutive dims take the place of pairs.
+    `more`, a multiple of 32, is a separate argument so that the groups of a thread share the rest of the computation.
     """
     together = uint32(32) if (embedded_dim | hdim) % uint32(32) == 0 else uint32(8)
     inside = uint32(dim & uint32(together - uint32(1)))
@@ -66,9 +67,9 @@ def halves_of(dim, more, embedded_dim, hdim):
 
 
 def loader_of(half_split: bool) -> Any:
-    """A device function load(row, dim, more, there, embedded_dim, hdim) -> Float4: four dims of a row, as paired.
+    """A device function load(row, dim, more, there, embedded_dim, hdim) -> Float4: four dims of a row, in paired order.
 
-    They are those at `dim` + `more`; 0 where `there` does not hold, and behind the last dim.
+    They are the dims at `dim` + `more`; 0 where `there` is false, and past the last dim.
     """
 
     @cuda.jit(device=True)
@@ -91,7 +92,7 @@ def loader_of(half_split: bool) -> Any:
 
 
 def require_problem(problem: Problem, family: str) -> None:
-    """Raises: Unsupported unless it is a float32 problem of that family, with dims and positions that fit."""
+    """Raise Unsupported unless it is a float32 problem of that family with dims and positions in range."""
     require(problem.family == family, "family", problem.family, family)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
     require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4", MUST_BE)

@@ -1,4 +1,4 @@
-"""What the launches of the V8 cores have in common."""
+"""What the launches of the V8 cores share."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 
 MOST_STRIDE = 2**32 - 1  # in elements
-MOST_ROW_STRIDE = 2**26 - 1  # with which offsets within a tile of 64 rows have 32 bits
-MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks that share an SM
+MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
+MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks on an SM
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below a number."""
+    """The smallest power of two that is at least `number`."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def require_field(shape: Any, name: str, holds: bool, allowed: str) -> None:
-    """Raises: ValueError, with the field's value and what is allowed, where that does not hold."""
+    """Raise ValueError, with the field's value and what is allowed, unless `holds`."""
     if not holds:
         raise ValueError(f"{name} is {getattr(shape, name)}; it must be {allowed}")
 
 
 def require_threads(shape: Any) -> None:
-    """Raises: ValueError for more threads than a block has, or more blocks than share an SM."""
+    """Raise ValueError for more threads than a block can have, or more blocks than fit an SM."""
     require_field(shape, "threads", 32 <= shape.threads <= MAX_THREADS, f"32 to {MAX_THREADS}")
     most = SM_THREADS // shape.threads
     require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
 def require_stride(elements: int) -> None:
-    """Raises: Unsupported where 32 bits do not hold a stride."""
+    """Raise Unsupported where a stride does not fit 32 bits."""
     template = "a stride is {needed:,} elements; the kernels take {allowed:,}"
     require(elements <= MOST_STRIDE, "batch", elements, MOST_STRIDE, template)
 
 
 def strides(problem: Problem, name: str) -> tuple[int, int, int]:
-    """Elements from one batch, head and row to the next of a contiguous tensor, that of the queries or of keys.
+    """Strides of batch, head and row of a contiguous tensor, in elements: of the queries or of the keys.
 
-    Raises: Unsupported where 32 bits do not hold them.
+    Raises: Unsupported where they do not fit 32 bits.
     """
     heads, seq = (problem.heads, problem.seq_q) if name[0] in "qo" else (problem.kv_heads, problem.seq_k)
     between = heads * seq * problem.hdim if problem.batch > 1 else 0, seq * problem.hdim if heads > 1 else 0
@@ -63,12 +63,12 @@ def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
 
 
 def listed(table: str | tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """What a table's argument consists of."""
+    """The arguments that a table consists of."""
     return (table,) if isinstance(table, str) else table
 
 
 def tensors(problem: Problem, names: tuple[str, ...]) -> tuple[str | int, ...]:
-    """The arguments of contiguous tensors: each buffer's name, and its strides."""
+    """The arguments for contiguous tensors: the name of each buffer, and its strides."""
     return tuple(part for name in names for part in (name, *strides(problem, name)))
 
 
@@ -81,9 +81,9 @@ def launch(
     others: tuple[str | int, ...],
     embedded_dim: int,
 ) -> Launch:
-    """A cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` what follows.
+    """One cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` the rest.
 
-    Raises: Unsupported where the slices of a cluster do not hold all dims, or do not fit shared memory.
+    Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
     """
     held = shape.cluster * shape.width
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"

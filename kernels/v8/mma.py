@@ -1,18 +1,18 @@
-"""The V8 core: attention over a thread-block cluster that shares the head dim, with a place for an embedding.
+"""The V8 core on mma.sync: attention over a thread-block cluster that shares the head dim, with an inlined embedding.
 
-The blocks of a cluster take one tile of queries of one head and a slice of the head dim each. A block copies its slice
-of Q and K to shared memory and embeds it there, multiplies the slices, and sends its part of the scores to the block
-that owns the row; owners sum the parts, do the softmax and send the weights to all; each block then multiplies them
-with its slice of V. Nothing is read twice by a cluster, nothing is embedded twice, and no score or embedded value goes
-through global memory. Copies run behind the arithmetic. Scores and weights go to other blocks by asynchronous stores,
-which an mbarrier of the receiver counts: no fence waits for all of memory.
+Each cluster computes one tile of queries of one head; each of its blocks has a slice of the head dim. A block copies
+its slice of Q and K to shared memory and embeds it there. It multiplies the slices and sends its partial scores to the
+block that owns the row. The owner sums the partial scores, computes the softmax and sends the weights to all blocks.
+Each block multiplies them with its slice of V. So a cluster reads and embeds every element once, and no score or
+embedded value goes through global memory. Copies overlap the arithmetic. Scores and weights go to other blocks by
+asynchronous stores that count at an mbarrier of the receiver, so no thread waits for a fence on all memory.
 
-Both products run on the tensor cores in three TF32 products: each float is split into a TF32 and the rest, and only
-rest times rest is left out. Tensor cores truncate where they add, so the sums of the large products are taken from
-them every 16 terms and added in float32.
+Both products run on the tensor cores as three TF32 products: each float is split into a TF32 number and a remainder,
+and only remainder times remainder is left out. Tensor cores truncate when they add. So the partial sums of the large
+products are taken from them every 16 terms and added in float32.
 
-Slices are interleaved: rank r takes dims 32 (r + cluster i) .. + 31 for all i, so that a partial rotation is work for
-as many blocks as possible.
+Slices are interleaved: rank r has the dims 32 (r + cluster i) to 32 (r + cluster i) + 31 for all i, so that a partial
+rotation is distributed over as many blocks as possible.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, rescaling
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
-    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+    """The attention kernel for that shape and embedding."""
     cluster, queries, keys, width, threads = shape.cluster, shape.queries, shape.keys, shape.width, shape.threads
     layout, rows, down, across, depth = shape.layout, shape.rows, shape.down, shape.across, shape.depth
     query_at, keys_at, values_at = (uint32(layout[name]) for name in ("query", "keys", "values"))
     parts_at, weights_at, rescale_at = (uint32(layout[name]) for name in ("parts", "weights", "rescale"))
     running_at, parts_arrived = uint32(layout["running"]), uint32(layout["arrived"])
     weights_arrived = uint32(parts_arrived + uint32(BARRIER))
-    row_bytes = uint32(4 * cluster * depth * keys)  # that the owner of a row gets of a tile
-    weights_bytes = uint32(4 * queries * (keys + 2))  # that every block gets
+    row_bytes = uint32(4 * cluster * depth * keys)  # that the owner of a row receives per tile
+    weights_bytes = uint32(4 * queries * (keys + 2))  # that every block receives per tile
     stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
     columns = keys // 8 // across  # mma tiles of a warp along the keys
     warps, abreast, panels = shape.warps, shape.abreast, shape.panels
@@ -72,10 +72,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     groups = width // GROUP
     height = max(queries, keys)
     sharers = next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= threads and groups % n == 0))
-    passes = threads // COPIERS // sharers  # rows that one pass copies; so many sets of threads take turns at groups
+    passes = threads // COPIERS // sharers  # rows that one pass copies; the sharers alternate between groups
     turns = -(-height // passes)
     parts = cluster * depth
-    span = GROUP * cluster  # from one group of a slice to the next
+    span = GROUP * cluster  # dims from one group of a slice to the next
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
     outputs, sums, fragment = 16 * panels, 4 * columns, 4 * columns  # floats of a thread
     embedded_floats = 8 * turns  # of the rows that a thread embeds at once
@@ -85,11 +85,11 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     half_split, of_batch = embedding.half_split, embedding.of_batch
 
     def copier(place, pitch, count):
-        """A function that begins to copy a tile's slice of `count` rows to `place`, rows `pitch` apart."""
+        """A function that starts to copy a slice of a tile with `count` rows to `place`, rows `pitch` apart."""
 
         @cuda.jit(device=True)
         def copy(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
-            """Of the rows, `exist` exist; the rest, and dims behind hdim, become 0."""
+            """`exist` of the rows exist; the others, and dims past hdim, become 0."""
             for i in range(-(-count // passes)):
                 row = uint32(first_row + uint32(i * passes))
                 if count % passes == 0 or row < uint32(count):
@@ -101,7 +101,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         @cuda.jit(device=True)
         def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
-            """As `copy`, of four dims the first ones of two pairs and then the second ones."""
+            """As `copy`; of four dims, the first elements of two pairs come first, then the second elements."""
             for group in range(0, groups, sharers):
                 low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
                 for i in range(-(-count // passes)):
@@ -123,7 +123,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def compute_keys(values, table, tile_start, key_count, first_row, dim, begun, hdim):
-        """What a thread's rows of K need to be embedded."""
+        """The embedding's values for the rows of K of a thread."""
         if embeds_keys:
             for i in range(turns):
                 row = uint32(first_row + uint32(i * passes))
@@ -133,7 +133,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def compute_query(values, table, first_position, query_count, key_count, first_row, dim, begun, hdim):
-        """What a thread's rows of Q need, which is what its first rows of K need where their positions are the same."""
+        """The embedding's values for the rows of Q of a thread; those of its first rows of K if the positions are
+        equal.
+        """
         if embeds_query:
             for i in range(turns):
                 row = uint32(first_row + uint32(i * passes))
@@ -145,7 +147,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     values[8 * i + 4], values[8 * i + 5], values[8 * i + 6], values[8 * i + 7] = s, t, u, v
 
     def embedder(place, first):
-        """A function that embeds a thread's rows where they lie, by `values` from `first` on."""
+        """A function that embeds a thread's rows in place, with the values from `values[first]` on."""
 
         @cuda.jit(device=True)
         def apply(shared, values, count, first_row, column):
@@ -168,7 +170,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def scale_query(shared, scale, count, first_row, column):
-        """Multiply a thread's part of Q: of scaled dims, no score overflows that does not when it is scaled."""
+        """Multiply a thread's part of Q by the scale. So no score overflows that would not overflow when it is scaled
+        later.
+        """
         for i in range(-(-queries // passes)):
             row = uint32(first_row + uint32(i * passes))
             if row < count:
@@ -179,7 +183,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     st4(shared, uint32(at + uint32(group * GROUP)), x)
 
     def multiplier(count):
-        """A function that adds the products of one A fragment with `count` B fragments to as many C fragments."""
+        """A function that multiplies one A fragment by `count` B fragments and adds the products to as many
+        accumulators.
+        """
 
         @cuda.jit(device=True)
         def multiply(c, a, b, at):
@@ -229,7 +235,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def weigh_step(shared, acc, p, group, top, key, lane_row, member):
-        """Add weights times values of 16 keys to the `p`-th panel of this warp's output."""
+        """Add weights times values of 16 keys to panel `p` of this warp's output."""
         at = uint32(values_at + (key + uint32(2) * member) * v_stride)
         at = uint32(at + group * uint32(GROUP) + uint32(4) * lane_row)
         v0 = ld4(shared, at)
@@ -270,7 +276,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, panel, top, lane_row, member):
-        """Add weights times values to the `p`-th panel of this warp's output, rescaled first."""
+        """Rescale panel `p` of this warp's output and add weights times values."""
         group = uint32(panel + uint32(p * abreast))
         if groups % abreast == 0 or group < uint32(groups):
             correction0 = shared[rescale_at + uint32(2) * (top + lane_row)]
@@ -309,7 +315,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         if of_batch is not None:
             table = of_batch(table, batch)
-        # the last queries first: under a mask they have most to do
+        # the last queries first: with a mask they attend to the most keys
         first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
@@ -319,7 +325,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         if causal:
             last_key = uint32(min(seq_k, uint32(q_offset + int32(first_query + query_count))))
 
-        # What the thread embeds: the rows and dims that it copies.
+        # A thread embeds the rows and dims that it copies.
         first_row = uint32(tid // uint32(COPIERS) % uint32(passes))
         sharer = uint32(tid // uint32(COPIERS * passes))
         lane_dim = uint32(tid % uint32(COPIERS) * uint32(4))
@@ -357,7 +363,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         high = cuda.local.array(sums, float32)
 
         greatest = greatest_weight(seq_k)
-        phase = uint32(0)  # of the mbarriers
+        phase = uint32(0)  # the phase of the mbarriers
         tile_start = uint32(0)
         first_position = int32(q_offset + int32(first_query))
         while tile_start < last_key:
@@ -376,7 +382,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
                     compute_keys(values, table, tile_start, key_count, first_row, dim, now, hdim)
                     if first_tile:
                         compute_query(values, table, first_position, query_count, key_count, first_row, dim, now, hdim)
-                    cp_async_wait()  # once: later there is nothing to wait for
+                    cp_async_wait()  # waits in the first iteration only
                     if embeds_keys:
                         apply_keys(shared, values, key_count, first_row, other)
                     if embeds_query and first_tile:
@@ -542,11 +548,11 @@ def attend(
     shape: Shape | None = None,
     target: str = EMULATED_TARGET,
 ) -> Launch:
-    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
 
-    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
+    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
 
-    Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
+    Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim, target)
     kernel = kernel_of(shape, embedding, table_type)

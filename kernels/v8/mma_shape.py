@@ -1,4 +1,4 @@
-"""What the core of warps is compiled for, and which of it a problem gets."""
+"""The shape that the mma core is compiled for, and the choice of a shape for a problem."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..limits import EMULATED_TARGET, limits_of
 from ..version import Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 
-GROUP = 32  # dims that stay together: a line of 128 bytes
-KEYS = (16, 32, 64)  # of a tile: a lane has one or two of a row's scores
-STEP = 16  # dims or keys that two mma take
+GROUP = 32  # dims of a group: a cache line of 128 bytes
+KEYS = (16, 32, 64)  # keys of a tile: a lane has one or two scores of a row
+STEP = 16  # dims or keys of two mma
 COPIERS = GROUP // 4  # threads that copy one row of a group
 BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
@@ -23,12 +23,12 @@ ALONE = 7  # clusters of 16 that it holds, one a GPC
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for: a cluster's blocks, and how a block's warps share its score tile.
+    """What a kernel is compiled for: the blocks of a cluster, and how the warps of a block share its score tile.
 
     `across` warps take different keys, `depth` warps different dims of the same scores.
 
-    Raises: ValueError for what does not come out even: products of 16 queries and 8 keys, groups of dims, and rows of
-    scores for every block and lane; or for more threads than a block has.
+    Raises: ValueError unless the tile divides into products of 16 queries and 8 keys, groups of dims, and rows of
+    scores for every block and lane; also for more threads than a block can have.
     """
 
     core: ClassVar = "mma"
@@ -75,7 +75,7 @@ class Shape:
 
     @property
     def panels(self) -> int:
-        """Groups of dims of the output that a warp multiplies, at most: `p` * abreast + its own for all p."""
+        """Groups of output dims that a warp multiplies, at most; they are `abreast` groups apart."""
         return -(-self.width // (GROUP * self.abreast))
 
     @property
@@ -104,11 +104,11 @@ def width_of(hdim: int, cluster: int) -> int:
 
 
 def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET) -> Shape:
-    """The shape for a problem of which so many dims are embedded, those that turn if None, by what the H200 showed.
+    """The shape for a problem with `embedded_dim` embedded dims (None: all that rotate), fitted to timings on an H200.
 
-    Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a part of the chip to
-    itself), tiles that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an
-    SM, so that one computes while the other waits. Twice the warps where a block of few queries embeds much.
+    Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a GPC to itself), and tiles
+    that hold the whole problem if they fit. Many heads: the smallest cluster of which two blocks fit an SM, so that one
+    computes while the other waits. Twice the warps where a block with few queries embeds many elements.
 
     Raises: Unsupported where the target has no clusters, or no tile fits its shared memory.
     """

@@ -1,18 +1,17 @@
 """The V8 core for every GPU: attention in float32 arithmetic, without clusters, tensor cores or asynchronous copies.
 
-A block takes a tile of queries of one head and streams K and V past it. A thread loads four dims of a few keys
-straight to registers, embeds them there and multiplies them with every query of the tile: K never passes through
-shared memory, and each of its elements is read and embedded once a tile of queries. Only the queries are staged there,
-embedded: all of them or, where they do not fit, two slices in turn. The threads that share a key's dims add their
-scores by shuffles, warps do the softmax of a row each, and every thread then adds up four dims of the output for all
-queries of the tile.
+A block computes a tile of queries of one head and streams K and V. A thread loads four dims of a few keys to registers,
+embeds them there and multiplies them with every query of the tile. So K never passes through shared memory, and each of
+its elements is read and embedded once per tile of queries. Shared memory holds the embedded queries: all of them or, if
+they do not fit, two slices in turn. The threads that share a key's dims add their scores by shuffles. Each warp
+computes the softmax of its rows. Then every thread accumulates four dims of the output for all queries of the tile.
 
-The next loads begin before the present values are used up, across the ends of key tiles and panels of the output.
-Nothing is read past the last key: zeros stand there, and their scores are masked.
+The next loads are issued before the current values are used up, also across the ends of key tiles and output panels.
+Nothing is read past the last key: those values are 0, and their scores are masked.
 
-As long as every dim of the output has its thread, four dims each, sums stay in registers. Beyond, a thread takes
-several panels of four dims and adds them up in global memory, where it reads only what it wrote; with one tile of keys
-it reads nothing back.
+As long as every four dims of the output have a thread, sums stay in registers. Beyond that, a thread takes several
+panels of four dims and accumulates them in global memory, where it reads only what it wrote. With one tile of keys it
+reads nothing back.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from .softmax import LOWEST, greatest_weight, inverse_of, rescaling, weight_of
 
 
 def _reduction(count: int, lanes: int) -> Any:
-    """A device function reduce(sums, lane_id) over `lanes` threads: each is left with its share of the sums.
+    """A device function reduce(sums, lane_id) over `lanes` threads: each ends up with its share of the sums.
 
-    Each step gives half of the sums away and gets the other thread's part of the rest. Thread m of the `lanes` ends up
-    with the sums count / lanes * m and on, at the start of the array.
+    In each step a thread sends half of its sums to another thread and receives that thread's part of the rest. Thread m
+    ends up with the sums from count / lanes * m on, at the start of the array.
     """
     half, offset = count // 2, lanes // 2
     rest: Any = _reduction(half, offset) if offset > 1 else None
@@ -61,7 +60,7 @@ def _reduction(count: int, lanes: int) -> Any:
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
-    """The attention kernel of that shape, which embeds rows of Q and K as it says."""
+    """The attention kernel for that shape and embedding."""
     queries, hdim, each, lanes = shape.queries, shape.hdim, shape.each, shape.lanes
     across, depth, keys, step = shape.across, shape.depth, shape.keys, shape.step
     width, staged, stride, columns = shape.width, shape.slice, uint32(shape.stride), shape.columns
@@ -69,12 +68,12 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     query_at, scores_at = uint32(layout["query"]), uint32(layout["scores"])
     rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
     sliced, resident = staged < width, hdim <= 4 * threads
-    groups = threads // columns  # of threads that take different keys of the output
+    groups = threads // columns  # groups of threads that take different keys of the output
     quads = staged // 4
     turns = -(-queries * quads // threads)
-    rows_each = -(-queries // warps)  # rows whose softmax a warp does
+    rows_each = -(-queries // warps)  # rows for which a warp computes the softmax
     per_lane = -(-keys // 32)
-    own = queries * each // lanes  # scores that a thread is left with
+    own = queries * each // lanes  # scores that a thread ends up with
     sums, query_floats, key_floats, value_floats = queries * each, 4 * turns, 4 * each, 4 * BLOCK
     outputs, row_scores = 4 * queries, rows_each * per_lane
     embeds_query, embeds_keys = embedding.query, embedding.keys
@@ -85,7 +84,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     def loader(count, load_dims):
         """A function that loads four dims of `count` consecutive rows; a row past the last is 0.
 
-        Values that have no row at all, or no dims, stay what they are.
+        Values for which there are no rows or no dims at all keep their contents.
         """
 
         @cuda.jit(device=True)
@@ -113,7 +112,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         return load
 
-    # --- Q: a slice goes to registers, and embedded to shared memory
+    # --- Q: a slice is loaded to registers, embedded, and stored to shared memory
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
@@ -164,7 +163,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     embed_keys, multiply = repeat(embed_key, each), repeat(multiply_row, queries)
     reduce = _reduction(sums, lanes)
-    together = min(own, each, 4)  # scores that lie side by side
+    together = min(own, each, 4)  # adjacent scores
 
     # --- the output: the stream of V, and its sum weighted by the scores
 
@@ -266,7 +265,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         place(shared, q_values, buffer, query_count, uint32(0), first_position, table, embedded_dim, softmax_scale)
         cuda.syncthreads()
 
-        # What a warp knows of its rows.
+        # The softmax state of the rows of a warp.
         row_max = cuda.local.array(rows_each, float32)
         tile_max = cuda.local.array(rows_each, float32)
         corrections = cuda.local.array(rows_each, float32)
@@ -342,8 +341,8 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             load_values(v_values, v_head, v.row, first_value, last_key, column, uint32(0))
             cuda.syncthreads()
 
-            # Softmax: first the maxima of all of a warp's rows, then the weights. No shuffle stands behind a branch: a
-            # warp without a row keeps what it finds to itself.
+            # Softmax: first the maxima of all rows of a warp, then the weights. No shuffle is inside a branch: a warp
+            # without a row discards its result.
             for i in range(rows_each):
                 row = uint32(warp_id + uint32(i * warps))
                 query_position = first_position + int32(row)
@@ -454,9 +453,9 @@ def attend(
     table_type: Any = FLOATS,
     shape: Shape | None = None,
 ) -> Launch:
-    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
 
-    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
+    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
 
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """

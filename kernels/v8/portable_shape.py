@@ -1,4 +1,4 @@
-"""What the portable core is compiled for, and which of it a problem gets."""
+"""The shape that the portable core is compiled for, and the choice of a shape for a problem."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import ClassVar
 from ..version import Problem, SharedLayout
 from .launch import MAX_THREADS, power_of_two, require_field
 
-QUERY_FLOATS = 8_192  # of the embedded queries, at most, in shared memory
+QUERY_FLOATS = 8_192  # at most, of embedded queries in shared memory
 BLOCK = 4  # keys whose weights are read together
 ENOUGH = 128  # blocks: about as many as the large GPUs have SMs
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for. All but hdim are powers of two.
+    """What a kernel is compiled for. All fields except hdim are powers of two.
 
     For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
-    warps take different keys, the others different dims of the same.
+    warps take different keys, the others different dims of the same keys.
 
-    Raises: ValueError for what is no power of two or no quad of dims, and for scores, keys or slices of the queries
-    that threads cannot share evenly.
+    Raises: ValueError for a field that is not a power of two or not a multiple of four dims, and for scores, keys or
+    slices of the queries that threads cannot share evenly.
     """
 
     core: ClassVar = "portable"
@@ -59,7 +59,7 @@ class Shape:
 
     @property
     def ahead(self) -> bool:
-        """Whether a thread has registers for what comes next beside the present; else many warps hide the wait."""
+        """Whether a thread has the registers to prefetch the next values; otherwise many warps hide the latency."""
         return self.threads <= 256
 
     @property
@@ -94,7 +94,7 @@ class Shape:
 
     @property
     def stride(self) -> int:
-        """From one row of scores to the next: the rows that a quarter of a warp stores begin in different banks."""
+        """Distance of two rows of scores: the rows that a quarter of a warp stores start in different banks."""
         return self.keys + 4
 
     @property
@@ -112,9 +112,9 @@ class Shape:
 def choose(problem: Problem) -> Shape:
     """The shape for a problem.
 
-    Many queries a tile mean few reads of K and V, few mean many blocks: the largest of 16, 8 and 4 that gives `ENOUGH`
-    blocks and is at least half full. The fewer queries, the less a thread holds, and the more warps share the SM. Of a
-    tile of keys, as many as seq_k has are covered, up to 512; lanes and warps that keys do not need share the head dim.
+    Many queries per tile reduce reads of K and V, few give many blocks. The choice is the largest of 16, 8 and 4 that
+    gives `ENOUGH` blocks and is at least half full. With fewer queries a thread needs fewer registers and more warps
+    share the SM. A tile covers up to 512 keys of seq_k; lanes and warps that the keys do not need share the head dim.
     """
     heads = problem.batch * problem.heads
     enough = (n for n in (16, 8) if n < 2 * problem.seq_q and heads * -(-problem.seq_q // n) >= ENOUGH)

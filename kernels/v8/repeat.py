@@ -1,4 +1,4 @@
-"""Loops of device code that are surely unrolled."""
+"""Loops in device code that are always unrolled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numba import cuda
 
 
 def repeat(body: Any, count: int) -> Any:
-    """A device function that calls body(0, ...), body(1, ...), .. `count` times.
+    """A device function that calls body(0, ...), body(1, ...) up to body(count - 1, ...).
 
-    What the compiler makes of a loop depends on its size; an array that a loop indexes leaves the registers.
+    Whether the compiler unrolls a loop depends on its size, and an array that a loop indexes leaves the registers.
     """
 
     def calls(first: int, count: int) -> Any:

@@ -1,13 +1,13 @@
 """The weights of an online softmax, which stay finite wherever those of a softmax over whole rows do.
 
-The greatest score of a row so far begins at the least float32, not at minus infinity: keys whose scores are all minus
-infinity then weigh nothing. And a weight is at most one over the number of keys, or half of that, so that no sum of
-weights times values overflows before it is divided by the sum of weights. Of a subnormal value that leaves few bits
-where keys are many. So `greatest_beside` follows the sum itself, where that costs little: a key that alone weighs much
-weighs almost one.
+The running row max starts at the lowest float32, not at minus infinity: keys whose scores are all minus infinity then
+have weight 0. A weight is at most one over the number of keys, or half of that, so that no sum of weights times values
+overflows before it is divided by the sum of weights. With many keys this costs precision in products with subnormal
+values. So `greatest_beside` adapts the largest weight to the row sum itself, where that is cheap: a key that dominates
+then has a weight of almost one.
 
-What rounding takes from the sum of weights can be kept and added later, by `add_weights`: where one of many keys weighs
-nearly all, the rest of a hundred thousand would each be rounded away.
+The rounding error of the row sum can be kept and added later, by `add_weights`: where one of many keys has nearly all
+of the weight, each of the others would be rounded away.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from ..device.asm import exp2
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)
 EXPONENT_BITS, EXPONENT_OF_ONE = int32(23), int32(127)
-INVERSE_BITS = int32(254 << 23)  # of a power of two and of its inverse together
+INVERSE_BITS = int32(254 << 23)  # the bits of a power of two plus those of its inverse
 
 
 @cuda.jit(device=True)
 def greatest_weight(seq_k):
-    """The greatest power of two that is not above 1 / seq_k."""
+    """The largest power of two that is at most 1 / seq_k."""
     rounded_up = int32(32) - int32(cuda.clz(int32(int32(seq_k) - int32(1))))
     return libdevice.int_as_float(int32(int32(EXPONENT_OF_ONE - rounded_up) << EXPONENT_BITS))
 
 
 @cuda.jit(device=True)
 def over_power(x, power):
-    """x / power, a power of two above 2^-127."""
+    """x / power, for a power of two above 2^-127."""
     return x * libdevice.int_as_float(int32(INVERSE_BITS - libdevice.float_as_int(power)))
 
 
 @cuda.jit(device=True)
 def greatest_beside(total, keys):
-    """A power of two. With it as the greatest, `keys` more weights and those so far sum to 1 at most.
+    """The ceiling of the weights: a power of two with which `keys` more weights and those so far sum to at most 1.
 
-    total: the sum of those so far if one were the greatest.
+    total: the sum of the weights so far, relative to a largest weight of 1.
     """
     exponent = int32(libdevice.float_as_int(total + keys) >> EXPONENT_BITS)
     return libdevice.int_as_float(int32(int32(int32(2) * EXPONENT_OF_ONE - int32(1) - exponent) << EXPONENT_BITS))
@@ -55,13 +55,13 @@ def weight_of(score, row_max, greatest):
 
 @cuda.jit(device=True)
 def rescaling(old_max, row_max):
-    """What sums are multiplied by as the greatest score of their row rises."""
+    """The factor that rescales sums when the row max rises from `old_max` to `row_max`."""
     return exp2((old_max - row_max) * LOG2_E)
 
 
 @cuda.jit(device=True)
 def add_weights(total, lost, correction, weights):
-    """The sum of weights, rescaled, with more of them, and what rounding took from it: total + lost is the sum."""
+    """The rescaled row sum with `weights` added, and its rounding error: total + lost is the exact sum."""
     more = cuda.fma(correction, lost, weights)
     old = correction * total
     total = old + more
@@ -70,9 +70,9 @@ def add_weights(total, lost, correction, weights):
 
 @cuda.jit(device=True)
 def inverse_of(row_sum):
-    """1 / row_sum within an ulp; 0 where nothing weighs anything, as in PyTorch.
+    """1 / row_sum within an ulp; 0 for a row whose keys all have weight 0, as in PyTorch.
 
-    Without the function that `1 / x` calls: a call would let no two products of warpgroups overlap.
+    It avoids the function call of `1 / x`, which would serialise the products of warpgroups.
     """
     near = libdevice.fast_fdividef(float32(1.0), row_sum)
     near = cuda.fma(near, cuda.fma(-row_sum, near, float32(1.0)), near)

@@ -1,15 +1,16 @@
-"""The V8 core on warpgroups: that of `mma`, with the products turned over so that they are large enough for wgmma.
+"""The V8 core on wgmma: as `mma`, with the products transposed so that they are large enough for wgmma.
 
-K and V, of which there is more, are the 64 rows of a product and come from registers, where each element is split into
-high and low once; Q and the weights, split when they are written, are its columns and come from shared memory. A
-warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output.
+K and V are the larger operands: their rows are the 64 rows of A and come from registers, where each element is split
+into high and low once. Q and the weights are split when they are written; they are the columns of B and come from
+shared memory. Each warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of
+the output.
 
 Slices are interleaved and blocks exchange scores and weights as in `mma`.
 
-A block embeds a tile of K on its way to the products. Where many blocks need the same keys, each would embed them
-again, and they do it together first (`Shape.once`): every block takes tiles until none is left, embeds them in global
-memory, turns to its own Q, and waits for the last. Whoever waits has taken all there was, so no block waits for one
-that has not begun.
+A block embeds a tile of K between its load and its products. Where many blocks need the same keys, they embed the keys
+once, together, before their main loop (`Shape.once`). Every block takes tiles until none is left, embeds them in global
+memory, loads its Q, and waits for the last tile. A waiting block has found no tile left, so no block waits for one that
+has not started.
 """
 
 from __future__ import annotations
@@ -59,24 +60,24 @@ from .wgmma_multiply import multipliers
 from .wgmma_shape import KEYS, Shape, choose
 
 TILE_ALIGNMENT = 1024
-TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K that blocks took to embed, and did; blocks past the wait
+TAKEN, EMBEDDED, SERVED, STATES = range(4)  # tiles of K taken, tiles embedded, blocks past the wait
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """The attention kernel of that shape, which embeds rows of Q and K as it says, in `paired` groups of a slice."""
+    """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
     cluster, queries, width, threads = shape.cluster, shape.queries, shape.width, shape.threads
     layout, rows, warpgroups, abreast, panels = shape.layout, shape.rows, shape.warpgroups, shape.abreast, shape.panels
     in_place, once, apart = shape.in_place, shape.once, shape.apart
     weights_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("weights", "parts", "rescale"))
     parts_arrived, taken_at = uint32(layout["arrived"]), uint32(layout["taken"])
     weights_arrived = uint32(parts_arrived + uint32(BARRIER))
-    row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row gets of a tile
-    weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block gets
+    row_bytes = uint32(4 * cluster * warpgroups * KEYS)  # that the owner of a row receives per tile
+    weights_bytes = uint32(4 * queries * (2 * KEYS + 2))  # that every block receives per tile
     tile, weights_low = uint32(queries * TERMS), uint32(queries * KEYS)
     warps, groups, parts = threads // 32, shape.groups, cluster * warpgroups
     query_turns = shape.query_turns
-    span = GROUP * cluster  # from one group of a slice to the next
-    size = queries // 2  # floats that a thread has of one product
+    span = GROUP * cluster  # dims from one group of a slice to the next
+    size = queries // 2  # accumulators of one product per thread
     panel_dims, lane_dims = abreast * ROWS, 2 * abreast
     outputs = panels * abreast * size
     inverses, begun_floats = queries // 4, 4 * groups
@@ -84,13 +85,13 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
     bias, of_batch = embedding.bias, embedding.of_batch
     half_split = embedding.half_split
-    halves = half_split and not once  # lie apart in shared memory
+    halves = half_split and not once  # the halves of a pair are apart in shared memory
     copy_keys, copy_values, place_query = copiers(shape, halves, paired)
     embedded_by = embedders(shape, embedding, paired)
     load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile = embedded_by
     ahead = shape.blocks == 1  # load the next fragments of V while products run, which takes registers
     load_keys, score, weigh = multipliers(shape, ahead)
-    per_warp = -(-rows // warps)  # rows of the scores, which it owns throughout
+    per_warp = -(-rows // warps)  # rows of the scores, owned throughout
     all_rows = cluster * rows == queries and rows % warps == 0
 
     def attention(
@@ -105,7 +106,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         member = lane_id % uint32(4)
         warpgroup = uint32(0)
         if warpgroups > 1:
-            # read from one lane, so that the compiler knows it to be the same in all
+            # broadcast from one lane, so that the compiler knows it is uniform
             warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
         rank = uint32(0)
         if cluster > 1:
@@ -117,7 +118,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         if of_batch is not None:
             table = of_batch(table, batch)
-        # the last queries first: under a mask they have most to do
+        # the last queries first: with a mask they attend to the most keys
         first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
         first_dim = uint32(rank * uint32(GROUP))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
@@ -135,13 +136,13 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             taken = atomic_add(own_states, TAKEN, 1, tid == 0)
             ready = atomic_add(own_states, EMBEDDED, 0, tid == 0)
 
-        # K is on its way while Q is embedded and split.
+        # The copy of K overlaps the embedding and the split of Q.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
         if half_split:
             copied_dim = uint32(first_dim + turning(column))
             if once:
-                column = turning(column)  # as blocks have written K
+                column = turning(column)  # the order in which blocks have stored K
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
@@ -184,11 +185,11 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 taken = int32(shared[taken_at + turn])
             k_head, k_pitch = embedded_head, hdim
         else:
-            cuda.syncthreads()  # or the compiler would move the loads behind the copies
+            cuda.syncthreads()  # keeps the compiler from moving the loads after the copies
             copy_keys(shared, k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
         if cluster > 1:
-            if tid == uint32(threads - 1):  # of the warps that have fewest queries
+            if tid == uint32(threads - 1):  # in a warp with the fewest queries
                 barrier_init(shared, parts_arrived, 1)
                 barrier_init(shared, weights_arrived, 1)
                 barrier_init_fence()
@@ -197,7 +198,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             cluster_start()
         first_position = int32(q_offset + int32(first_query))
         if half_split and not once:
-            pair_query(raw)  # not before: it waits for Q, and K would wait for it
+            pair_query(raw)  # here, as it waits for Q, and the copy of K must not wait
         if embeds_query and copied_dim < embedded_dim:
             embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
             if paired > 1 and uint32(copied_dim + uint32(span)) < embedded_dim:
@@ -225,11 +226,11 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             acc[i] = float32(0.0)
         scores = cuda.local.array(size, float32)
         fragment = cuda.local.array(16, float32)
-        # Of this warp's rows: the greatest score so far, and each lane's part of the sum of weights.
+        # For the rows of this warp: the row max, and each lane's part of the row sum.
         row_max = cuda.local.array(per_warp, float32)
         row_sum = cuda.local.array(per_warp, float32)
         row_lost = cuda.local.array(per_warp, float32)
-        # The greatest weight of a row, and what it is now over what it was.
+        # The weight ceiling of a row, and its ratio to the previous one.
         greatest = cuda.local.array(per_warp, float32)
         change = cuda.local.array(per_warp, float32)
         for i in range(per_warp):
@@ -237,7 +238,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             row_sum[i], row_lost[i] = float32(0.0), float32(0.0)
             greatest[i], change[i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k), float32(1.0)
 
-        phase = uint32(0)  # of the mbarriers
+        phase = uint32(0)  # the phase of the mbarriers
         tile_start = uint32(0)
         while tile_start < last_key:
             first_tile = tile_start == 0
@@ -422,7 +423,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                             else:
                                 st2(out_start, at, acc[i] * by, acc[i + 2] * by)
         if once and tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
-            # no block needs the states any more: leave them as the next launch must find them
+            # no block needs the states any more: reset them for the next launch
             fence()
             own_states[TAKEN], own_states[EMBEDDED] = 0, 0
             atomic_add(own_states, SERVED, -served, True)
@@ -454,11 +455,11 @@ def attend(
     table_type: Any = FLOATS,
     shape: Shape | None = None,
 ) -> Launch:
-    """The launch that attends to the buffers `q` and `k`, embedding their first `embedded_dim` dims on the way.
+    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
 
-    `table` is the buffer that the embedding reads, or what its `table_type` consists of.
+    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
 
-    Raises: Unsupported where the slices of a cluster do not hold all dims, or the tiles do not fit shared memory.
+    Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
     shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
     shared = ("k_embedded", "states") if shape.once else (k, k)
@@ -469,7 +470,7 @@ def attend(
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:
-    """The buffers that a launch needs beside those that it was given; launches side by side need their own."""
+    """The buffers that a launch needs beyond its tensors; concurrent launches need separate ones."""
     if "states" not in launch.args:
         return {}
     states = STATES * problem.batch * problem.kv_heads * launch.cluster

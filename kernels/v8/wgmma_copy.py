@@ -1,4 +1,4 @@
-"""How threads of the core of warpgroups bring slices of tiles to shared memory: K and V by copies, Q split."""
+"""The wgmma core: copies of tiles of K and V to shared memory, and the split of Q."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = 16  # terms of one half of a group
 
 @cuda.jit(device=True)
 def exchanged(column, row):
-    """Where a column of a row lies in it, so that lanes that take a fragment hit different banks, as those of a row."""
+    """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
@@ -32,7 +32,7 @@ class Copies(NamedTuple):
 
 
 def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
-    """What a kernel of that shape copies with. `halves`: K of the first `paired` groups comes in halves of pairs."""
+    """The copy functions of a kernel. With `halves`, the first `paired` groups of K keep halves of pairs apart."""
     layout, stride, groups = shape.layout, uint32(shape.width), shape.groups
     queries, passes, query_turns = shape.queries, shape.passes, shape.query_turns
     query_at, keys_at = uint32(layout["query"]), uint32(layout["keys"])
@@ -41,11 +41,11 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
     def copier(place):
-        """A function that begins to copy a slice of a tile of K or V to `place`."""
+        """A function that starts to copy a slice of a tile of K or V to `place`."""
 
         @cuda.jit(device=True)
         def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-            """Of the rows, `count` exist; the rest, and dims behind hdim, become 0."""
+            """`count` rows exist; the others, and dims past hdim, become 0."""
             lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
             first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
             for i in range(KEYS // passes):
@@ -60,7 +60,7 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
 
     @cuda.jit(device=True)
     def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-        """As `copy`: the first 16 dims of a group become the first ones of its pairs, the others the second ones."""
+        """As `copy`: the first 16 dims of a group become the first elements of pairs, the others the second."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for i in range(KEYS // passes):
@@ -85,10 +85,10 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
 
     @cuda.jit(device=True)
     def place_query(shared, raw, column, scale):
-        """Split a thread's part of Q, scaled, into tiles of high and low.
+        """Split a thread's part of Q, scaled, into the tiles of high and low parts.
 
-        Term 4 c + m of 16 is dim 4 m + c of 16, as the fragments of K have it. The halves of pairs lie 16 terms apart,
-        as the copies of K do.
+        Term 4 c + m of 16 is dim 4 m + c of 16, as in the fragments of K. The halves of pairs are 16 terms apart, as in
+        the copies of K.
         """
         side = uint32(column // uint32(STEP))
         place = uint32(query_at + column % uint32(STEP) // uint32(4))

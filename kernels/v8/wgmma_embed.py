@@ -1,4 +1,4 @@
-"""How threads of the core of warpgroups load and embed rows of Q and K, in registers."""
+"""The wgmma core: loading and embedding rows of Q and K in registers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .embedding import Embedding, halves_of
 from .mma_shape import COPIERS, GROUP
 from .wgmma_shape import KEYS, Shape
 
-HALF = GROUP // 2  # dims of a group that a fragment of K has
+HALF = GROUP // 2  # dims of a group in one fragment of K
 
 
 @cuda.jit(device=True)
 def turning(lane):
-    """Which dims a thread turns that has the four dims `lane` .. of a group of 32, when pairs are split."""
+    """Half-split RoPE: the first of the dims that the lane starting at `lane` of a group of 32 rotates."""
     return uint32(lane % uint32(HALF) * uint32(2) + lane // uint32(HALF) * uint32(4))
 
 
 @cuda.jit(device=True)
 def half_of(first_dim, more, lane, embedded_dim, hdim):
-    """Where four dims lie that a thread loads of a group, and whether they do: the first or second ones of four pairs.
+    """Where a thread loads four dims of a group, and whether they exist: the first or second elements of four pairs.
 
-    Behind the embedded dims, where nothing is paired, they are those of the group in order, or eight by eight.
+    After the embedded dims nothing is paired; the dims of a group then are in order, or in runs of eight.
     """
     dim = uint32(first_dim + uint32(2) * (lane % uint32(HALF)))
     low, high = halves_of(dim, more, embedded_dim, hdim)
@@ -45,9 +45,9 @@ class Embedders(NamedTuple):
 
 
 def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
-    """What a kernel of that shape embeds with: Q at first, K on its way to the products or a tile of it for all.
+    """The embedding functions of a kernel: for Q, for K before its products, and for a tile of K in global memory.
 
-    Of the groups of a slice the first `paired` may have dims that are embedded.
+    Only the first `paired` groups of a slice may have embedded dims.
     """
     begin, prepare, embed = embedding.begin, embedding.prepare, embedding.embed
     groups, passes, query_turns = shape.groups, shape.passes, shape.query_turns
@@ -68,7 +68,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
         return embed(x, s, t, u, v)
 
     def pairer(turns):
-        """A function that brings together what `load` loaded of pairs that are split: two threads have four pairs."""
+        """A function that exchanges half-split pairs between the two threads that loaded their halves."""
 
         @cuda.jit(device=True)
         def pair(raw):
@@ -86,7 +86,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
         return pair
 
     def loader(turns):
-        """A function that loads what a thread has of a slice of a tile of Q or K, as it embeds them."""
+        """A function that loads a thread's part of a slice of a tile of Q or K, in the order of the embedding."""
 
         @cuda.jit(device=True)
         def load_at(x, row_start, dim, more, there):
@@ -121,14 +121,14 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
 
     @cuda.jit(device=True)
     def begin_dims(begun, table, dim, embedded_dim):
-        """What all rows share of the embedding of a thread's dims, of all groups at once: one wait for all loads."""
+        """The values of the embedding that all rows share, for all groups of a thread: one wait for all loads."""
         for group in range(paired):
             if uint32(dim + uint32(group * span)) < embedded_dim:
                 start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
 
     @cuda.jit(device=True)
     def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
-        """Embed a thread's part of a group of Q. Behind the last query are zeros."""
+        """Embed a thread's part of a group of Q; rows past the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
         if dim < embedded_dim:
             for i in range(query_turns):
@@ -141,7 +141,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
 
     @cuda.jit(device=True)
     def dim_of(group, half, member, first_dim):
-        """The first of four dims that a thread has of a half of a group, as they are embedded."""
+        """The first of four embedded dims that a thread has in one half of a group."""
         dim = uint32(first_dim + group * uint32(span))
         if half_split:
             return uint32(dim + uint32(8) * member + uint32(4 * half))
@@ -149,7 +149,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
 
     @cuda.jit(device=True)
     def begin_keys(values, table, group, member, first_dim, embedded_dim):
-        """What all keys share of the embedding of a thread's dims of a group."""
+        """The values of the embedding that all keys share, for a thread's dims of a group."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
             if dim < embedded_dim:
@@ -157,7 +157,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
 
     @cuda.jit(device=True)
     def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
-        """Embed what `load_keys` loaded; `begun` is what `begin_keys` began."""
+        """Embed what `load_keys` loaded; `begun` are the values from `begin_keys`."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
             if dim < embedded_dim:
@@ -174,7 +174,7 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
 
     @cuda.jit(device=True)
     def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim):
-        """Embed a thread's part of a slice of a tile of K, of `count` rows, from global memory to global memory."""
+        """Embed a thread's part of a slice of a tile of K with `count` rows, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
         begin_dims(begun, table, copied_dim, embedded_dim)

@@ -1,4 +1,4 @@
-"""The products of the core of warpgroups: scores of a fragment of K, and a tile's part of the output."""
+"""The products of the wgmma core: scores of a fragment of K, and a tile's part of the output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Multipliers(NamedTuple):
 
 
 def multipliers(shape: Shape, ahead: bool) -> Multipliers:
-    """What a kernel of that shape multiplies with: keys, as `load_keys` loaded them, by Q, and values by weights.
+    """The product functions of a kernel: keys, as loaded by `load_keys`, by Q; values by weights.
 
     With `ahead`, the next fragments of V are loaded while products run.
     """
@@ -35,11 +35,11 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
     rescale_at = uint32(layout["rescale"])
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
-    size, both = queries // 2, queries  # floats that a thread has of one product, and of two
+    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
     panel_dims = abreast * ROWS
     apart = shape.apart
 
-    # Two sums of 16 terms: of one product, or of two that lie abreast.
+    # Two sums of 16 terms: of one product, or of two side by side.
     long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
     wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
     start_scores, finish_scores = batch(queries, three_products(long))
@@ -50,9 +50,9 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def load_keys(shared, x, group, key, member):
-        """32 dims of keys `key` and `key` + 1, four a lane of each half: rows g and g + 8 of a fragment.
+        """A fragment of 32 dims of the keys `key` and `key` + 1 (rows g and g + 8), four dims per lane of each half.
 
-        Each element of K is read here once by one thread.
+        Each element of K is loaded once, by one thread.
         """
         at = uint32(keys_at + key * stride + group * uint32(GROUP))
         column = uint32(uint32(4) * member)
@@ -66,7 +66,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def score(shared, scores, x, group):
-        """Add the products of 32 dims of two keys with those of Q to the scores."""
+        """Add the products of 32 dims of two keys and of Q to the scores."""
         new = cuda.local.array(both, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
@@ -84,7 +84,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def load_values(shared, a, al, column, step, member):
-        """16 keys and 4 dims a lane, or 32 keys and 2, of V, split."""
+        """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
         key = uint32(uint32(step * keys_a_step) + member)
         at = uint32(values_at + key * stride + exchanged(column, member))
         for i in range(8 // abreast):
@@ -98,7 +98,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def start_step(shared, new, a, al, step):
-        """Begin to multiply what `load_values` loaded by the weights of its keys."""
+        """Start the product of a fragment from `load_values` and the weights of its keys."""
         key = step * keys_a_step
         at = uint32(weights_at + uint32(key // TERMS) * tile + uint32(key % TERMS))
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
@@ -116,14 +116,14 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def next_step(shared, totals, new, a, al, at, column, step, member):
-        """Load the fragments of a step while the products of the one before run."""
+        """Load the fragments of the next step while the products of the current one run."""
         load_values(shared, a, al, column, step, member)
         finish_step(totals, new, at)
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
     def rescale(acc, totals, first, shared, member):
-        """Rescale a panel of the output, and add what a tile gave it where that is apart."""
+        """Rescale a panel of the output and add the tile's part, if that has an accumulator of its own."""
         for j in range(queries // 8):
             x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
             for side in range(abreast):
@@ -142,7 +142,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
 
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, warpgroup, dim, member):
-        """Add values times weights to the `p`-th panel of this warpgroup's output, rescaled first."""
+        """Rescale panel `p` of this warpgroup's output and add values times weights."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
             first = abreast * p * size

@@ -1,4 +1,4 @@
-"""What the core of warpgroups is compiled for, and which of it a problem gets."""
+"""The shape that the wgmma core is compiled for, and the choice of a shape for a problem."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
 MAX_WIDTH = 256
-WARPGROUPS = (1, 2, 4)  # whose threads copy a tile of K in whole passes
-PAIR_WIDTH = 128  # of the slices of two blocks that share an SM
+WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
+PAIR_WIDTH = 128  # dims of a slice if two blocks share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
-TILE_COST = 24  # in queries: what a tile costs beside its queries
-REWRITE_COST = 4  # of a dim of a tile that is embedded in global memory, in those embedded on their way
-WAIT_COST = 256  # of waiting for the last tile, in the same
-RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size, one an SM, that the H200 holds
+TILE_COST = 24  # the fixed cost of a tile, in queries
+REWRITE_COST = 4  # cost of a dim embedded in global memory, relative to one embedded in registers
+WAIT_COST = 256  # cost of the wait for the last tile, in the same unit
+RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # resident blocks of an H200 by cluster size, one per SM
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for: a cluster's blocks, a tile's queries, a slice's dims, a block's warpgroups.
+    """What a kernel is compiled for: blocks of a cluster, queries of a tile, dims of a slice, warpgroups of a block.
 
-    Raises: ValueError for queries or dims that products do not come in, more dims than a warpgroup's registers hold, or
-    warpgroups that cannot share the rows of a tile evenly.
+    Raises: ValueError for queries or dims that are not a whole number of products, more dims than the registers of a
+    warpgroup hold, or warpgroups that cannot share the rows of a tile evenly.
     """
 
     core: ClassVar = "wgmma"
@@ -37,7 +37,7 @@ class Shape:
     width: int
     warpgroups: int
     blocks: int = 1  # that share an SM
-    once: bool = False  # whether the blocks that share keys embed these together first
+    once: bool = False  # whether blocks that share keys embed them together before the main loop
 
     def __post_init__(self) -> None:
         require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def abreast(self) -> int:
-        """Products that a warpgroup makes of one panel of V: a lane reads 4 dims of a key for two, 2 for one."""
+        """wgmma products per panel of V: a lane reads 4 dims of a key for two, 2 for one."""
         return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
 
     @property
@@ -89,18 +89,22 @@ class Shape:
 
     @property
     def in_place(self) -> bool:
-        """Whether V takes the place of K, which makes room for a second block."""
+        """Whether V reuses the buffer of K, which makes room for a second block."""
         return self.blocks > 1 and self.cluster > 1
 
     @property
     def apart(self) -> bool:
-        """Whether a tile's output is summed before it is added to that of others, with one rounding a tile of many,
-        and what rounding takes from the sum of weights is kept."""
+        """Whether a tile has an accumulator of its own, which is added to the output with one rounding per tile.
+
+        The rounding error of the row sum is then kept, too.
+        """
         return self.queries <= 16 and self.blocks == 1
 
     @property
     def layout(self) -> SharedLayout:
-        """Shared memory of a block: high and low of Q and of the weights first, as they are aligned most."""
+        """Shared memory of a block; the high and low parts of Q and of the weights come first, as they need the largest
+        alignment.
+        """
         return SharedLayout(
             query=2 * self.queries * self.width,
             weights=2 * self.queries * KEYS,
@@ -114,7 +118,7 @@ class Shape:
 
 
 def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay, and the slices of a cluster of 16 hold the head dim."""
+    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim."""
     return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
 
 
@@ -124,16 +128,15 @@ def width_of(hdim: int, cluster: int) -> int:
 
 
 def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
-    """The shape for a problem by a rule that was fitted to what the H200 showed.
+    """The shape for a problem, by a rule fitted to timings on an H200.
 
-    The fewest blocks a cluster whose slices fit; where keys or queries are few and these would leave half of the card
-    idle, up to 8, with slices of 64 dims at least. Where one tile holds all keys and the card is filled twice over,
-    slices of 128 dims, with V in the place of K, so that two blocks share an SM. Of the queries a tile that fit, those
-    for which the waves of blocks take least: a tile costs what its queries cost and as much as 24 more, for copies and
-    exchanges.
+    The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
+    with slices of at least 64 dims. Where one tile holds all keys and there are two waves of blocks, slices of 128 dims
+    with V in the buffer of K, so that two blocks share an SM. Among the queries per tile that fit, those with the
+    lowest cost over all waves: a tile costs its queries plus 24, for copies and exchanges.
 
-    `embedded_dim` dims of a key are embedded, those that turn if None: once where an SM would else embed more than its
-    part of reading and writing all keys costs, and the wait.
+    `embedded_dim` dims of a key are embedded (None: all that rotate). They are embedded once, together, where an SM
+    would otherwise embed more than its part of reading and writing all keys costs, plus the wait.
 
     Raises: Unsupported where no tile fits.
     """

@@ -20,13 +20,13 @@ from analysis.book import findings, notebook
 from analysis.book.chapters import questions
 from analysis.book.findings import NOTEBOOKS, RECORDED
 from analysis.book.origin import DECIDED
+from analysis.claims import judge
 from analysis.figures.style import Plot
 from analysis.record import records
 from analysis.records import files
 from analysis.records.files import REFERENCE
 from analysis.records.measured import Measured
 from analysis.tables.table import Table
-from analysis.verdicts import claims
 
 CHAPTERS = ("rope", "sinusoidal")
 SWAPPED = ("rope_v7", "rope_v6b")
@@ -128,17 +128,17 @@ class Book(NamedTuple):
 @pytest.fixture(scope="module")
 def books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Book, Book]:
     """Before and after."""
-    recorded, found = claims.recorded(REFERENCE), []
-    judged = [claim for claim in claims.load() if claim.id.startswith("C")]
+    recorded, found = judge.recorded(REFERENCE), []
+    judged = [claim for claim in judge.claims() if claim.id.startswith("C")]
     for name in ("before", "after"):
         place = copy(tmp_path_factory.mktemp(name), name == "after")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "MEASURED", place.parent)
-            patch.setattr(claims, "load", lambda: judged)
-            rows = {(row["claim_id"], row["test"]): row for row in claims.verdicts(place)}
+            patch.setattr(judge, "claims", lambda: judged)
+            rows = {(row["claim_id"], row["test"]): row for row in judge.verdicts(place)}
             patch.undo()
             patch.setattr(files, "MEASURED", place.parent)
-            patch.setattr(claims, "recorded", lambda slug: recorded)
+            patch.setattr(judge, "recorded", lambda slug: recorded)
             watch = Watch(patch)
             found.append(Book([each for n in CHAPTERS for each in watch.run(NOTEBOOKS / f"{n}.ipynb")], rows))
     return found[0], found[1]
@@ -167,7 +167,7 @@ def test_the_tests_of_claims_change_that_name_one_of_the_two_and_no_others(books
     before, after = (book.verdicts for book in books)
     values = ("measured", "low", "high", "outcome")
     changed = {key for key, row in before.items() if any(row.get(name) != after[key].get(name) for name in values)}
-    naming = {claim.id for claim in claims.load() for test in claim.tests if {*claims.versions_of(test)} & {*SWAPPED}}
+    naming = {claim for claim, names in judge.named(REFERENCE).items() if names & {*SWAPPED}}
     assert "C-18" in {claim for claim, _ in changed} <= naming and len(changed) < len(before) / 2
 
 

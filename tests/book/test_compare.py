@@ -16,11 +16,11 @@ from analysis.book import findings
 from analysis.book.compare import carry, command, speedups, tables
 from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
 from analysis.book.compare.distance import distances
+from analysis.claims import judge
 from analysis.record import records
 from analysis.records import files
 from analysis.records.files import DataError, read_table, write_table
 from analysis.records.measured import Measured
-from analysis.verdicts import claims
 from tests.cards import REFUSED, write
 
 FIRST, OTHER = "made-up-12-0", "made-up-8-9"
@@ -138,11 +138,11 @@ def test_all_that_is_compared_is_written_and_claims_that_differ_are_listed(
 ) -> None:
     monkeypatch.setattr(findings, "NOTEBOOKS", tmp_path)  # without chapters
     given = {FIRST: ["holds", "holds", "undecided"], OTHER: ["holds", "refuted", "holds"]}
-    monkeypatch.setattr(claims, "load", lambda load=claims.load: load()[:3])
+    monkeypatch.setattr(judge, "claims", lambda claims=judge.claims: claims()[:3])
     monkeypatch.setattr(
-        claims,
+        judge,
         "verdicts_of",
-        lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(claims.load(), given[slug])],
+        lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(judge.claims(), given[slug])],
     )
     out = tmp_path / "out"
     assert command.main([PUBLISHED, FIRST, OTHER, "--timer", "as-timed", "--out", str(out)]) == 0
@@ -153,7 +153,7 @@ def test_all_that_is_compared_is_written_and_claims_that_differ_are_listed(
     assert list(read["cards"]["card"]) == list(read["speedups"]["card"].unique()) == [PUBLISHED, FIRST, OTHER]
     verdicts = carry.verdicts(chosen())
     assert carry.counts(verdicts) == {carry.SAME: 1, carry.DIFFERS: 1, carry.OPEN: 1}
-    assert [row[0] for row in tables.claims_that_differ(verdicts).plain().rows] == [claims.load()[1].id]
+    assert [row[0] for row in tables.claims_that_differ(verdicts).plain().rows] == [judge.claims()[1].id]
 
 
 def test_the_figure_has_a_dot_or_a_word_for_each_card() -> None:

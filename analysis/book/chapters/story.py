@@ -15,6 +15,8 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import ROUNDING
 
+from ...claims import judge
+from ...claims.claim import Claim
 from ...measure.studies import AUTHORS_SMS
 from ...models.roofline import SECTOR_BYTES
 from ...records import published
@@ -25,7 +27,6 @@ from ...records.measured import Measured, baseline_of
 from ...records.text import number
 from ...tables.claims import tested as tests_of
 from ...tables.table import NOTHING, Table, link, rotary, timed
-from ...verdicts import claims
 from ..findings import Shares, Speedups, why_none
 from ..origin import COUNTED, DECIDED, measured_in
 
@@ -198,8 +199,8 @@ def printed(evidence: Measured, version: str) -> Speedups:
     return Speedups({hdim: Ratio(*3 * (each.value,)) for hdim, each in stated.items() if each})
 
 
-def _chosen(ids: Iterable[str]) -> list[claims.Claim]:
-    known = {claim.id: claim for claim in claims.load()}
+def _chosen(ids: Iterable[str]) -> list[Claim]:
+    known = {claim.id: claim for claim in judge.claims()}
     unknown = [name for name in ids if name not in known]
     if unknown:
         raise DataError(f"there is no claim {unknown[0]!r}")

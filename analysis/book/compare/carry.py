@@ -9,11 +9,11 @@ from unittest import mock
 
 import pandas as pd
 
+from ...claims import judge, rule
+from ...claims.rule import UNDECIDED
 from ...records import files
 from ...records.files import DataError
 from ...records.known import NOT_MEASURED
-from ...verdicts import claims, rule
-from ...verdicts.rule import UNDECIDED
 from .. import findings
 from ..findings import Finding
 from .cards import Card
@@ -36,12 +36,12 @@ def verdicts(cards: Sequence[Card]) -> pd.DataFrame:
     """
     measured = [card for card in cards if not card.is_published]
     given = {
-        card.slug: {str(row["claim_id"]): str(row["verdict"]) for row in claims.verdicts_of(card.slug)}
+        card.slug: {str(row["claim_id"]): str(row["verdict"]) for row in judge.verdicts_of(card.slug)}
         for card in measured
         if not card.is_empty
     }
     rows = []
-    for claim in claims.load():
+    for claim in judge.claims():
         found = [given.get(card.slug, {}).get(claim.id, UNDECIDED) for card in measured]
         common = {"claim_id": claim.id, "claim": claim.claim, "carries": carries(found) if len(measured) > 1 else ""}
         rows += [

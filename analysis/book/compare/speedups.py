@@ -11,6 +11,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem
 
+from ...claims.rule import stands
 from ...measure.studies import SOURCE_TIMER, study
 from ...records import published
 from ...records.files import problem_columns
@@ -18,7 +19,6 @@ from ...records.interval import Ratio
 from ...records.known import FAILED, INFEASIBLE, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known, known
 from ...records.measured import Measured
 from ...records.published import Published
-from ...verdicts.rule import stands
 from ..front import FIVE
 from .cards import STUDIES, Card
 

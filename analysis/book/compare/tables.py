@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from ...claims.rule import VERDICTS
 from ...measure.studies import MAIN
 from ...models import fusion, targets
 from ...records.files import problem_of
@@ -17,7 +18,6 @@ from ...records.known import NOT_MEASURED, OK, Known
 from ...records.text import NOTHING
 from ...tables.claims import in_ledger
 from ...tables.table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
-from ...verdicts.rule import VERDICTS
 from ..chapters import targets as chapter
 from ..findings import DIFFERS, HOLDS, PROBABLY
 from ..notebook import source_of

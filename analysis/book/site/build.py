@@ -31,7 +31,6 @@ from ...measure.provenance import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...records.measured import Measured
 from ...records.published import load as load_published
-from ...verdicts import claims
 from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..findings import NOTEBOOKS, Finding, broken, recorded
@@ -187,7 +186,6 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
     """As `build`, by a process that holds the folder. Raises: BuildError, DataError, OSError."""
     gpu = evidence.slug
     load_published()
-    claims.verdicts_of(gpu)  # computed once, where they are not recorded, for all chapters
     executed = execute_all(gpu)
     tell(gpu, place, strict)
     if is_committed(gpu):

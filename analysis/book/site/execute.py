@@ -26,11 +26,12 @@ from papermill.engines import Engine, NotebookExecutionManager, papermill_engine
 from traitlets.config import Config
 
 from ... import figures
+from ...claims import judge
+from ...evidence import Evidence
 from ...models import profiles
 from ...records.current import complete_runs
 from ...records.files import ROOT, DataError, gpu_folder, parsed
 from ...records.measured import Measured
-from ...verdicts import facts
 from .. import pages
 
 ENGINE = "in_process"
@@ -146,7 +147,8 @@ def _print_to(log: str) -> None:
 def read(gpu: str) -> None:
     """Read what most chapters ask for; what is missing or damaged is for the chapter to say."""
     with contextlib.suppress(DataError, OSError):
-        facts.read_once(gpu_folder(gpu))
+        Evidence.load(gpu).record.read()
+        judge.verdicts_of(gpu)
         profiles.launches(gpu_folder(gpu))
         for study in complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs")):
             Measured.load(gpu, study)

@@ -10,11 +10,11 @@ import pandas as pd
 
 from kernels import VERSIONS
 
+from ...claims import judge
 from ...records import published
 from ...records.current import complete_runs
 from ...records.files import gpu_folder, is_committed, parsed
 from ...records.measured import Measured
-from ...verdicts import claims
 from .. import saving
 from ..citing import bibtex_of_edition
 from ..edition import edition
@@ -54,7 +54,7 @@ def artifact(place: Place, evidence: Measured) -> str:
         "artifact.md",
         edition=edition(),
         findings=sum(len(list(recorded(each))) for each in cells),
-        claims=len(claims.load()),
+        claims=len(judge.claims()),
         published=len(published.load()),
         versions=len(VERSIONS),
         bibtex=bibtex_of_edition(),

@@ -1,0 +1,193 @@
+"""What a claim is: what a document says, of which kind it is, and the tests that decide it.
+
+    @claim("C-18", kind="number", says="V7 beats separate kernels ...", quote="...", where=[(ROPE_LOG, "item 31")])
+    def c18(e):
+        v7 = e.speedup("rope_v7", "rope_separate", hdim=(128, 512, 2048))
+        yield headline("over separate kernels", v7, published=("N199", "N201", "N203"))
+
+A claim is a generator of tests over the evidence of a card. One test is its headline, or one of each of its parts; it
+gives the verdict. An effect is what a cause is claimed to explain: it belongs to the places of the headline that share
+its head dim and label. Support changes no verdict. A test has a place for each estimate: a head dim, or a label of a
+mapping. What names neither a study nor a timer is judged under every condition: as timed, on the device, and matched.
+
+One rule each:
+    published, published_range   a ratio, one at each place or for all, or the two ends of a range
+    direction                    "faster" or "slower", where no ratio is stated
+    least, most, equals          a bound, one at each place or for all; `equals` after rounding to `digits`
+    between                      both bounds, for all places, or a pair for each
+A bound is a number, an estimate, or the id of a row of data/published.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..evidence import Estimate, Estimates, Evidence, said
+from ..records.files import DataError
+from ..records.published import DOCUMENTS
+
+WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, PHASE_6 = DOCUMENTS
+HEADLINE, EFFECT, SUPPORT = "headline", "effect", "support"
+DIRECTIONS = {"faster": math.inf, "slower": 0.0}
+UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
+
+Measured = Estimates | Estimate | float | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
+Bound = float | str | Estimate
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place of a test: a head dim and a label, which may be empty, with what is measured and its bounds."""
+
+    hdim: int | None
+    label: str
+    measured: Estimate
+    bounds: tuple[Estimate, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.label, f"hdim {self.hdim}" if self.hdim is not None else "")))
+
+    def shared_by(self, other: Place) -> bool:
+        """Whether both are at one place, as far as both say where."""
+        hdims = {each.hdim for each in (self, other)} - {None}
+        labels = {each.label for each in (self, other)} - {""}
+        return len(hdims) < 2 and len(labels) < 2
+
+
+@dataclass(frozen=True)
+class Test:
+    says: str
+    places: tuple[Place, ...] = ()
+    rule: str = ""
+    unit: str = ""
+    digits: int | None = None
+    role: str = HEADLINE
+    part: str = ""
+    kind: str = ""
+    undecided: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The versions, and the rows of published.csv, that it names."""
+        given = (each.about.names for place in self.places for each in (place.measured, *place.bounds))
+        return frozenset().union(*given)
+
+
+Tests = Iterator[Test]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a document claims, in our words, with a few of its own and where they stand."""
+
+    id: str
+    kind: str
+    claim: str
+    ask: Callable[[Evidence], Tests]
+    quote: str
+    where: tuple[tuple[str, str], ...]
+    contradicts: tuple[str, ...]
+
+    def tests(self, e: Evidence) -> list[Test]:
+        """Its tests on the evidence of a card. Raises: DataError unless each part has one headline."""
+        tests = [
+            test if test.kind else replace(test, kind=self.kind if test.role == HEADLINE else _aside(test))
+            for test in self.ask(e)
+        ]
+        parts = [test.part for test in tests if test.role == HEADLINE]
+        if not parts or len(set(parts)) != len(parts) or any(test.part not in ("", *parts) for test in tests):
+            raise DataError(f"{self.id}: one headline is due, or one for each part; there are: {', '.join(parts)}")
+        return tests
+
+
+def _aside(test: Test) -> str:
+    return "count" if test.rule == "equals" else "universal"
+
+
+CLAIMS: dict[str, Claim] = {}
+
+
+def claim(
+    id: str, *, kind: str, says: str, where: Sequence[tuple[str, str]], quote: str = "", contradicts: Sequence[str] = ()
+) -> Callable[[Callable[[Evidence], Tests]], Callable[[Evidence], Tests]]:
+    """Register a claim by its id: a letter for its subject and a number."""
+
+    def register(ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
+        if id in CLAIMS:
+            raise ValueError(f"claim {id} is there twice")
+        CLAIMS[id] = Claim(id, kind, says, ask, quote, tuple(where), tuple(contradicts))
+        return ask
+
+    return register
+
+
+def headline(says: str, measured: Measured, **rule: Any) -> Test:
+    """The test that gives the verdict, at all its places; of a claim with parts, that of one `part`."""
+    return _test(says, measured, **rule)
+
+
+def effect(says: str, measured: Measured, **rule: Any) -> Test:
+    """What a cause is claimed to explain."""
+    return _test(says, measured, role=EFFECT, **rule)
+
+
+def support(says: str, measured: Measured, **rule: Any) -> Test:
+    """What a chapter shows beside a claim; it changes no verdict."""
+    return _test(says, measured, role=SUPPORT, **rule)
+
+
+def undecided(says: str, why: str) -> Test:
+    """A headline that nothing which is kept decides, and what would."""
+    return Test(says, undecided=why)
+
+
+def _test(
+    says: str,
+    measured: Measured,
+    *,
+    unit: str | None = None,
+    digits: int | None = None,
+    role: str = HEADLINE,
+    part: str = "",
+    kind: str = "",
+    **given: Any,
+) -> Test:
+    ((rule, bound),) = given.items()
+    places = list(_places(measured))
+    bounds: list[tuple[Estimate, ...]]
+    if rule == "direction":
+        bounds = [(Estimate.exact(DIRECTIONS[bound]),)] * len(places)
+    elif rule in ("published_range", "between") and not isinstance(bound[0], tuple):
+        bounds = [tuple(map(_bound, bound))] * len(places)
+    elif rule == "between":
+        bounds = [tuple(map(_bound, pair)) for pair in bound]
+    else:
+        bounds = [(_bound(each),) for each in (bound if isinstance(bound, tuple) else [bound] * len(places))]
+    if len(bounds) != len(places):
+        raise ValueError(f"{says}: {len(places)} places and {len(bounds)} bounds")
+    if unit is None:
+        some = next(iter(measured.values())) if isinstance(measured, Mapping) and places[0].label else measured
+        unit = UNITS.get(some.unit, "") if isinstance(some, Estimates) else ""
+        unit = "x" if rule in ("published", "published_range", "direction") else unit
+    located = tuple(replace(place, bounds=each) for place, each in zip(places, bounds))
+    return Test(says, located, rule.removesuffix("_range"), unit, digits, role, part, kind)
+
+
+def _bound(given: Bound) -> Estimate:
+    if isinstance(given, str):
+        return said(given)
+    return given if isinstance(given, Estimate) else Estimate.exact(given)
+
+
+def _places(measured: Measured, label: str = "") -> Iterator[Place]:
+    if isinstance(measured, Estimates):
+        for hdim, each in measured.items():
+            yield Place(hdim, label, each)
+    elif isinstance(measured, Mapping):
+        for name, some in measured.items():
+            yield from _places(some, name)
+    else:
+        yield Place(None, label, measured if isinstance(measured, Estimate) else Estimate.exact(measured))

@@ -1,0 +1,83 @@
+"""What several claims, questions and chapters measure and `Evidence` alone does not say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from kernels import VERSIONS, Problem
+from kernels.checking.reference import attention, make_inputs
+
+from ..evidence import Estimate, Estimates, Evidence, maximum
+from ..measure.studies import partial_rope
+
+DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
+L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
+SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
+SEPARATE = {"sinusoidal": FLOAT4, "rope": "rope_separate"}
+PARTIAL = ("rope_v6b", "rope_v7")  # published with partial rotation; the others rotate every dim
+
+
+def rotary(version: str) -> dict[str, Any]:
+    """What picks the problem of a version as it was published."""
+    if VERSIONS[version].family != "rope":
+        return {}
+    return {"rotary": "partial" if VERSIONS[version].built_from in PARTIAL else "full"}
+
+
+def embedded(e: Evidence, version: str, hdim: int | tuple[int, ...]) -> Estimates:
+    """How often a version embeds each element of Q and K, where once would do.
+
+    RoPE by its rotations. Sinusoidal embeddings by the sines and cosines computed, one an element; where they come
+    from tables by the additions beyond those of the separate kernels that load alike.
+    """
+    separate = SEPARATE[VERSIONS[version].family]
+    if VERSIONS[version].family == "rope":
+        chosen: dict[str, Any] = {"hdim": hdim, **rotary(version)}
+        return e.count(version, "event.rotation", **chosen) / e.count(separate, "event.rotation", **chosen)
+    rows = e.size(version, "seq_q", hdim=hdim) + e.size(version, "seq_k", hdim=hdim)
+    elements = e.size(version, "heads", hdim=hdim) * rows * e.size(version, "hdim", hdim=hdim)
+    sin, cos, both = (e.count(version, f"event.{each}", hdim=hdim) for each in ("sin", "cos", "sincos"))
+    computed = sin + cos + both
+    if any(computed.values_known.values()):
+        return computed / elements
+    alike = SCALAR if version in ("sinusoidal_v1", SCALAR) else separate
+    return 1 + (e.count(version, "inst.fp32", hdim=hdim) - e.count(alike, "inst.fp32", hdim=hdim)) / elements
+
+
+def memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
+    """What a version moves, of what DRAM or L2 can: the larger share, in per cent."""
+    return maximum(e.counter(version, DRAM, **asked), e.counter(version, L2, **asked))
+
+
+def busiest_memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
+    """The same, with the data pipe of L1 and shared memory as well."""
+    return maximum(memory_percent(e, version, **asked), e.counter(version, L1, **asked))
+
+
+def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
+    """The FLOP of a version's instructions a second, of what the FP32 units reach at most, in per cent."""
+    done = 2 * e.count(version, "inst.fma", **asked) + e.count(version, "inst.fp32", **asked)
+    return 100 * done / e.time(version, **asked) / 1e6 / e.ceiling("fp32_tflops")
+
+
+def shared_wavefronts(e: Evidence, version: str, **asked: Any) -> Estimates:
+    """Wavefronts of an access to shared memory, by the card's counters: 1 without bank conflicts."""
+    loads, stores = (e.counter(version, f"smsp__inst_executed_op_shared_{each}.sum", **asked) for each in ("ld", "st"))
+    return e.counter(version, "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", **asked) / (loads + stores)
+
+
+def forgotten_rope(hdims: Iterable[int], inputs: str) -> Estimates:
+    """How far V7's result would move if it rotated nothing: the largest difference, on inputs of that kind."""
+    return Estimates({hdim: Estimate.exact(_forgotten_rope(hdim, inputs)) for hdim in hdims})
+
+
+@functools.cache
+def _forgotten_rope(hdim: int, inputs: str) -> float:
+    rope = partial_rope(1, 4, 64, hdim)
+    plain = Problem("attention", 1, 4, seq_q=64, hdim=hdim)
+    given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
+    return float((attention(rope, **given) - attention(plain, **given)).abs().max())

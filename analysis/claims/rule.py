@@ -1,0 +1,217 @@
+"""The one rule by which a measured number is held against a published one, and a claim gets its verdict.
+
+README, chapters, ledger and figures ask here. A claim has one headline test, at one place or several (head dims,
+versions); what else is tested supports it and changes nothing. By the kind of the claim each place is
+
+number     a published ratio, or the range that was published, is
+             reproduced      the interval lies within 10 % of it, and on its side of the tie
+             same direction  the interval lies on its side of 1, more than 3 % away
+             no difference   nothing of the interval lies on its side, beyond the tie
+             opposite        the interval lies on the other side of 1, more than 3 % away
+             a difference    a tie is published, and the interval lies more than 3 % from 1
+           of several the claim is what most are: reproduced counts as the same direction, and opposite as no
+           difference, where that makes them most; half and half is in part
+universal  holds everywhere, or is refuted by one place
+count      exact everywhere, or wrong at one place
+cause      supported (the effect is there, and doing without the cause closes as much of it as is due), refuted (it
+           closes nothing, or an exact count shows that the cause is not there), else not supported, as where there is
+           no effect to explain; not tested where nothing measured does without it, or nothing at the load that alone
+           has the effect. Of several, what most are
+
+A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
+without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
+reproduced does not weaken another that is. Each condition gives a verdict: as timed by the documents' harness, on the
+device, and matched in load. Where they disagree, the claim depends on the load or on the timer. A claim with parts of
+which some stand and some fall is in part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ..evidence.estimates import TIE, Estimate
+from ..measure.studies import CONDITIONS
+
+AGREE = 1.10  # within this factor of a published ratio it is reproduced
+
+REPRODUCED, SAME_DIRECTION, NO_DIFFERENCE, OPPOSITE = "reproduced", "same direction", "no difference", "opposite"
+A_DIFFERENCE = "a difference"
+HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED, EXACT, WRONG = (
+    "holds", "refuted", "supported", "not supported", "exact", "wrong"
+)  # fmt: skip
+IN_PART, ON_LOAD, ON_TIMER = "in part", "depends on the load", "depends on the timer"
+NOT_TESTED, UNDECIDED = "not tested", "undecided"
+
+STANDS = (REPRODUCED, HOLDS, SUPPORTED, EXACT)
+BETWEEN = (SAME_DIRECTION, IN_PART, ON_LOAD, ON_TIMER)
+FALLS = (NO_DIFFERENCE, OPPOSITE, A_DIFFERENCE, REFUTED, NOT_SUPPORTED, WRONG)
+OPEN = (NOT_TESTED, UNDECIDED)
+VERDICTS = (*STANDS, *BETWEEN, *FALLS, *OPEN)
+
+KINDS = {  # of a claim: what a place is called where the test's bounds are met, and where not
+    "number": (HOLDS, REFUTED),
+    "universal": (HOLDS, REFUTED),
+    "count": (EXACT, WRONG),
+    "cause": (SUPPORTED, NOT_SUPPORTED),
+    "undecided": (HOLDS, REFUTED),
+}
+DEVICE, MATCHED = "device", "matched"
+JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # the conditions that give a verdict
+# Verdicts of one side, from the stronger to the weaker.
+SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
+
+
+class Interval(Protocol):
+    """A number with its 95 % interval, which is `known` unless it is of a single process."""
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @property
+    def known(self) -> bool: ...
+
+
+# ---------------------------------------------------------------- one place
+
+
+def compare(low: float, high: float, measured: Interval) -> str:
+    """How a measured ratio stands to a published one, or to the range [low, high] that was published: see above."""
+    if not measured.known:
+        return UNDECIDED
+    faster, slower = low > TIE, high < 1 / TIE
+    is_faster, is_slower = measured.low > TIE, measured.high < 1 / TIE
+    near = low / AGREE <= measured.low and measured.high <= high * AGREE
+    if not (faster or slower):
+        if is_faster or is_slower:
+            return A_DIFFERENCE
+        return REPRODUCED if near else UNDECIDED
+    if is_faster or is_slower:
+        if is_faster != faster:
+            return OPPOSITE
+        return REPRODUCED if near else SAME_DIRECTION
+    reaches = measured.high > TIE if faster else measured.low < 1 / TIE
+    return UNDECIDED if reaches else NO_DIFFERENCE
+
+
+def too_wide(low: float, high: float, outcome: str, measured: Interval) -> bool:
+    """Whether the same direction is found of a ratio that may as well be reproduced, the interval being too wide."""
+    return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
+
+
+def stands(published: float | None, measured: Interval | None) -> str:
+    """How a measured speedup stands to a published one; empty where either is not there."""
+    return "" if published is None or measured is None else compare(published, published, measured)
+
+
+def within(low: float, high: float, measured: Interval) -> bool | None:
+    """Whether an interval lies in [low, high], or outside; None where it straddles an end, or there is none."""
+    if not measured.known:
+        return None
+    if low <= measured.low and measured.high <= high:
+        return True
+    return False if measured.high < low or measured.low > high else None
+
+
+def _rounded(value: float, digits: int | None) -> float:
+    return value if digits is None else float(f"{value:.{digits - 1}e}")
+
+
+def decide(
+    kind: str, rule: str, bounds: Sequence[float], measured: Estimate, digits: int | None = None, unit: str = ""
+) -> str:
+    """What one place is called, by the kind of claim and the rule: published, direction, least, most, between, equals.
+
+    The bound of a direction is infinity for faster and 0 for slower.
+    """
+    low, high = bounds[0], bounds[-1]
+    if rule in ("published", "direction"):
+        return compare(low, high, measured)
+    if rule == "equals":
+        measured = replace(measured, low=_rounded(measured.low, digits), high=_rounded(measured.high, digits))
+    met = within(-math.inf if rule == "most" else low, math.inf if rule == "least" else high, measured)
+    if met is None:
+        return UNDECIDED
+    if kind == "cause" and not met and _closes_nothing(rule, measured, unit):
+        return REFUTED
+    return KINDS[kind][not met]
+
+
+def _closes_nothing(rule: str, measured: Estimate, unit: str) -> bool:
+    """Whether doing without a cause changes no more than a tie does, or an exact number speaks against it."""
+    if measured.low == measured.high:
+        return True
+    if unit == "of the gap":
+        return measured.high <= TIE - 1
+    return unit == "x" and (measured.low >= 1 / TIE if rule == "most" else measured.high <= TIE)
+
+
+def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
+    """The outcome of a cause at a place, given whether there is the effect that it is to explain.
+
+    A share of a gap that is not there says nothing; an `exact` number refutes a cause in any case.
+    """
+    effects = set(effects)
+    if (exact and outcome == REFUTED) or not effects or effects == {HOLDS}:
+        return outcome
+    return NOT_SUPPORTED if REFUTED in effects else UNDECIDED
+
+
+# ---------------------------------------------------------------- a claim
+
+
+def verdict(kind: str, outcomes: Sequence[str]) -> str:
+    """The verdict of a headline under one condition, from its places."""
+    decided = [outcome for outcome in outcomes if outcome not in OPEN]
+    stand, fall = KINDS[kind]
+    if kind in ("universal", "count"):
+        if fall in decided:
+            return fall
+        return stand if decided == [*outcomes] else UNDECIDED
+    if 2 * len(decided) <= len(outcomes):
+        return NOT_TESTED if NOT_TESTED in outcomes else UNDECIDED
+    for side in SIDES:
+        for place, word in enumerate(side):
+            if 2 * sum(outcome in side[: place + 1] for outcome in decided) > len(decided):
+                return word
+    return IN_PART
+
+
+def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
+    """The verdict of a headline from those under each condition; those `unsure` may be stronger than they say."""
+    decided = {condition: word for condition, word in given.items() if word not in OPEN}
+    if not decided:
+        return given[DEVICE]
+    if _weaker(decided.values()):
+        decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
+    if len(set(decided.values())) == 1:
+        return next(iter(decided.values()))
+    if weaker := _weaker(decided.values()):
+        return weaker
+    loads = [decided[condition] for condition in (DEVICE, MATCHED) if condition in decided]
+    return ON_LOAD if len(set(loads)) == 2 and not _weaker(loads) else ON_TIMER
+
+
+def _weaker(words: Iterable[str]) -> str:
+    """The weakest of some verdicts of one side; empty where they are of several."""
+    words = set(words)
+    return next((max(words, key=side.index) for side in SIDES if words <= set(side)), "")
+
+
+def together(parts: Sequence[str]) -> str:
+    """The verdict of a claim from its parts."""
+    stand = [part in STANDS or part == SAME_DIRECTION for part in parts]
+    if len(set(parts)) == 1:
+        return parts[0]
+    if IN_PART in parts or (any(stand) and any(part in FALLS for part in parts)):
+        return IN_PART
+    if any(part in OPEN for part in parts):
+        return UNDECIDED
+    if all(stand):
+        return HOLDS
+    return REFUTED if all(part in FALLS for part in parts) else IN_PART

@@ -1,0 +1,70 @@
+"""What the documents claim of validation, and what decides it."""
+
+from __future__ import annotations
+
+from ..evidence import Evidence
+from ..records import published
+from .claim import WRITE_UP, Tests, claim, headline, undecided
+
+PASSING = {  # the versions that the appendix lists, and the head dims
+    "attention_online": (512, 2048, 4096, 8192),
+    **{f"sinusoidal_{v}": (2048,) for v in ("v1", "v3", "v4", "v5", "separate_scalar")},
+    **{f"rope_{v}": (2048,) for v in ("v1c", "v2", "v3", "v4", "v5", "v6a", "v6b", "v7")},
+    "rope_separate": (2048, 4096),
+}
+
+
+def hdims_timed(family: str) -> list[float]:
+    """The head dims that the write-up prints a time for."""
+    rows = published.load().query("source_document == @WRITE_UP and quantity == 'time_ms' and family == @family")
+    return [float(hdim) for hdim in rows["hdim"].dropna()]
+
+
+@claim(
+    "D-01",
+    kind="universal",
+    says="Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass.",
+    quote="All implementations passing with max error < 5e-5",
+    where=[
+        (WRITE_UP, "Appendix, Benchmarking Methodology; lines 299-326"),
+        (WRITE_UP, "Appendix, Correctness Results; line 330"),
+    ],
+)
+def d01(e: Evidence) -> Tests:
+    yield headline(
+        "it is right on uniform input",
+        {v: e.status(v, "ok", hdim=hdim, inputs="uniform") for v, hdim in PASSING.items()},
+        equals=1,
+    )
+
+
+@claim(
+    "D-02",
+    kind="count",
+    says="All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384.",
+    quote="large hidden dimensions (512-16384)",
+    where=[(WRITE_UP, "Introduction; line 16"), (WRITE_UP, "Appendix; line 328")],
+)
+def d02(e: Evidence) -> Tests:
+    yield headline(
+        "largest head dim with a printed time",
+        {family: max(hdims_timed(family)) for family in ("attention", "sinusoidal", "rope")},
+        equals="N284",
+    )
+
+
+@claim(
+    "D-03",
+    kind="undecided",
+    says="Nearly every modern implementation runs positional embeddings as separate kernels before attention.",
+    quote="In nearly every modern implementation, these run as separate preprocessing kernels",
+    where=[(WRITE_UP, "Introduction; line 11")],
+)
+def d03(e: Evidence) -> Tests:
+    yield undecided(
+        "implementations that embed apart, of all",
+        (
+            "the document names none of them; a survey of implementations would decide it. The log itself names one "
+            "that fuses, FlashInfer"
+        ),
+    )
