@@ -18,7 +18,6 @@ from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..records.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
-from ..records.lock import locked
 from ..records.schema import SCHEMAS
 from . import attention, half, rope, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, SUPPORT, Claim, Place, Test
@@ -230,14 +229,12 @@ def _named(record: Record) -> Mapping[str, frozenset[str]]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis claims", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpu", default="", help="only this folder of data/measured; else all of them")
-    parser.add_argument("--wait", action="store_true", help="wait while another command writes to a folder")
     options = parser.parse_args(arguments)
     try:
         for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
             path = folder / "verdicts.csv"
-            with locked(folder, options.wait):
-                rows = verdicts(folder)
-                write_table(path, "verdicts", rows)
+            rows = verdicts(folder)
+            write_table(path, "verdicts", rows)
             found = {row["claim_id"]: row["verdict"] for row in rows}
             counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
             print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")

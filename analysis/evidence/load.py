@@ -11,7 +11,8 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..records.files import COUNTS, RESOURCES, parsed, read_json, with_problems, written
+from ..record import rows
+from ..record.files import COUNTS, RESOURCES, parsed, read_json, with_problems, written
 from .current import complete_runs
 from .interval import Pool
 from .pool import pools
@@ -25,7 +26,7 @@ class Record:
     """What one folder of data/measured holds, and what is the same on every machine."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises: DataError when gpu.json is damaged or lacks a ceiling."""
+        """Raises: DataError when gpu.json is damaged."""
         self.folder = folder
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
@@ -37,8 +38,8 @@ class Record:
         return _load(folder, *map(written, (*(folder / name for name in TABLES), COUNTS, RESOURCES)))
 
     def frame(self, table: str) -> pd.DataFrame:
-        """The rows of runs, checks or timings: not to be changed. Raises: DataError."""
-        return parsed(self.folder / f"{table}.csv", table)
+        """The rows of all runs in a table: not to be changed. Raises: DataError."""
+        return rows(self.folder, table)
 
     @functools.cached_property
     def pools(self) -> Mapping[str, Pool]:
@@ -80,20 +81,20 @@ class Record:
 
     @functools.cached_property
     def counters(self) -> Groups:
-        return by_problem(self.folder / "counters.csv", "counters")
+        return by_problem(self.frame("counters"))
 
     @functools.cached_property
     def counts(self) -> Groups:
-        return by_problem(COUNTS, "counts")
+        return _everywhere(COUNTS, "counts", written(COUNTS))
 
     @functools.cached_property
     def resources(self) -> Groups:
-        return by_problem(RESOURCES, "resources")
+        return _everywhere(RESOURCES, "resources", written(RESOURCES))
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
         """What the emulator counted of any version: one that does none of it has no row."""
-        tables = (rows["counter"] for problems in self.counts.values() for rows in problems.values())
+        tables = (mine["counter"] for problems in self.counts.values() for mine in problems.values())
         return frozenset().union(*tables)
 
 
@@ -102,16 +103,15 @@ def _load(folder: Path, *state: tuple[int, ...]) -> Record:
     return Record(folder)
 
 
-@functools.lru_cache(maxsize=16)
-def _grouped(path: Path, table: str, state: tuple[int, ...]) -> Groups:
+@functools.lru_cache(maxsize=8)
+def _everywhere(path: Path, table: str, state: tuple[int, ...]) -> Groups:
+    """The rows of a table that is the same on every machine; none where there is no such file."""
+    return by_problem(parsed(path, table)) if path.exists() else {}
+
+
+def by_problem(frame: pd.DataFrame) -> Groups:
+    """The rows of a table by version and problem."""
     groups: dict[str, dict[Problem, pd.DataFrame]] = {}
-    if path.exists() or table == "counters":
-        frame = with_problems(parsed(path, table))
-        for (version, problem), rows in frame.groupby(["version", "problem"], sort=False):
-            groups.setdefault(version, {})[problem] = rows
+    for (version, problem), mine in with_problems(frame).groupby(["version", "problem"], sort=False):
+        groups.setdefault(version, {})[problem] = mine
     return groups
-
-
-def by_problem(path: Path, table: str) -> Groups:
-    """The rows of a table by version and problem; none where there is no such file."""
-    return _grouped(path, table, written(path))
