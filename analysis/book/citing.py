@@ -6,9 +6,9 @@ import hashlib
 from html import escape
 from urllib.parse import quote
 
+from ..evidence.origin import Part, Source
 from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
-from .origin import Part, Source
 
 KEY = "fused-positional-embeddings"
 LONGEST = 60  # characters of an anchor in the key of an entry

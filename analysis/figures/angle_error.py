@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..book.origin import computed
+from ..evidence.origin import computed
 from ..models.angles import HALF_TURNS, RADIANS, ROTARY_DIM
 from .style import PALETTE, Plot, canvas, log_ticks
 

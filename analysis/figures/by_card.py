@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 
 from kernels import VERSIONS
 
-from ..book.origin import Source
 from ..evidence.known import FAILED
 from ..evidence.known import WRONG as WRONG_RESULT
+from ..evidence.origin import Source
 from ..measure.studies import SOURCE_TIMER
 from ..records.text import number
 from ..tables.table import family_title, short

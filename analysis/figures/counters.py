@@ -8,8 +8,8 @@ import pandas as pd
 
 from kernels import VERSIONS
 
-from ..book.origin import COUNTED, counters_of
 from ..evidence import Evidence
+from ..evidence.origin import COUNTED, counters_of
 from ..models import profiles
 from ..models.counter_agreement import agreement
 from ..tables.table import family_title, of_card, short

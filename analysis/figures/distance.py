@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..book.origin import Source, published_on
 from ..evidence.known import NOT_MEASURED
+from ..evidence.origin import Source, published_on
 from ..records import published
 from .style import PALETTE, Plot, canvas, log_ticks
 

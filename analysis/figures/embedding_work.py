@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..book.origin import COUNTED, measured
 from ..evidence import Evidence
+from ..evidence.origin import COUNTED, measured
 from ..models.moves import SCALAR, SEPARATE
 from ..tables.table import family_title, of_card, short
 from .style import PALETTE, Plot, canvas

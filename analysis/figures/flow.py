@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from kernels import Problem
 
-from ..book.origin import COUNTED, Source, computed
+from ..evidence.origin import COUNTED, Source, computed
 from ..models.moves import Stage, changes, known, moves, plan_of
 from ..records.text import number
 from ..tables.table import short

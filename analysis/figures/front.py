@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from ..book.origin import measured, published_on
 from ..evidence import Evidence
+from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
 from ..models.moves import SCALAR, SEPARATE
 from ..records import published

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.ticker import NullLocator
 
-from ..book.origin import measured
 from ..evidence import Evidence
+from ..evidence.origin import measured
 from ..tables.table import Missing, of_card, short
 from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
 

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 
 from kernels import VERSIONS
 
-from ..book.origin import measured, published_on
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED, OK, WRONG
+from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
 from ..records import published
 from ..tables.table import family_title, of_card, short

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..book.origin import measured
 from ..evidence import Evidence
+from ..evidence.origin import measured
 from ..tables.table import of_card, short
 from .style import (
     HATCHES,

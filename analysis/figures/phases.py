@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..book.origin import measured
 from ..evidence import Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED
+from ..evidence.origin import measured
 from ..tables.table import of_card
 from .style import PALETTE, Plot, by_process, canvas
 

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..book.origin import COUNTED, computed
+from ..evidence.origin import COUNTED, computed
 from ..models.moves import Stage, moves, plan_of
 from ..records.text import number
 from .flow import EMBED, INK, LINE, SIZE, WAIT, arrows, buffer, kernel, label, sheet, table, waiting, write

@@ -8,8 +8,8 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..book.origin import measured
 from ..evidence import Evidence
+from ..evidence.origin import measured
 from ..tables.speed import fastest
 from ..tables.table import family_title, of_card
 from .style import (

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..book.origin import COUNTED, Source, computed, measured, published_for
 from ..evidence import Evidence
+from ..evidence.origin import COUNTED, Source, computed, measured, published_for
 from ..models import roofline
 from ..tables.table import family_title, of_card
 from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks

@@ -6,8 +6,8 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..book.origin import measured
 from ..evidence import Estimate, Evidence
+from ..evidence.origin import measured
 from ..measure.studies import TIMERS
 from ..tables.table import of_card
 from .style import HATCHES, PALETTE, Plot, by_process, canvas, legend, place_of, shape_ticks

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..book.origin import measured, published_on
 from ..evidence import Evidence
+from ..evidence.origin import measured, published_on
 from ..records import published
 from ..tables.table import of_card, short
 from .style import SERIES, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks

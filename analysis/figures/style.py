@@ -18,8 +18,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from kernels import Problem
 
-from ..book.origin import Source
 from ..evidence import Estimate
+from ..evidence.origin import Source
 
 PALETTE = sns.color_palette("colorblind")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import VERSIONS, Problem
 
-from ..book.origin import computed
+from ..evidence.origin import computed
 from .style import PALETTE, Plot, canvas
 
 WARP = 32

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
-from ..book.origin import computed, counters_of, measured
 from ..evidence import Evidence
+from ..evidence.origin import computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing, of_card
 from .style import PALETTE, Plot, canvas

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from kernels import Problem
 
-from ..book.origin import Source, computed
+from ..evidence.origin import Source, computed
 from ..models.steps import CUTS
 from .style import PALETTE, Plot, canvas
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pandas as pd
 
-from ..book.origin import Source
+from ..evidence.origin import Source
 from ..models import fusion
 from .style import PALETTE, Plot, canvas, log_ticks
 

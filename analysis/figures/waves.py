@@ -8,8 +8,8 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..book.origin import computed, measured
 from ..evidence import Evidence
+from ..evidence.origin import computed, measured
 from ..measure.studies import AUTHORS_SMS
 from ..tables.table import of_card
 from .style import PALETTE, Plot, canvas

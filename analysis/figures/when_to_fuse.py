@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..book.origin import measured_in
+from ..evidence.origin import measured_in
 from ..models import fusion
 from ..models.advice import CORE_KEYS, MANY_HEADS, kv_heads
 from ..models.targets import MEASURED_IN, Evidence, beside_one_graph

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kernels import VERSIONS
 
-from ..book.origin import DECIDED
+from ..evidence.origin import DECIDED
 from ..claims import judge
 from ..claims.claim import HEADLINE, Claim
 from ..claims.rule import (

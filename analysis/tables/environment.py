@@ -7,9 +7,9 @@ from statistics import median
 
 import pandas as pd
 
-from ..book.origin import measured, measured_on
 from ..evidence import Evidence, Study
 from ..evidence.known import word
+from ..evidence.origin import measured, measured_on
 from ..measure.studies import STUDIES, TIMERS
 from ..record import rows as rows_of
 from ..records.files import ROOT

@@ -9,7 +9,7 @@ from statistics import geometric_mean
 
 from kernels import VERSIONS, Problem
 
-from ..book.origin import measured, published_on
+from ..evidence.origin import measured, published_on
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import WRONG

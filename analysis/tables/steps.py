@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Problem
 
-from ..book.origin import measured
 from ..evidence import Estimate, Evidence, Study
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
+from ..evidence.origin import measured
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import DataError

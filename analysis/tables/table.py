@@ -15,7 +15,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
-from ..book.origin import Source
+from ..evidence.origin import Source
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Check, Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word

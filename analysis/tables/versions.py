@@ -14,7 +14,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
-from ..book.origin import Source, measured, published_on
+from ..evidence.origin import Source, measured, published_on
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word

@@ -13,8 +13,8 @@ import yaml
 from PIL import Image
 
 from analysis import figures
-from analysis.book import citing, edition, origin, saving
-from analysis.evidence import Evidence
+from analysis.book import citing, edition, saving
+from analysis.evidence import Evidence, origin
 from analysis.figures import style
 from analysis.records.files import ROOT
 from analysis.tables.table import Table

@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
+from ...evidence.origin import measured_in
 from ...measure.provenance import commit
 from ...records.files import BUILD, ROOT
 from ...records.measured import Measured
 from .. import pages
 from ..edition import CODE_LICENSE, LICENSE, LICENSE_URL, Edition, edition
-from ..origin import measured_in
 
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
