@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from kernels import VERSIONS
 
-from ..evidence.origin import DECIDED
 from ..claims import judge
 from ..claims.claim import HEADLINE, Claim
 from ..claims.rule import (
@@ -33,6 +32,7 @@ from ..claims.rule import (
     VERDICTS,
     WRONG,
 )
+from ..evidence.origin import DECIDED
 from ..records.text import NOTHING
 from .table import Missing, Table, lines, small, to, verdict_mark
 

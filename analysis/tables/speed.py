@@ -9,10 +9,10 @@ from statistics import geometric_mean
 
 from kernels import VERSIONS, Problem
 
-from ..evidence.origin import measured, published_on
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import WRONG
+from ..evidence.origin import measured, published_on
 from ..measure.studies import SOURCE_TIMER, STUDIES
 from ..records import published
 from ..records.measured import Measured

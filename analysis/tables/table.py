@@ -15,10 +15,10 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
-from ..evidence.origin import Source
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Check, Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
+from ..evidence.origin import Source
 from ..records.interval import Ratio
 from ..records.known import known
 from ..records.measured import Measured, Time

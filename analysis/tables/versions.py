@@ -14,10 +14,10 @@ from kernels import VERSIONS, Plan, Problem, Unsupported, Version
 from kernels.limits import EMULATED_TARGET
 from kernels.version import Launch
 
-from ..evidence.origin import Source, measured, published_on
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word
+from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
 from ..models.moves import example
 from ..models.roofline import SECTOR_BYTES
