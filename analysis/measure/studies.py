@@ -304,6 +304,43 @@ def _other_cache(version: Version, problem: Problem) -> bool:
     return (version.id in CACHED) != (problem.cache == "rotated")
 
 
+# Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
+# not, one head, a batch, a wide head; and four queries, as speculative decoding has them.
+DECODED = (
+    (1, 32, 32, 1, 4096, 128),
+    (1, 32, 8, 1, 4096, 128),
+    (1, 8, 8, 1, 16384, 128),
+    (1, 1, 1, 1, 4096, 128),
+    (16, 32, 8, 1, 2048, 128),
+    (1, 32, 8, 1, 32768, 128),
+    (4, 16, 16, 1, 1500, 256),
+    (2, 32, 8, 4, 3000, 128),
+)
+SPLIT_KEYS = ("rope_decode", "attention_decode")
+HALF_PEERS = ("torch_rope_half_one_graph", "torch_sdpa_half_flash", "torch_sdpa_half_cudnn")
+
+
+def _split_keys() -> Iterator[Problem]:
+    """RoPE with keys that are not rotated yet, from a cache of rotated ones, and without RoPE."""
+    for dtype in ("float32", "float16"):
+        for batch, heads, kv_heads, seq_q, seq_k, hdim in DECODED:
+            raw = Problem(
+                "rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim=hdim, dtype=dtype, causal=seq_q > 1
+            )
+            yield raw
+            if seq_q == 1:
+                yield replace(raw, family="attention", rotary_dim=0, q_offset=0)
+                yield replace(raw, cache="rotated")
+
+
+def _other_dtype(version: Version, problem: Problem) -> bool:
+    """Peers of float32 have tables in the dtype of q, which half precision makes wrong."""
+    half = problem.dtype != "float32"
+    if version.id in SPLIT_KEYS:
+        return problem.cache == "rotated"
+    return half != (version.id in HALF_PEERS) or _other_cache(version, problem)
+
+
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
 AT_CHOSEN = ("triton_rope_sliced",)
@@ -397,6 +434,14 @@ STUDIES = {
             WARM,
             _named(("rope_v8", *ONE_GRAPH, *CACHED)),
             _other_cache,
+        ),
+        Study(
+            "split_keys",
+            "Up to 8 queries a head by keys that blocks share, in float32 and half precision",
+            tuple(_split_keys()),
+            WARM,
+            _named((*SPLIT_KEYS, "rope_v8", *ONE_GRAPH, *CACHED, *HALF_PEERS)),
+            _other_dtype,
         ),
         Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
     )

@@ -16,7 +16,7 @@ from analysis.measure.studies import CACHED
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking import reference
 from kernels.checking.reference import reference_of
-from kernels.peers import cached, one_graph, pytorch, triton, triton_kernels
+from kernels.peers import cached, decode, one_graph, pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 WITHOUT_CACHE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond) and v.id not in CACHED]
@@ -55,6 +55,18 @@ def test_they_embed_and_mask(name: str) -> None:
 def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict) -> None:
     monkeypatch.setattr(one_graph, "_compiled", lambda function, mode: function)
     assert attends(name, problem(**fields))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("fields", [{"seq_q": 4, "seq_k": 900}, {"seq_q": 1, "seq_k": 40, "causal": False}], ids=str)
+def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, fields: dict) -> None:
+    monkeypatch.setattr(decode, "_compiled", lambda function, mode: function)
+    asked = problem(heads=4, kv_heads=2, dtype=dtype, **fields)
+    case = reference_of(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]).to(getattr(torch, dtype)) for which in "qkv")
+    exact, made = case.expected, version("torch_rope_half_one_graph")(asked).call(q, k, v).double()
+    # keys that are rounded again move scores by some roundings of a score's size, which is 4 at most times 4
+    assert float((made - exact).abs().max()) <= 16 * torch.finfo(q.dtype).eps * float(v.abs().max())
 
 
 @pytest.mark.parametrize("name", CACHED)

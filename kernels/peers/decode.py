@@ -1,0 +1,63 @@
+"""Decode in half precision: PyTorch compiles RoPE with its attention, and attends to keys that are rotated already.
+
+Angles are float32 in both: in half precision they would be wrong from some hundred positions on.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..constants import MUST_BE, require
+from ..version import Problem
+from .one_graph import _compiled, _sees
+from .pytorch import (
+    CUDNN,
+    FLASH,
+    PEER_TAKES,
+    Attention,
+    Tables,
+    _rotate_both,
+    _sdpa,
+    peer,
+    require_positions,
+    rope_tables,
+)
+
+
+def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int) -> torch.Tensor:
+    mask = _sees(q.shape[2], k.shape[2], offset, q.device) if causal else None
+    rotated = (x.to(q.dtype) for x in _rotate_both(q.float(), k.float(), tables))
+    return scaled_dot_product_attention(*rotated, v, mask, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def _rope_half(problem: Problem) -> Attention:
+    require(problem.dtype != "float32", "dtype", problem.dtype, "half precision", PEER_TAKES)
+    require_positions(problem)
+    attend, tables = _compiled(_step, None), rope_tables(problem)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, v, tables(q.float()), problem.causal, problem.q_offset)
+
+    return call
+
+
+def _sdpa_half(problem: Problem, backend: str) -> Attention:
+    require(problem.dtype != "float32", "dtype", problem.dtype, "half precision", PEER_TAKES)
+    require(problem.seq_q == 1, "seq_q", problem.seq_q, 1, MUST_BE)
+    return _sdpa(problem, backend)
+
+
+peer(
+    "torch_rope_half_one_graph",
+    "rope",
+    "RoPE in float32 and PyTorch SDPA, compiled as one graph, half precision",
+    _rope_half,
+    beyond=True,
+)
+peer(
+    "torch_sdpa_half_flash", "attention", "PyTorch SDPA, flash, half precision", _sdpa_half, backend=FLASH, beyond=True
+)
+peer(
+    "torch_sdpa_half_cudnn", "attention", "PyTorch SDPA, cuDNN, half precision", _sdpa_half, backend=CUDNN, beyond=True
+)
