@@ -1,7 +1,7 @@
 """Every published number beside what was measured, counted or computed here, or the reason why nothing can be.
 
 Of a time, a rate, a speedup or a percentage faster or slower the row's own columns say what stands beside it. Of the
-rest printed_embeddings.py and printed_attention.py do, or a reason below.
+rest printed_embeddings.py and printed_attention.py do, or the column `why_none`.
 
 What depends on the card (times, rates, bandwidths) is shown without a verdict; on the card that it was published for,
 with its ratio. A speedup is judged as in the tables. What is counted or computed is **confirmed** where it agrees to
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -23,6 +23,7 @@ from kernels import VERSIONS
 from ..evidence import Estimate, Estimates, Evidence, Undecided
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
+from . import judge
 from .rule import stands
 
 CONFIRMED, DIFFERS = "confirmed", "differs"
@@ -47,95 +48,53 @@ Numbers = Estimates | Number
 # ---------------------------------------------------------------- what stands beside rows
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What stands beside one row: values in B, us, how many times as fast, or the row's own unit.
+class Also(NamedTuple):
+    """Values with further ones of the same thing, in words."""
 
-    `rule` is most or least, where the number is a bound; `unit` that of the values where it is another quantity, which
-    is not compared; `note` what they are; `counted` what the documents' authors counted by hand, in words; `also`
-    further values, in words.
-    """
+    values: Numbers | Sequence[Numbers]
+    also: Mapping[str, Numbers | Sequence[Numbers]]
 
-    row: str
+
+# By rows, named by their ids: as many values as rows are one for each row, else all of them stand beside each.
+Values = Mapping[str, Numbers | Sequence[Numbers] | Also]
+
+
+class Entry(NamedTuple):
+    """What stands beside one row: values in B, us, how many times as fast, or the row's own unit."""
+
     values: tuple[Estimate, ...]
-    rule: str = ""
-    unit: str = ""
-    note: str = ""
-    counted: str = ""
-    also: Mapping[str, Estimate] = field(default_factory=dict)
-
-
-def same(rows: str, *values: Numbers, also: Mapping[str, Numbers] | None = None, **words: str) -> Iterator[Entry]:
-    """All values beside each of some rows, named by their ids."""
-    found = tuple(_flat(values))
-    further = {name: next(_flat([value])) for name, value in (also or {}).items()}
-    for row in rows.split():
-        yield Entry(row, found, also=further, **words)
-
-
-def each(
-    rows: str, *values: Numbers, also: Mapping[str, Sequence[Numbers] | Estimates] | None = None, **words: str
-) -> Iterator[Entry]:
-    """One value beside each of some rows, and one of each further kind."""
-    further = {
-        name: list(_flat(some if not isinstance(some, Estimates) else [some])) for name, some in (also or {}).items()
-    }
-    for place, (row, value) in enumerate(zip(rows.split(), _flat(values), strict=True)):
-        yield Entry(row, (value,), also={name: some[place] for name, some in further.items()}, **words)
-
-
-def _flat(values: Sequence[Numbers]) -> Iterator[Estimate]:
-    for value in values:
-        if isinstance(value, Estimates):
-            yield from value.values()
-        else:
-            yield value if isinstance(value, Estimate) else Estimate.exact(value)
+    also: Mapping[str, Estimate]
 
 
 def entries(e: Evidence) -> dict[str, Entry]:
     """By row, what stands beside it where its own columns do not say so."""
     found: dict[str, Entry] = {}
     for name in ("printed_embeddings", "printed_attention"):
-        module = importlib.import_module(f".{name}", __package__)
-        for ask in module.MEASURED:
-            for entry in ask(e):
-                if found.setdefault(entry.row, entry) is not entry:
-                    raise ValueError(f"{entry.row} is there twice")
+        for ask in importlib.import_module(f".{name}", __package__).MEASURED:
+            for rows, given in ask(e).items():
+                values, also = given if isinstance(given, Also) else (given, {})
+                ids = rows.split()
+                further = {words: _by_row(some, len(ids)) for words, some in also.items()}
+                for place, (row, mine) in enumerate(zip(ids, _by_row(values, len(ids)), strict=True)):
+                    if row in found:
+                        raise ValueError(f"{row} is there twice")
+                    found[row] = Entry(mine, {words: some[place][0] for words, some in further.items()})
     return found
 
 
-WHY_NOT = {  # rows that nothing can stand beside
-    "one output of the authors' own random input, which is not kept": "N088 N089 N090 N091 N092",
-    "counted by the authors' check on their own random input; here the check says how far a result is from float64": (
-        "N094 X021 X022 X023 X024 X044 X045 X046 X047"
-    ),
-    "another workload, named for comparison": "N192 N193 N195 N196 N392 N393 N394",
-    "a property of another card": "N236 N268 N396",
-    "advice; nothing is measured in it": "N248 N272 N273 N484 N485",
-    "the rest of an estimate; what memory costs cannot be left out": "N450",
-    "a prediction for a part of a kernel that was not written": "N462 N463 N465 N466",
-    "a prediction for changes that the document does not name": "N471 N472",
-    "a prediction of effort, or of its success": "N490 N491 N492 N493 N496 N497 N498",
-    "time that people spent": "N400 N475 N483 N499 N500 N511 N512 N513",
-    "the kernel it was compared with is not kept": "X005 X006 X007 X008",
-    "a shape of no study": "X038 X039",
-}
-VERSIONS_WHY_NOT = {  # as published.csv names them
-    "Phase 6 target": "a goal",
-    "target": "a goal",
-    "another baseline, not kept": "the kernel it was compared with is not kept",
-    "Phase 1": "a version that the documents do not describe",
-    "Phase 3": "a version that the documents do not describe",
-    "Phase 3 swept": "a version that the documents do not describe",
-    "Phase 4, 8 warps": "a version that the documents do not describe",
-}
+def _by_row(values: Numbers | Sequence[Numbers], rows: int) -> list[tuple[Estimate, ...]]:
+    flat = tuple(_flat(values))
+    return [(value,) for value in flat] if len(flat) == rows else [flat] * rows
 
 
-def why_not(row: Row) -> str:
-    """Why nothing can stand beside a row; empty where something can."""
-    return VERSIONS_WHY_NOT.get(row["version"], "") or next(
-        (why for why, ids in WHY_NOT.items() if row["id"] in ids), ""
-    )
+def _flat(values: Numbers | Sequence[Numbers]) -> Iterator[Estimate]:
+    if isinstance(values, Estimates):
+        yield from values.values()
+    elif isinstance(values, Sequence):
+        for value in values:
+            yield from _flat(value)
+    else:
+        yield values if isinstance(values, Estimate) else Estimate.exact(values)
 
 
 # ---------------------------------------------------------------- one row
@@ -143,7 +102,7 @@ def why_not(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Beside:
-    """A published row and what stands beside it.
+    """A published row and what stands beside it, and the claims that name it.
 
     `values` are in the unit of the row, times in µs and bytes in B. `outcome` is how they stand to what is
     published, empty where that is not compared; `reason` is why there are none.
@@ -160,6 +119,7 @@ class Beside:
     counted: str = ""
     stale: bool = False
     same_card: bool = False
+    claims: tuple[str, ...] = ()
 
 
 def agrees(stated: float, value: float) -> bool:
@@ -243,9 +203,9 @@ def _beside_speed(row: Row, speeds: Sequence[Estimate]) -> tuple[tuple[Estimate,
     return values, words.pop() if len(words) == 1 else "differs by head dim"
 
 
-def _outcome(row: Row, entry: Entry | None, values: Sequence[Estimate]) -> str:
+def _outcome(row: Row, values: Sequence[Estimate]) -> str:
     """Whether exact values are what is stated, or within the bound that is."""
-    rule = (entry.rule if entry else "") or (row["limit"] if row["limit"] in ("least", "most") else "")
+    rule = row["limit"] if row["limit"] in ("least", "most") else ""
     for scale in BYTES.get(row["unit"], (1,)) if row["quantity"] == "bytes" else (1,):
         found = [value.value / scale for value in values]
         if rule and all(one <= row["value"] if rule == "most" else one >= row["value"] for one in found):
@@ -295,9 +255,9 @@ def _further(row: Row, e: Evidence) -> dict[str, float]:
 
 def stand(row: Row, entry: Entry | None, e: Evidence) -> Beside:
     """What stands beside one row of published.csv. Raises: ValueError where nothing says what does."""
-    if reason := why_not(row):
-        return Beside(row, reason=reason)
-    unit, counted = (entry.unit, entry.counted) if entry else ("", "")
+    unit, counted = row["here_unit"] or "", row["counted"] or ""
+    if row["why_none"]:
+        return Beside(row, reason=row["why_none"])
     try:
         found = [_known(value) for value in (entry.values if entry else _by_columns(row, e))]
         also = {words: _known(value).value for words, value in (entry.also if entry else {}).items()}
@@ -311,13 +271,13 @@ def stand(row: Row, entry: Entry | None, e: Evidence) -> Beside:
     else:
         values = _end(row, [_shown(row, value) for value in found])
         exact = row["quantity"] not in OF_A_CARD and used <= EXACT and not unit
-        outcome = _outcome(row, entry, values) if exact else ""
+        outcome = _outcome(row, values) if exact else ""
     return Beside(
         row,
         values,
         unit or {"time_ms": "µs", "bytes": "B"}.get(row["quantity"], row["unit"] or ""),
         tuple(SOURCES[name] for name in SOURCES if name in used) or ("arithmetic",),
-        note=entry.note if entry else "",
+        note=row["here_note"] or "",
         also=also or ({} if entry else _further(row, e)),
         outcome=outcome,
         counted=counted,
@@ -328,6 +288,11 @@ def stand(row: Row, entry: Entry | None, e: Evidence) -> Beside:
 
 def beside(e: Evidence) -> list[Beside]:
     """Every row of published.csv, the write-up's first, and what stands beside it. Raises: DataError."""
-    known = entries(e)
+    known, named = entries(e), judge.named(e.slug)
+    by_row: dict[str, tuple[str, ...]] = {}
+    for claim, names in named.items():
+        for name in names:
+            by_row[name] = (*by_row.get(name, ()), claim)
     frame = published.load().astype(object)
-    return [stand(row, known.get(row["id"]), e) for row in frame.where(frame.notna(), None).to_dict("records")]
+    rows = frame.where(frame.notna(), None).to_dict("records")
+    return [replace(stand(row, known.get(row["id"]), e), claims=by_row.get(row["id"], ())) for row in rows]

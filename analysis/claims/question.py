@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..evidence import Comparison, Estimate, Estimates, Evidence
-from ..evidence.known import FAILED, NOT_MEASURED, REFUSED, Known
+from ..evidence.known import NOT_MEASURED, Known
 from ..records.text import span
 
 
@@ -62,14 +62,14 @@ class Settled:
     """A question with what the data of one card say to it."""
 
     question: Question
+    e: Evidence
     items: Items
     holds: Comparison
-    card: str
 
     @property
     def numbers(self) -> dict[str, Any]:
         """What stands in the places of the answer."""
-        return {"card": self.card, **self.items}
+        return {"card": self.e.card, **self.items}
 
     @property
     def evidence(self) -> str:
@@ -79,12 +79,6 @@ class Settled:
         stale = dict.fromkeys(version for each in about for version in each.stale)
         told = f" Stale, since the code has changed: {', '.join(stale)}." if stale else ""
         return f"From {', '.join(sources) or 'the shapes alone'}.{told}"
-
-    @property
-    def why(self) -> Known | None:
-        """Why a version did not run on this card, where that leaves something without a value."""
-        reasons = (one.why for each in self.items.values() for one in each.measured.values() if not each.measured)
-        return next((why for why in reasons if why and why.word in (*REFUSED, FAILED)), None)
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ class Question:
 
     def settle(self, e: Evidence) -> Settled:
         items, holds = self.ask(e)
-        return Settled(self, items, holds, e.card)
+        return Settled(self, e, items, holds)
 
 
 QUESTIONS: dict[tuple[str, str], Question] = {}

@@ -29,6 +29,7 @@ from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
 from .current import outdated
+from .interval import covers
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
@@ -111,6 +112,10 @@ class Evidence:
     def study(self, name: str = "log") -> Study:
         """The rows of a study's latest complete run; false where none is."""
         return self.record.study(name)
+
+    def covers(self, timer: str = "device_warm") -> str:
+        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
+        return covers(self.record.pools[timer].runs if timer in self.record.pools else 1)
 
     # ------------------------------------------------------------ times
 

@@ -180,6 +180,10 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("what", "text", "what the number is of, where the quantity does not say", optional=True),
         Column("note", "text", "context", optional=True),
         Column("origin", "text", "what is not in the document, and how the value is printed there", optional=True),
+        Column("here_unit", "text", "unit of what stands beside it, where that is another quantity", optional=True),
+        Column("here_note", "text", "what it is that stands beside it", optional=True),
+        Column("counted", "text", "what the authors counted by hand: a line of the table of such figures", optional=True),
+        Column("why_none", "text", "why nothing can stand beside it", optional=True),
     ),
     "resources": (
         _VERSION,
@@ -233,9 +237,9 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _SOURCE_HASH,
     ),
     "verdicts": (
-        Column("claim_id", "text", "the claim, as in claims.yml"),
+        Column("claim_id", "text", "the claim, by its id in analysis/claims"),
         Column("kind", "text", "of the claim: number, universal, cause, count, undecided"),
-        Column("verdict", "text", "of the claim, in the words of analysis/verdicts/rule.py"),
+        Column("verdict", "text", "of the claim, in the words of analysis/claims/rule.py"),
         Column("test", "integer", "which row of the claim, from 1; a row a test, place and condition"),
         Column(
             "role", "text", "headline, which decides; effect, what a cause explains; support, which decides nothing"
