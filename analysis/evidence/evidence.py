@@ -29,8 +29,8 @@ from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..records import published
 from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
 from .current import outdated
-from .interval import covers
 from .estimates import About, Estimate, Estimates, Sample
+from .interval import covers
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
 from .study import Check, Study
