@@ -244,9 +244,7 @@ def attention_pieces(
 def attention(
     problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """softmax(scale * embedded q embedded k^T + bias) v, each step in `dtype` or that of the inputs; ALiBi alone has a
-    bias.
-    """
+    """softmax(scale * embedded q embedded k^T + bias) v in `dtype`, or that of the inputs; ALiBi has the bias."""
     out = torch.empty(problem.q_shape, dtype=dtype or q.dtype, device=q.device)
     seen = out.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
     for place, piece in attention_pieces(problem, q, k, v, out.dtype, block_scores):

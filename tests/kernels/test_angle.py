@@ -88,16 +88,6 @@ def test_rates_have_two_parts_that_a_double_would_have() -> None:
         assert (np.abs(rates[:pairs].sum(1) - exact) <= 2.0**-48 * exact).all()
 
 
-def test_half_turns_hit_the_axes() -> None:
-    """Whole and half numbers, where the nearest integer changes and signs do."""
-    position = np.tile(np.arange(64, dtype=np.float32), 2)
-    rate = np.repeat(np.float32([1.0, 0.5]), 64)
-    sines, cosines = evaluate(sines_of_half_turns, position, rate, np.zeros_like(rate))
-    turned = np.pi * (position * rate % 2).astype(np.float64)
-    np.testing.assert_allclose(sines, np.sin(turned), rtol=0, atol=SIN_STEPS * STEP)
-    np.testing.assert_allclose(cosines, np.cos(turned), rtol=0, atol=COS_STEPS * STEP)
-
-
 def test_radians_are_accurate_to_two_units() -> None:
     dice = np.random.default_rng(1)
     angle = dice.uniform(0, 100_000, 4096).astype(np.float32)

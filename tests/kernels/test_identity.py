@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from kernels import VERSIONS, Problem
-from kernels.runtime import identity
 from kernels.runtime.definitions import Code, UnresolvedName
-from kernels.runtime.identity import kernel_identity, source_hash, source_of
+from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Kernel
 
 
@@ -230,15 +228,6 @@ def test_what_refuses_and_what_the_contract_holds_does_not_count() -> None:
 def test_a_name_that_does_not_resolve_is_an_error(plan: str, message: str) -> None:
     with pytest.raises(UnresolvedName, match=message):
         digest(plan, other="x = 1")
-
-
-def test_an_ablation_is_read_like_a_file() -> None:
-    text, is_package = source_of(VERSIONS["rope_v7_fused_k"].module) or ("", True)
-    assert "def rope_v7_fused_k" in text and not is_package
-    assert source_of("kernels.rope") == (
-        Path(identity.__file__).parents[1].joinpath("rope/__init__.py").read_text(),
-        True,
-    )
 
 
 def test_a_hash_is_the_same_from_every_python() -> None:

@@ -112,35 +112,32 @@ def refused(core: ModuleType, **fields: int) -> tuple[ModuleType, dict[str, int]
     return core, {**works, **fields}, f"{list(fields)[-1]} is {list(fields.values())[-1]}; it must be "
 
 
+REFUSED = {
+    mma: {
+        "queries": (24, -16),
+        "cluster": (3, 0),
+        "keys": (48, 128),
+        "width": (48, 0),
+        "across": (3, 0),
+        "depth": (0,),
+    },
+    wgmma: {"cluster": (17, 0), "queries": (12,), "width": (96, 320), "warpgroups": (3, 8), "blocks": (0,)},
+    portable: {"hdim": (42,), "queries": (3,), "lanes": (1, 64), "across": (4,), "threads": (96, 2048)},
+}
+
+
 @pytest.mark.parametrize(
     "core, fields, message",
     [
-        refused(mma, queries=24),
-        refused(mma, queries=-16),
-        refused(mma, cluster=3),
+        *(
+            refused(core, **{name: value})
+            for core in REFUSED
+            for name, values in REFUSED[core].items()
+            for value in values
+        ),
         refused(mma, queries=32, cluster=32),
-        refused(mma, cluster=0),
-        refused(mma, keys=48),
-        refused(mma, keys=128),
-        refused(mma, width=48),
-        refused(mma, width=0),
-        refused(mma, across=3),
-        refused(mma, across=0),
-        refused(mma, depth=0),
         refused(mma, depth=9, blocks=4),
         (*refused(mma, depth=17)[:2], "threads is 1088; it must be 32 to 1024"),
-        refused(wgmma, cluster=17),
-        refused(wgmma, cluster=0),
-        refused(wgmma, warpgroups=3),
-        refused(wgmma, warpgroups=8),
-        refused(wgmma, blocks=0),
-        refused(portable, hdim=42),
-        refused(portable, queries=3),
-        refused(portable, lanes=1),
-        refused(portable, lanes=64),
-        refused(portable, across=4),
-        refused(portable, threads=96),
-        refused(portable, threads=2048),
         (*refused(portable, queries=32, each=1, lanes=32)[:2], "keys is 1; it must be a multiple of 4"),
     ],
 )

@@ -88,40 +88,6 @@ def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_orde
     assert "wrong" in statuses
 
 
-@pytest.mark.parametrize(
-    "name, seq, hdim, share",
-    [
-        ("attention_online", 64, 512, 0.75),
-        ("attention_online", 32, 512, 0.875),
-        ("rope_v1a", 64, 128, 0.5),
-        ("rope_v1a", 16, 64, 0.5),
-        ("attention_baseline", 64, 512, 0.0),
-    ],
-)
-def test_unshared_reductions_leave_the_documented_share_of_nan(name: str, seq: int, hdim: int, share: float) -> None:
-    family = version(name).family
-    plan = version(name)(Problem(family, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0))
-    out = run(plan, reference_of(plan.problem, "uniform").inputs, schedule="in step").out
-    assert np.isnan(out).mean() == share
-
-
-def test_baseline_normalises_each_warp_of_keys_by_its_own_maximum_and_sum() -> None:
-    plan = version("attention_baseline")(Problem("attention", seq_q=8, seq_k=8, hdim=32))
-    assert plan.expected == "ok"
-    plan = version("attention_baseline")(Problem("attention", seq_q=64, hdim=32))
-    inputs = reference_of(plan.problem, "sharp").inputs
-    q, k, v = (inputs[name][0, 0].astype(np.float64) for name in "qkv")
-    scores = (q @ k.T / math.sqrt(32)).reshape(64, 2, 32)
-    own_max = scores.max(axis=2, keepdims=True)
-    shift = np.concatenate([own_max.max(axis=1, keepdims=True), own_max[:, 1:]], axis=1)
-    p = np.exp(scores - shift)
-    own_sum = p.sum(axis=2, keepdims=True)
-    divisor = np.concatenate([own_sum.sum(axis=1, keepdims=True), own_sum[:, 1:]], axis=1)
-    expected = (p / divisor).reshape(64, 64) @ v
-    out = run(plan, inputs, schedule="in step").out[0, 0]
-    np.testing.assert_allclose(out, expected, rtol=0, atol=2e-5)
-
-
 def test_separate_path_reads_behind_its_tables_exactly_where_heads_are_short() -> None:
     def kinds(batch: int, heads: int, seq: int) -> set[str]:
         plan = version("rope_separate")(Problem("rope", batch, heads, seq_q=seq, hdim=64, rotary_dim=32))
@@ -168,10 +134,6 @@ def test_unsupported_problems_are_refused_with_both_numbers() -> None:
         version("rope_v1c")(Problem("rope", seq_q=16, hdim=128, rotary_dim=64))
     with pytest.raises(Unsupported, match="a tensor has 2,147,483,648 elements; an int counts 2,147,483,647"):
         version("attention_online")(Problem("attention", 256, 64, seq_q=64, hdim=2048))
-    with pytest.raises(Unsupported, match="hdim is 30; it must be a multiple of 4"):
-        version("attention_online")(Problem("attention", hdim=30))
-    with pytest.raises(Unsupported, match="seq_q is 4 and seq_k 8"):
-        version("sinusoidal_v5")(Problem("sinusoidal", seq_q=4, seq_k=8))
     for chosen in OWN:
         other = "rope" if chosen.family != "rope" else "attention"
         with pytest.raises(Unsupported, match=f"family is {other}"):
@@ -239,14 +201,18 @@ def test_what_an_assembler_does_not_say_is_not_taken_for_nothing(monkeypatch: py
         resources.__wrapped__(kernel, "sm_90")
 
 
-@pytest.mark.parametrize("name", ["torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math"])
+WHOLE_JOB = ["torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math"]
+WHOLE_JOB += ["torch_matmul_softmax", "torch_sinusoidal_sdpa"]
+
+
+@pytest.mark.parametrize("name", WHOLE_JOB)
 def test_peers_do_the_whole_job(name: str) -> None:
-    """A peer that forgot the embedding would be far outside what fp32 allows on sharp inputs."""
+    """A peer that omits the embedding is far outside what fp32 allows on sharp inputs. A second call has its tables."""
     family = version(name).family
     problem = Problem(family, 2, 2, seq_q=9, hdim=32, rotary_dim=16 if family == "rope" else 0)
-    case = reference_of(problem, "sharp")
-    q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-    assert case.compare(version(name)(problem).call(q, k, v)).status == "ok"
+    case, call = reference_of(problem, "sharp"), version(name)(problem).call
+    for _ in range(2):
+        assert case.compare(call(*(torch.from_numpy(case.inputs[which]) for which in "qkv"))).status == "ok"
 
 
 @pytest.mark.parametrize("peer", [v for v in VERSIONS.values() if v.is_peer], ids=lambda v: v.id)
