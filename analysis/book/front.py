@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
-from statistics import median
-
-from kernels import Problem
 
 from ..claims.rule import stands
+from ..evidence import Evidence
 from ..figures.style import Plot
+from ..findings import committed
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
-from ..records.files import DataError, card_name, gpu_folder, known_gpus, read_json
-from ..records.known import NOT_MEASURED, WRONG
+from ..records.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
+from ..records.known import WRONG
 from ..records.measured import Measured
-from ..records.text import number, ratios
-from ..tables import changes
-from ..tables.table import Table, share, why_untimed
-from .findings import Finding, broken
+from ..records.text import ratios
+from ..tables.table import Table, why_untimed
+from .findings import paragraph
+from .notebook import say
 from .templates import render
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
@@ -33,34 +30,43 @@ FIVE = (  # in words, version, baseline
 SMALL = 20.0  # µs, below which a time has a decimal
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
+FINDINGS = (
+    ("sinusoidal-baseline", "sinusoidal-baseline-float4"),
+    ("rope-device", "rope-window", "rope-others"),
+    ("rope-v8", "rope-v8-core"),
+)
+BOX = ("fuse-tiles", "fuse-short", "fuse-many", "fuse-few", "fuse-pytorch")
+USED: tuple[tuple[str, ...], ...] = (
+    ("use-speed", "use-hybrid"),
+    ("use-overhead",),
+    ("use-cache", "use-cache-v8"),
+    ("use-decode",),
+    ("use-half",),
+    ("use-problems",),
+    ("use-errors",),
+)
 FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
 
 
-def most_published(evidence: Measured, version: str, baseline: str) -> str:
-    """The largest speedup that the documents state of a version over a baseline: `"2×"`."""
-    claims = [published.speedup(version, baseline, problem) for problem in evidence.shapes(version).values()]
-    return number(max((claim.value for claim in claims if claim), default=math.nan), "×", 0)
+def edition(evidence: Measured) -> None:
+    """Show which card the text is written for, and which the tables and figures are of."""
+    written = committed(REFERENCE).card
+    text = f"Text, tables and figures are of an {written}."
+    if not evidence.is_reference:
+        text = (
+            f"<div class='reference-card'>\n\nThe text is written for an {written}, whose numbers it has. A badge at "
+            "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"
+            f"\n\nTables and figures are of the {evidence.card}."
+        )
+    say(text)
 
 
-def microseconds(evidence: Measured | None, problem: Problem, *versions: str) -> dict[str, str]:
-    """Device times of some versions at a problem, each as text."""
-    taken = {name: evidence.time(name, problem) if evidence else None for name in versions}
-    return {key: number(t.us, "µs", 0 if t.us >= SMALL else 1) if t else NOT_MEASURED for key, t in taken.items()}
-
-
-def others(evidence: Measured) -> str:
-    """The names of the other cards that were measured; empty where there are none."""
+def other_cards(evidence: Measured) -> None:
+    """Show the names of the other cards that were measured; nothing where there are none."""
     slugs = [slug for slug in known_gpus() if slug != evidence.slug]
-    return ", ".join(card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) for slug in slugs)
-
-
-def moved(evidence: Measured) -> dict[str, str]:
-    """How far speedups of the log's kernels moved since the run before, by two timers; empty where none was."""
-    told: dict[str, str] = {}
-    for prefix, timer in (("", "device_warm"), ("timed_", SOURCE_TIMER)):
-        if found := changes(evidence, timer):
-            told |= {f"{prefix}median": share(median(found)), f"{prefix}largest": share(max(found))}
-    return told if len(told) == 4 else {}
+    if slugs:
+        names = (card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) for slug in slugs)
+        say(f"Also measured, [card by card](compare.html): {', '.join(names)}.")
 
 
 def five(evidence: Measured) -> Table:
@@ -105,17 +111,15 @@ def five(evidence: Measured) -> Table:
     )
 
 
-def readme(text: str, findings: Iterable[Finding], plot: Plot, table: Table, use: Iterable[Finding]) -> str:
-    """`text` of the README with what was found, three findings and a box, and how fast the kernel is, in their marks.
+def readme(text: str, e: Evidence, plot: Plot, table: Table) -> str:
+    """`text` of the README with what was found, the box, and how fast the kernel is, in their marks.
 
-    Raises: DataError without the marks, or where a finding does not hold.
+    Raises: DataError without the marks.
     """
-    findings, use = list(findings), list(use)
-    if wrong := broken([*findings, *use]):
-        raise DataError("\n".join(["the README would say what does not hold", *wrong]))
-    made = render("readme.md", findings=findings, table=table.plain(), plot=plot)
+    found = [paragraph(e, *ids) for ids in FINDINGS]
+    made = render("readme.md", findings=found, box=paragraph(e, *BOX), table=table.plain(), plot=plot)
     made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", made)
-    return _between(_between(text, FOUND, made), USE, "\n".join(f"{each.text}\n" for each in use))
+    return _between(_between(text, FOUND, made), USE, "\n\n".join(paragraph(e, *ids) for ids in USED) + "\n")
 
 
 def _between(text: str, mark: str, made: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,20 +11,14 @@ from typing import Any
 
 from IPython.display import HTML, Markdown, display
 
-from kernels import VERSIONS
-
 from ..claims import judge, rule
 from ..figures.style import Plot
-from ..measure.studies import STUDIES, studies
+from ..measure.studies import studies
 from ..models.targets import Evidence
-from ..records import published
 from ..records.current import complete_runs
 from ..records.files import DataError, gpu_folder, parsed
 from ..records.known import NOT_MEASURED, REFUSED, Known, known
-from ..records.known import best as best_known
-from ..records.measured import Measured, baseline_of
-from ..records.text import span
-from ..tables import fastest
+from ..records.measured import Measured
 from ..tables.table import Missing, Table, to, verdict_mark
 from . import citing, saving
 from .origin import Source, measured_in
@@ -57,14 +52,15 @@ def card(gpu: str | int, source: str, names: str) -> str:
     return measure_studies(studies(names))
 
 
-def load(gpu: str | int, source: str = "recorded", study: str = "log") -> Measured:
-    """The evidence of a study: of a GPU as recorded, or of the card at hand, measured now.
+def load(gpu: str | int, source: str = "recorded", *studies: str) -> Measured:
+    """The evidence of a study, the first of several by name: of a GPU as recorded, or measured now, with the others.
 
     Where no run of the study is complete it is empty; the study `log`, on which the book is built, must be there.
 
     Raises: MeasureError as `card`; DataError where there is no evidence, or it is damaged.
     """
-    slug = str(card(gpu, source, study))
+    study = studies[0] if studies else "log"
+    slug = str(card(gpu, source, ",".join(studies or (study,))))
     return Measured.load(slug, study) if study == "log" else try_load(slug, study) or Measured.nothing(slug, study)
 
 
@@ -74,9 +70,9 @@ def try_load(gpu: str | int, study: str) -> Measured | None:
     return Measured.load(str(gpu), study) if study in complete else None
 
 
-def say(text: str, **values: Any) -> None:
-    """Show Markdown with its numbers filled in: `say("{gain}×", gain=...)`."""
-    display(Markdown(text.format(**values)))
+def say(text: str) -> None:
+    """Show Markdown."""
+    display(Markdown(text))
 
 
 def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
@@ -120,67 +116,18 @@ def fold(summary: str, what: Table | Missing, evidence: Measured | Evidence) -> 
         show(what, evidence)
 
 
-# ---------------------------------------------------------------- numbers for prose
+# ---------------------------------------------------------------- what does not run, what is stale
 
 
-def _unknown(evidence: Measured, name: str) -> str:
-    """The word for a version without a number."""
-    found = best_known(evidence, name, evidence.problems(VERSIONS[name].family))
-    return NOT_MEASURED if found.ran else found.word
+def refused(evidence: Measured, *asked: tuple[str, int]) -> None:
+    """Show why some versions do not run at a head dim each, or what is known of them there."""
 
+    def why(name: str, hdim: int) -> str:
+        problem = evidence.shapes(name, refused=True).get(hdim)
+        found = known(evidence, name, problem) if problem else Known(NOT_MEASURED)
+        return f"`{name}`: {found.reason if found.word in REFUSED else found.word}"
 
-def published_speedup(evidence: Measured, name: str, baseline: str | None = None) -> str:
-    """The range of the speedups that the documents state for a version over a baseline (its own by default)."""
-    base = baseline or baseline_of(name)
-    problems = evidence.problems(VERSIONS[name].family)
-    found = [published.speedup(name, base, problem) for problem in problems]
-    return span([claim.value for claim in found if claim], "×", 2) if any(found) else "no number"
-
-
-def nan_share(evidence: Measured, name: str) -> str:
-    """The range of the shares of NaN over the head dims, in percent."""
-    found = [evidence.check(name, problem) for problem in evidence.problems(VERSIONS[name].family)]
-    shares = [100 * check.nan_share for check in found if check and check.nan_share == check.nan_share]
-    return span(shares, "%", 1) if shares else _unknown(evidence, name)
-
-
-def refusal(evidence: Measured, name: str, hdim: int) -> str:
-    """Why a version does not run at a head dim, or what is known of it there."""
-    problem = evidence.shapes(name, refused=True).get(hdim)
-    found = known(evidence, name, problem) if problem else Known(NOT_MEASURED)
-    return f"`{name}`: {found.reason if found.word in REFUSED else found.word}"
-
-
-def fastest_peer(evidence: Measured, hdim: int, causal: bool) -> str:
-    """The device time of the fastest right peer on the half-precision problem of a head dim."""
-    problem = next((p for p in evidence.problems("fp16") if p.hdim == hdim and p.causal == causal), None)
-    name = fastest(evidence, evidence.versions("fp16", peers=True), problem) if problem else None
-    taken = evidence.time(name, problem) if name and problem else None
-    return f"{taken.us:,.1f} µs" if taken else NOT_MEASURED
-
-
-def rates(evidence: Measured, name: str, hdim: int) -> dict[str, str]:
-    """The TFLOP/s printed for a version at a head dim, and what the printed time and the shape give."""
-    problem = next(p for p in STUDIES["log"].problems if p.family == VERSIONS[name].family and p.hdim == hdim)
-    said, took = published.published(name, problem, "tflops"), published.published(name, problem)
-    if said is None or took is None:
-        raise DataError(f"no rate is printed for {name!r} at head dim {hdim}")
-    return {"printed": f"{said.value:.2f}", "derived": f"{problem.flops / took.value / 1e9:.2f}"}
-
-
-def verdict_counts(evidence: Measured) -> dict[str, str]:
-    """How many claims there are, and how many stand, have the right direction alone, ... for a sentence."""
-    given = [tests[0]["verdict"] for tests in judge.recorded(evidence.slug).values()]
-    words = {
-        "total": rule.VERDICTS,
-        "stand": rule.STANDS,
-        "direction": (rule.SAME_DIRECTION,),
-        "part": (rule.IN_PART,),
-        "depend": (rule.ON_LOAD, rule.ON_TIMER),
-        "fall": rule.FALLS,
-        "open": rule.OPEN,
-    }
-    return {name: str(sum(word in chosen for word in given)) for name, chosen in words.items()}
+    say(f"{'; '.join(why(*each) for each in asked)}.")
 
 
 def _stale(measured: Iterable[Measured | None]) -> dict[str, list[str]]:
@@ -291,3 +238,9 @@ def claimed(evidence: Measured, *ids: str) -> None:
         counted = ", ".join(f"{number} {word}" for word, number in Counter(given.values()).items())
         shown = f"<details><summary>{len(ids)} claims of the documents: {counted}</summary>{shown}</details>"
     display(HTML(shown))
+
+
+def listing(*what: Any) -> None:
+    """Show the source of functions and classes."""
+    text = "\n\n".join(inspect.getsource(each).rstrip() + "\n" for each in what)
+    say(f"```python\n{text}```")

@@ -24,11 +24,11 @@ from ..evidence import Evidence
 from ..measure.studies import TIMERS
 from ..records.files import ROOT, DataError
 from ..tables import versions
+from ..tables.language import beside_control, why_unlike
 from ..tables.table import Table, family_title, has_page, page_of, short
 from ..tables.table import link as linked
 from ..tables.versions import families, in_order
 from . import sources
-from .chapters.language import beside_control, why_unlike
 from .notebook import try_load
 from .templates import render
 

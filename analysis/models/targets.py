@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -72,9 +73,9 @@ class Evidence:
         return [name for name in needs if lacking.get(name, name not in self.studies)]
 
 
-def read(slug: str) -> Evidence:
-    """What is recorded of a GPU. Raises: DataError for an unknown GPU or a damaged file."""
-    folder = gpu_folder(slug)
+def read(gpu: str | Path) -> Evidence:
+    """What is recorded of a GPU, by the name of its folder or its path. Raises: DataError, also for an unknown GPU."""
+    folder = gpu if isinstance(gpu, Path) else gpu_folder(gpu)
     complete = complete_runs(parsed(folder / "runs.csv", "runs"))
     shapes = parsed(folder / "shapes.csv", SHAPES)
     shapes = with_problems(shapes).assign(
@@ -83,9 +84,10 @@ def read(slug: str) -> Evidence:
         chosen=shapes["chosen"].astype(bool),
     )
     studies = dict.fromkeys((*NEEDED, *MEASURED_IN))
-    found = {name: Measured.load(slug, name) for name in studies if name in complete}
+    found = {name: Measured.read(folder, name) for name in studies if name in complete}
     profiled = profiles.attention(profiles.launches(folder))
-    return Evidence(slug, read_json(folder / "gpu.json"), found, shapes, profiled[profiled["version"].isin(COUNTED)])
+    own = profiled[profiled["version"].isin(COUNTED)]
+    return Evidence(folder.name, read_json(folder / "gpu.json"), found, shapes, own)
 
 
 # ---------------------------------------------------------------- the floor

@@ -9,6 +9,8 @@ from statistics import mean, stdev
 
 import pandas as pd
 import pytest
+from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
+from analysis.book.compare.distance import distances
 from scipy import stats
 
 from analysis import figures

@@ -8,10 +8,10 @@ from typing import Any
 
 import nbformat
 import pytest
-
-import kernels
 from analysis.book.chapters import decode, use
 from analysis.book.chapters import targets as chapter
+
+import kernels
 from analysis.book.findings import NOTEBOOKS
 from analysis.measure.studies import MAIN
 from analysis.models import targets

@@ -6,9 +6,9 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from analysis.tables.language import language
 
 from analysis import tables
-from analysis.book.chapters.language import language
 from analysis.evidence import Evidence
 from analysis.figures.speedups import rows as speedup_rows
 from analysis.records import published

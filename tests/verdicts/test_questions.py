@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.book.chapters.questions import NOT_YET, evidence_table, overview
+from analysis.book.questions import NOT_YET, evidence_table, overview
 from analysis.records.files import DataError, gpu_folder
 from analysis.records.interval import LIKELY, Ratio
 from analysis.verdicts import facts

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
 from analysis.book.chapters import fuse, targets, use
+
 from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps

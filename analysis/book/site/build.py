@@ -23,9 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
-from ... import figures
+from ... import figures, findings
 from ...evidence import Evidence
 from ...measure.provenance import commit
 from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
@@ -33,14 +31,15 @@ from ...records.measured import Measured
 from ...records.published import load as load_published
 from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
-from ..findings import NOTEBOOKS, Finding, broken, recorded
 from ..front import five, readme
 from ..notebook import load
+from ..questions import unsettled
 from . import made
 from .check import faults
 from .execute import BuildError, execute, in_pool
 from .place import CONFIG, TOC, Place, chapters, contents
 
+NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
 README_FIGURE = ROOT / "book" / "figures"
 LONGEST = "compare"  # of the chapters, so that it does not end alone
@@ -113,35 +112,25 @@ def execute_all(gpu: str) -> str:
     return key
 
 
-def findings_of(place: Place, chapter: str) -> list[Finding]:
-    """What the findings of an executed chapter recorded."""
-    return list(recorded(nbformat.read(place.chapters / f"{chapter}.ipynb", as_version=4).cells))
-
-
-def tell(gpu: str, place: Place, strict: bool) -> None:
+def tell(e: Evidence, strict: bool) -> None:
     """Say which findings do not hold and which figures differ. Raises: BuildError for the committed record, if strict.
 
     Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
     """
-    findings = [each for chapter in chapters() for each in findings_of(place, chapter)]
-    wrong = broken(findings)
-    said = [f"findings: {len(findings) - len(wrong)} of {len(findings)} hold on {gpu}", *wrong]
-    if is_committed(gpu) and (differ := saving.differing(saving.folder(gpu))):
-        wrong += differ
-        said += [f"figures: {len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}"]
-    if wrong and strict and is_committed(gpu):
-        raise BuildError("\n".join(said))
-    say("\n".join(said))
+    said, committed = findings.report(e), is_committed(e.slug)
+    wrong = [*findings.broken(), *unsettled(e.slug)] if committed else []
+    if committed and (differ := saving.differing(saving.folder(e.slug))):
+        wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
+    if wrong and strict:
+        raise BuildError("\n".join(wrong))
+    say("\n".join([*said, *wrong]))
 
 
-def write_readme(evidence: Measured) -> None:
-    """Write what two chapters found, and the figure, into the README; not where a finding of these does not hold."""
-    place, text = Place.of(evidence.slug), README.read_text(encoding="utf-8")
-    findings, use = findings_of(place, "index"), findings_of(place, "use")
-    if broken([*findings, *use]):
-        return
-    plot = figures.fusing(Evidence.load(evidence.slug))
-    README.write_text(readme(text, findings, plot, five(evidence), use), encoding="utf-8")
+def write_readme(e: Evidence, evidence: Measured) -> None:
+    """Write what was found, and the figure, into the README."""
+    text = README.read_text(encoding="utf-8")
+    plot = figures.fusing(e)
+    README.write_text(readme(text, e, plot, five(evidence)), encoding="utf-8")
     for name in (f"{plot.id}.png", f"{plot.id}.csv"):
         shutil.copyfile(saving.folder(evidence.slug) / name, README_FIGURE / name)
 
@@ -187,9 +176,10 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
     gpu = evidence.slug
     load_published()
     executed = execute_all(gpu)
-    tell(gpu, place, strict)
+    e = Evidence.load(gpu)
+    tell(e, strict)
     if is_committed(gpu):
-        write_readme(evidence)
+        write_readme(e, evidence)
     texts = [path for path in (ROOT / "book").rglob("*") if path.is_file()]
     key = content_key(executed, commit(), files=[*texts, ROOT / CONFIG, ROOT / TOC])
     record = place.folder / "rendered-from.txt"

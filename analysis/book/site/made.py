@@ -10,6 +10,7 @@ import pandas as pd
 
 from kernels import VERSIONS
 
+from ... import findings
 from ...claims import judge
 from ...records import published
 from ...records.current import complete_runs
@@ -18,7 +19,6 @@ from ...records.measured import Measured
 from .. import saving
 from ..citing import bibtex_of_edition
 from ..edition import edition
-from ..findings import recorded
 from ..notebook import FIGURE
 from ..templates import render
 from .place import Place, chapters, contents
@@ -46,14 +46,13 @@ def figure_index(place: Place) -> str:
 
 def artifact(place: Place, evidence: Measured) -> str:
     """What is claimed, what checking it takes, and what may vary."""
-    cells = (nbformat.read(place.chapters / f"{name}.ipynb", as_version=4).cells for name in chapters())
     runs = pd.DataFrame(complete_runs(parsed(gpu_folder(evidence.slug) / "runs.csv", "runs")).values())
     times = {name: pd.to_datetime(runs[name]) for name in ("started_at", "finished_at")} if len(runs) else {}
     took = (times["finished_at"] - times["started_at"]).groupby(runs["run"]).max().sum() if times else pd.Timedelta(0)
     return render(
         "artifact.md",
         edition=edition(),
-        findings=sum(len(list(recorded(each))) for each in cells),
+        findings=len(findings.load()),
         claims=len(judge.claims()),
         published=len(published.load()),
         versions=len(VERSIONS),

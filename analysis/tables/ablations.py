@@ -7,17 +7,13 @@ from typing import Any
 
 from kernels import VERSIONS
 
-from ...records.files import gpu_folder
-from ...records.interval import Ratio
-from ...records.measured import Measured
-from ...records.text import number
-from ...tables.table import Table, code, link, small
-from ...verdicts import claims
-from ...verdicts.facts import Facts
-from ...verdicts.rule import Undecided, interval
-from .questions import NOT_YET
+from ..evidence import Estimates, Evidence
+from ..records.text import number
+from ..verdicts import claims
+from .table import Table, code, link, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
+NOT_YET = "not measured"
 
 
 def described() -> dict[str, tuple[str, str]]:
@@ -26,13 +22,12 @@ def described() -> dict[str, tuple[str, str]]:
     return known | {name: (text, "") for name, text in claims.wanted().items() if name not in VERSIONS}
 
 
-def ablations(evidence: Measured) -> Table:
+def ablations(e: Evidence) -> Table:
     """Every ablation with its speed over what it changes, by head dim, or that it is not measured."""
-    facts = Facts(gpu_folder(evidence.slug))
     rows = []
     for name, (change, parent) in described().items():
-        speeds = _over_parent(facts, name, parent) if parent else {}
-        cells = [f"{hdim}: {number(value.value, '×')}" for hdim, value in speeds.items()]
+        speeds = over_parent(e, name, parent) if parent else Estimates({})
+        cells = [f"{hdim}: {number(value, '×')}" for hdim, value in speeds.values_known.items()]
         over = f"<br>{small(f'over {code(parent)}')}" if parent else ""
         rows.append((f"{link(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))
     header = ("version", "change", "speed")
@@ -43,12 +38,6 @@ def ablations(evidence: Measured) -> Table:
     return Table(header, rows, numbers=header[2:], caption=caption)
 
 
-def _over_parent(facts: Facts, name: str, parent: str) -> dict[int, Ratio]:
-    values = {}
-    for hdim in DIMS:
-        chosen: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
-        try:
-            values[hdim] = interval(facts.speed(name, parent, hdim, study="ablation", **chosen), facts.pools)
-        except Undecided:
-            continue
-    return values
+def over_parent(e: Evidence, name: str, parent: str) -> Estimates:
+    length: dict[str, Any] = {"seq_q": 512} if VERSIONS[name].family == "fp16" else {}
+    return e.speedup(name, over=parent, study="ablation", hdim=DIMS, **length)

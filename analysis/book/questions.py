@@ -6,43 +6,58 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from IPython.display import HTML, display
+from IPython.display import HTML, Markdown, display
 
-from ...records.interval import covers
-from ...records.known import NOT_MEASURED
-from ...records.measured import Measured
-from ...records.text import number
-from ...tables.table import NOTHING, Table, lines, small, to, verdict_mark
-from ...verdicts import claims
-from ...verdicts.questions import Item, Result, Settled, ends
-from ...verdicts.rule import UNDECIDED
-from ..findings import DIFFERS, HOLDS, finding, outcome
-from ..origin import DECIDED
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED
+from ..records.interval import LIKELY, covers
+from ..records.measured import Measured
+from ..records.text import number
+from ..tables.table import NOTHING, Table, lines, small, to, verdict_mark
+from ..verdicts import claims
+from ..verdicts.questions import Item, Result, Settled, ends, settle_chapter
+from ..verdicts.rule import UNDECIDED
+from .findings import badge
+from .origin import DECIDED
 
 NOT_YET = "not measured"
-NOT_HELD = {DIFFERS: "Differs on this card.", NOT_MEASURED: "Not measured on this card."}
 IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is measured
 
 
 def overview(settled: Mapping[str, Settled]) -> Table:
     """A row a question, with a link to where it is argued, and the first sentence of the answer there."""
 
-    def answer(each: Settled) -> str:
-        came_out = outcome(each.holds)
-        if came_out in NOT_HELD:
-            return small(NOT_HELD[came_out])
-        first = re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
-        return first if came_out == HOLDS else f"{first} {small('Likely.')}"
+    def first(each: Settled) -> str:
+        if not likely(each):
+            return badge(outcome(each))
+        return re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
 
-    rows = [(to(key, text=escape(each.question.question)), answer(each)) for key, each in settled.items()]
+    rows = [(to(key, text=escape(each.question.question)), first(each)) for key, each in settled.items()]
     return Table(("question", "answer"), rows).of(DECIDED)
 
 
+def likely(each: Settled) -> bool:
+    """Whether what was measured says so, whatever its intervals."""
+    return each.holds is True or each.holds is LIKELY
+
+
+def outcome(each: Settled) -> str:
+    return HOLDS if likely(each) else NOT_MEASURED if each.holds is None else DIFFERS
+
+
 def answer(key: str, settled: Mapping[str, Settled]) -> None:
-    """Show the written answer of a question as a finding."""
+    """Show the written answer of a question; where it does not hold, the numbers."""
     each = settled[key]
-    question, name = each.question, f"{each.question.chapter}-{key}"
-    finding(name, f"**{question.answer}** {question.because}", holds=each.holds, why=each.why, **each.numbers)
+    text = f"**{each.question.answer}** {each.question.because}".format(**each.numbers) if likely(each) else ""
+    values = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in each.numbers.items())
+    display(Markdown(text or f"{badge(outcome(each))} {values}."))
+
+
+def unsettled(gpu: str) -> list[str]:
+    """A line for each answer that the record of a card does not bear out."""
+    measured = Measured.load(gpu)
+    settled = {name: settle_chapter(name, measured) for name in ("causes", "contradictions")}
+    wrong = [f"{name}-{key}" for name, found in settled.items() for key, each in found.items() if not each.holds]
+    return [f"the answer {each} does not hold" for each in wrong]
 
 
 def proof(key: str, settled: Mapping[str, Settled], evidence: Measured) -> None:

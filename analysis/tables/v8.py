@@ -1,27 +1,22 @@
-"""V8's chapter: its tables and figures, and what its findings compare. What is not measured is said instead."""
+"""V8's tables. What is not measured is said instead."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-from kernels import VERSIONS, Problem
-from kernels.limits import EMULATED_TARGET, capability
-from kernels.v8 import CLUSTERS_SINCE, WARPGROUPS_ON
+from kernels import Problem
+from kernels.limits import capability
+from kernels.v8 import WARPGROUPS_ON
 
-from ... import figures
-from ...figures.style import Plot
-from ...measure.studies import MAIN
-from ...measure.tune import choice
-from ...models import profiles, steps, targets
-from ...models.advice import decoding, starved
-from ...models.targets import (
-    BEYOND,
+from ..measure.studies import MAIN
+from ..models import profiles, steps, targets
+from ..models.targets import (
     COUNTED,
     COUNTED_AT,
     COUNTERS,
@@ -34,26 +29,17 @@ from ...models.targets import (
     V8,
     Evidence,
     Result,
-    beside_one_graph,
     floor,
     known_of,
     label,
     measured_at,
-    read,
     results,
-    rivals,
     targets_of,
     times_read,
     worst,
 )
-from ...records.interval import Condition, Ratio
-from ...records.known import WORDS
-from ...records.text import NOTHING
-from ...tables.table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
-from ..findings import Speedups, every
-from ..notebook import card
-from ..origin import Source, measured_on
-from .fuse import Gains
+from ..records.text import NOTHING
+from .table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
 
 STYLE = {  # of targets, and of steps
     MISSED: "wrong",
@@ -67,16 +53,6 @@ STYLE = {  # of targets, and of steps
 }
 OTHER_CORE = "These are parts and shapes of another core than the one that this card gets"
 COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
-
-
-def load(gpu: str, source: str = "recorded") -> Evidence:
-    """The evidence of a GPU as recorded, or of the card at hand, measured now. Raises as `notebook.card`; GpuError."""
-    gpu = card(gpu, source, ",".join(NEEDED))
-    if source == "live":
-        from ...measure.tune import tune
-
-        tune()
-    return read(gpu)
 
 
 def needs(*measured: str, warpgroups: bool = False) -> Callable:
@@ -94,144 +70,6 @@ def needs(*measured: str, warpgroups: bool = False) -> Callable:
         return made
 
     return of
-
-
-# ---------------------------------------------------------------- what findings compare
-
-
-def speedups(evidence: Evidence, *versions: str, problems: Sequence[Problem] = BEYOND) -> Speedups:
-    """How much faster V8 is than the fastest right peer, or of some versions, by the problem's place."""
-    found = {}
-    for place, problem in enumerate(problems):
-        others = rivals(evidence, problem, peers=not versions, versions=bool(versions))
-        first = next((each for each in others if not versions or each.version in versions), None)
-        if first:
-            found[place] = first.ratio
-    known = min((known_of(evidence, problem) for problem in problems), key=lambda each: WORDS.index(each.word))
-    return Speedups(found) if found or known.ran else Speedups(why=known)
-
-
-class BesidePyTorch(NamedTuple):
-    """How much faster V8 is than the fastest right peer, where PyTorch compiled all as one graph: on problems where few
-    queries meet many keys, with one query a head, and on all others."""
-
-    starved: Gains
-    one_query: Gains
-    elsewhere: Gains
-
-    @property
-    def split(self) -> Condition:
-        """Whether V8 loses somewhere of the first kind, mostly with one query, and is slower nowhere else."""
-        return every(self.starved.some_lost, self.one_query.mostly_lost, self.elsewhere.not_slower)
-
-
-def beside_pytorch(evidence: Evidence) -> BesidePyTorch:
-    fastest = [*enumerate(beside_one_graph(evidence).items())]
-
-    def over(of: Callable[[Problem], bool]) -> Gains:
-        return Gains({place: rival.ratio for place, (problem, rival) in fastest if of(problem)})
-
-    return BesidePyTorch(over(starved), over(decoding), over(lambda problem: not starved(problem)))
-
-
-def gains(evidence: Evidence, step: steps.Step) -> Speedups:
-    """How much faster V8 is with a step, as far as one search can say: without an interval."""
-    return Speedups(dict(enumerate(Ratio(gain, gain, gain) for gain in step.compare(evidence.shapes).values())))
-
-
-def main_time(evidence: Evidence) -> str:
-    """Microseconds of V8 at the main shape, or why there is no time."""
-    measured = measured_at(evidence, MAIN)
-    taken = measured.time(V8, MAIN) if measured else None
-    return f"{taken.us:.1f} µs" if taken else known_of(evidence, MAIN).word
-
-
-def fastest_peer(evidence: Evidence) -> tuple[str, str]:
-    """What the fastest right peer at the main shape is, and what it takes, in words."""
-    found = rivals(evidence, MAIN, peers=True)
-    return (VERSIONS[found[0].version].title, f"{found[0].taken.us:.0f} µs") if found else ("none", UNMEASURED)
-
-
-class Fill(NamedTuple):
-    """How the blocks of the main shape fill a card."""
-
-    tiles: int
-    queries: int
-    cluster: int
-    width: int
-    blocks: int
-    sms: int
-
-    @property
-    def most(self) -> bool:
-        """Whether a cluster's blocks take more than half of the SMs, and no more than there are."""
-        return self.cluster > 1 and self.sms / 2 < self.blocks <= self.sms
-
-
-def fill(evidence: Evidence) -> Fill:
-    launch = VERSIONS[V8](MAIN, evidence.target).launches[-1]
-    queries, width = launch.shape.queries, launch.shape.width if launch.cluster > 1 else MAIN.hdim
-    tiles, blocks = -(-MAIN.seq_q // queries), math.prod(launch.grid)
-    return Fill(tiles, queries, launch.cluster, width, blocks, evidence.gpu["sms"])
-
-
-class Parts(NamedTuple):
-    """Shares of the kernel's time at the main shape that are left with copies and exchanges alone, and unrotated."""
-
-    copies: float = math.nan
-    unrotated: float = math.nan
-
-    @property
-    def mostly_copies(self) -> bool | None:
-        """Whether data and exchanges are most of the time, and rotation is little of it; None where not measured."""
-        return None if math.isnan(self.copies) else 0.5 < self.copies < 1 and 0.9 < self.unrotated < 1
-
-
-def parts(evidence: Evidence) -> Parts:
-    at = {name: steps.time_of(evidence.shapes, MAIN, name) for name in ("copies_alone", "no_embedding")}
-    whole = steps.base(evidence.shapes, MAIN)
-    return Parts(*(us / whole for us in at.values() if us)) if whole and all(at.values()) else Parts()
-
-
-class Counted(NamedTuple):
-    """What the hardware counted of V8 at the main shape: two shares of 1, and how often bytes of Q, K, V are read."""
-
-    busiest: float = math.nan
-    longest_wait: float = math.nan
-    times_read: float = math.nan
-
-    @property
-    def no_bound(self) -> bool | None:
-        """Whether no unit is busy and no cause of waiting takes half of the time; None where not counted."""
-        bound = self.busiest >= profiles.BUSY / 100 or self.longest_wait >= 0.5
-        return None if math.isnan(self.busiest) else not bound
-
-
-def counted(evidence: Evidence) -> Counted:
-    frame = evidence.profiled
-    rows = frame[(frame["problem"] == MAIN) & (frame["version"] == V8)].to_dict("records")
-    if not rows:
-        return Counted()
-    idle = [share for cause, share in profiles.waits(rows[-1]).items() if cause != profiles.ISSUES]
-    busiest = max(rows[-1][column] for column in profiles.UNITS.values()) / 100
-    return Counted(busiest, max(idle), times_read(rows[-1]))
-
-
-class Score(NamedTuple):
-    """How many targets V8 reaches at every problem of theirs, of how many."""
-
-    reached: int
-    targets: int
-
-    @property
-    def most(self) -> bool:
-        return 2 * self.reached > self.targets
-
-
-def score(evidence: Evidence) -> Score:
-    found, own = results(evidence), targets_of(evidence)
-    reached = [all(each.verdict == REACHED for each in found if each.target == target) for target in own]
-    return Score(sum(reached), len(own))
 
 
 # ---------------------------------------------------------------- tables
@@ -388,43 +226,6 @@ def _most(waits: Mapping[str, float]) -> str:
     """The cause that warps wait for most."""
     cause = max((each for each in waits if each != profiles.ISSUES), key=lambda each: waits[each])
     return lines(escape(cause), small(f"{100 * waits[cause]:.0f} %"))
-
-
-# ---------------------------------------------------------------- figures
-
-
-def tuned(evidence: Evidence) -> Source:
-    """Where the times of shapes and cuts are from."""
-    return measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
-
-
-def idea(evidence: Evidence) -> Plot:
-    """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
-    target = evidence.target if capability(evidence.target) >= CLUSTERS_SINCE else EMULATED_TARGET
-    return figures.v8_idea(*choice(MAIN, target), MAIN, target)
-
-
-def tile(evidence: Evidence) -> Plot:
-    """What one block does when, with the times of its parts where those were measured."""
-    frame = steps.cuts(evidence.shapes)
-    return figures.v8_tile(frame[frame["problem"] == label(MAIN)], evidence.card, tuned(evidence))
-
-
-@needs(SHAPES, warpgroups=True)
-def cuts(evidence: Evidence) -> Plot | Missing:
-    frame = steps.cuts(evidence.shapes)
-    if frame.empty:
-        return Missing(why="Parts of the kernel were left out in a past audit of another card alone")
-    return figures.v8_cuts(frame, evidence.card, tuned(evidence))
-
-
-@needs("beyond")
-def family(evidence: Evidence) -> Plot | Missing:
-    """The family at every problem where V8 was timed."""
-    frame = targets.family(evidence)
-    used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
-    source = measured_on(evidence.card, used)
-    return figures.v8_family(frame, evidence.card, source) if len(frame) else untimed(evidence)
 
 
 def untimed(evidence: Evidence) -> Missing:

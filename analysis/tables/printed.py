@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ...records import published
-from ...tables.table import NOTHING, Table, lines, link, mark, small, to
-from ...verdicts import claims
-from ...verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
-from ...verdicts.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
-from ..origin import DECIDED
+from ..book.origin import DECIDED
+from ..records import published
+from ..verdicts import claims
+from ..verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from ..verdicts.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
+from .table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
 BY_HDIM = "differs by head dim"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from kernels import VERSIONS, Problem
-from kernels.checking.check import supports
+from kernels import Problem
 
-from ...measure.studies import study
-from ...records.interval import Ratio
-from ...records.measured import Measured
-from ...records.published import main_problems
-from ...tables.table import NOTHING, Missing, Table, compared, lines, link, small
+from ..findings.language import ALIKE, controls, shapes
+from ..records.interval import Ratio
+from ..records.measured import Measured
+from .table import NOTHING, Missing, Table, compared, lines, link, small
 
-ALIKE = 1.1  # a port and its control whose times are nearer than this owe nothing to the language
 WHY_UNLIKE = {
     "rope_v3": """\
 Their loops have the same statements in the same order; what makes them differ is not known.
@@ -26,19 +22,6 @@ faster than this version.
 
 </div>""",
 }
-
-
-def controls() -> dict[str, str]:
-    """The control of each port that has one, in log order."""
-    found = {version.control_of: version.id for version in VERSIONS.values() if version.control_of}
-    return {name: found[name] for name in VERSIONS if name in found}
-
-
-def shapes(port: str) -> dict[int, Problem]:
-    """The published problem a head dim that a port takes: with RoPE the published rotary dim where it takes that."""
-    version = VERSIONS[port]
-    problems = (problem for problem in study("control").problems if problem.family == version.family)
-    return {problem.hdim: problem for problem in main_problems(p for p in problems if supports(version, p))}
 
 
 def _timed(evidence: Measured, ports: Iterable[str]) -> bool:
@@ -92,23 +75,6 @@ def why_unlike(evidence: Measured | None, port: str) -> str:
     if evidence is None or port not in controls() or all(map(_alike, _ratios(evidence, port))):
         return ""
     return WHY_UNLIKE.get(port, "Why the two differ by more than 10 % is not explained.")
-
-
-class Alike(NamedTuple):
-    """How many problems were timed of a port and its control, and at how many the two are within 10 %."""
-
-    timed: int
-    alike: int
-
-    @property
-    def most(self) -> bool | None:
-        """Whether at least nine in ten are; None where none was timed."""
-        return self.alike >= 0.9 * self.timed if self.timed else None
-
-
-def alike(evidence: Measured | None) -> Alike:
-    ratios = [ratio for port in controls() for ratio in _ratios(evidence, port)] if evidence else []
-    return Alike(len(ratios), sum(map(_alike, ratios)))
 
 
 def _ratios(evidence: Measured, port: str) -> list[Ratio]:

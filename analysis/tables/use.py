@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from html import escape
-from typing import Any, NamedTuple
-
-from IPython.display import Markdown, display
+from typing import Any
 
 from kernels import VERSIONS, Problem
 
-from ...measure.studies import MAIN
-from ...models.targets import (
+from ..measure.studies import MAIN
+from ..models.targets import (
     BEYOND,
     COMPARED,
-    MEASURED_IN,
     V8,
     Evidence,
     Rival,
@@ -28,15 +24,13 @@ from ...models.targets import (
     relative_error,
     rivals,
 )
-from ...records.current import Row, complete_runs
-from ...records.files import gpu_folder, parsed, problem_of, read_records
-from ...records.interval import TIE, Ratio
-from ...records.known import FAILED, NOT_MEASURED, OK, RAN, REFUSED
-from ...records.measured import Check, Measured
-from ...records.text import NOTHING, factor
-from ...tables import fastest
-from ...tables.table import Format, Missing, Table, error, lines, mark, ratio, small, status, timed
-from ..notebook import try_load
+from ..records.current import Row, complete_runs
+from ..records.files import gpu_folder, parsed, problem_of, read_records
+from ..records.interval import TIE, Ratio
+from ..records.known import FAILED, REFUSED
+from ..records.text import NOTHING, factor
+from .table import Format, Missing, Table, lines, mark, ratio, small, status, timed
+from .v8 import needs
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
 PAST_AUDIT = "This was measured in a past audit of another card alone"
@@ -59,14 +53,8 @@ LOOPS = {
 # ---------------------------------------------------------------- beside PyTorch
 
 
-def before_a_change(evidence: Evidence) -> str:
-    """A sentence of which times were taken before the code of V8 changed; nothing where all are of today's."""
-    studies = {name: evidence.studies[name] for name in MEASURED_IN if name in evidence.studies}
-    stale = [f"`{name}`" for name, measured in studies.items() if V8 in measured.stale_versions()]
-    return f" The study {' and '.join(stale)} was timed before V8's code last changed." if stale else ""
-
-
-def against(evidence: Evidence) -> Table:
+@needs("beyond")
+def beside_pytorch(evidence: Evidence) -> Table:
     """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
     rows = []
     peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in COMPARED}
@@ -103,34 +91,6 @@ def against(evidence: Evidence) -> Table:
     )
 
 
-class Errors(NamedTuple):
-    """V8's largest error against float64 at each problem that is timed beside a peer."""
-
-    checks: Sequence[Check] = ()
-
-    @property
-    def small(self) -> bool | None:
-        """Whether each is at most what a result may be off; None where nothing was checked."""
-        return all(check.status == OK for check in self.checks) if self.checks else None
-
-    @property
-    def largest(self) -> str:
-        found = [check.max_abs_err for check in self.checks]
-        return f"{error(min(found))} to {error(max(found))}" if found else NOT_MEASURED
-
-    @property
-    def relative(self) -> str:
-        """The largest over that of fp32 math."""
-        found = [each for check in self.checks if (each := relative_error(check)) is not None]
-        return factor(max(found)) if found else NOT_MEASURED
-
-
-def errors(evidence: Evidence) -> Errors:
-    studies = ((problem, measured_at(evidence, problem)) for problem in COMPARED)
-    found = (measured.check(V8, problem) for problem, measured in studies if measured)
-    return Errors([check for check in found if check and check.status in RAN])
-
-
 def _alternative(peer: Rival, whole: bool) -> str:
     unknown = "" if whole else small("as one graph: not timed")
     return lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
@@ -138,44 +98,6 @@ def _alternative(peer: Rival, whole: bool) -> str:
 
 def _loss(found: Ratio) -> str:
     return mark("slower", "wrong") if found.value * TIE < 1 else ""
-
-
-# ---------------------------------------------------------------- where it does not pay
-
-
-class Rates(NamedTuple):
-    """TFLOP/s at prompts of one length without a mask: V8 in float32, and PyTorch's fastest in half precision.
-
-    `full_at` and `half_at` are their problems in words.
-    """
-
-    full: list[float]
-    half: list[float]
-    full_at: str = NOTHING
-    half_at: str = NOTHING
-
-    @property
-    def half_faster(self) -> bool | None:
-        return min(self.half) > max(self.full) if self.full and self.half else None
-
-
-def rates(evidence: Evidence) -> Rates:
-    def prompt(problem: Problem) -> bool:
-        return problem.seq_q == PREFILL and not problem.causal
-
-    def rate(measured: Measured | None, name: str | None, problem: Problem) -> float | None:
-        taken = measured.time(name, problem) if measured and name else None
-        return problem.flops / taken.us / 1e6 if taken else None
-
-    def words(problems: Iterable[Problem]) -> str:
-        return "; ".join(f"batch {p.batch}, {p.heads} heads of head dim {p.hdim}" for p in problems) or NOTHING
-
-    half = try_load(evidence.slug, "fp16")
-    names = half.versions("fp16", peers=True) if half else []
-    shorts = filter(prompt, half.problems("fp16") if half else [])
-    of_v8 = {p: each for p in filter(prompt, BEYOND) if (each := rate(measured_at(evidence, p), V8, p))}
-    of_half = {p: each for p in shorts if half and (each := rate(half, fastest(half, names, p), p))}
-    return Rates([*of_v8.values()], [*of_half.values()], words(of_v8), words(of_half))
 
 
 # ---------------------------------------------------------------- the op
@@ -188,53 +110,6 @@ def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
     runs = complete_runs(parsed(folder / "runs.csv", "runs")) if rows else {}
     found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
     return {name: chosen for name, chosen in found.items() if chosen}
-
-
-class Outcome(NamedTuple):
-    """How many random calls there are, how many keep all rules, and the worst ratio of errors of these.
-
-    `special` ones have infinities, NaN, or values that overflow or are near the ends of float32.
-    """
-
-    calls: int
-    special: int
-    right: int
-    ratio: float
-
-
-def outcome(rows: list[Row]) -> Outcome:
-    right = [row for row in rows if row["status"] == "ok"]
-    return Outcome(
-        len(rows),
-        sum(row["inputs"] not in ORDINARY for row in rows),
-        len(right),
-        max((row["ratio"] for row in right if row["ratio"] is not None), default=0.0),
-    )
-
-
-class Overhead(NamedTuple):
-    """Of plain calls: the time in a graph over a bare launch's, and the us that the host takes beside a launch."""
-
-    graph: list[float]
-    added: list[float]
-
-    @property
-    def small(self) -> bool | None:
-        """None where either was not measured."""
-        return max(self.graph) < 1.03 and max(self.added) < 15 if self.graph and self.added else None
-
-
-def overhead(rows: Iterable[Row]) -> Overhead:
-    medians: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows:
-        if row["mode"] == "rates" and row["layout"] == "contiguous" and row["interleaved"] and row["median_us"]:
-            medians.setdefault((problem_of(row), row["what"], row["timer"]), []).append(row["median_us"])
-    times = {key: statistics.median(values) for key, values in medians.items()}
-    both = [(problem, timer) for problem, what, timer in times if what == "op" and (problem, "launch", timer) in times]
-    return Overhead(
-        [times[p, "op", timer] / times[p, "launch", timer] for p, timer in both if timer == "device_warm"],
-        [times[p, "op", timer] - times[p, "launch", timer] for p, timer in both if timer == "host_loop"],
-    )
 
 
 def op_times(rows: Iterable[Row]) -> Table:
@@ -317,7 +192,19 @@ def op_kernels(rows: Iterable[Row]) -> Table:
     )
 
 
-# ---------------------------------------------------------------- what the notebook calls
+OP_TABLES: dict[str, tuple[Callable[[list[Row]], Table], str]] = {  # by study: how its rows are shown, what measures it
+    "op_time": (op_times, "make op"),
+    "op_compile": (op_first_calls, ""),
+    "op_classes": (op_kernels, ""),
+}
+
+
+def op_table(evidence: Evidence, study: str) -> Table | Missing:
+    """What a study of the op measured."""
+    make, command = OP_TABLES[study]
+    if rows := read_op(evidence.slug).get(study):
+        return make(rows)
+    return missing(evidence, command) if command else Missing(why=PAST_AUDIT)
 
 
 def missing(evidence: Evidence, command: str) -> Missing:
@@ -325,16 +212,3 @@ def missing(evidence: Evidence, command: str) -> Missing:
     found = known_of(evidence, MAIN)
     refused = found.word in (*REFUSED, FAILED)
     return Missing(why=f"`{V8}` is {found.word}: {found.reason}") if refused else Missing(command)
-
-
-def table_or_missing(
-    make: Callable[[list[Row]], Table], rows: list[Row] | None, evidence: Evidence, command: str = "make op"
-) -> Table | Missing:
-    """A table of what was measured of the op; `command` measures it, if any does."""
-    return make(rows) if rows else missing(evidence, command) if command else Missing(why=PAST_AUDIT)
-
-
-def listing(*what: Any) -> None:
-    """Show the source of functions and classes."""
-    text = "\n\n".join(inspect.getsource(each).rstrip() + "\n" for each in what)
-    display(Markdown(f"```python\n{text}```"))

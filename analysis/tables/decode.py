@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from kernels import Problem
 
-from ...measure.studies import CACHED, ONE_GRAPH
-from ...models.advice import decoding
-from ...models.targets import V8, Evidence, floor, label
-from ...records.interval import Ratio
-from ...records.measured import Measured, Time
-from ...tables import fastest
-from ...tables.table import Missing, Table, microseconds, ratio
-from ..findings import why_none
-from ..origin import measured_in
-from .fuse import Gains
+from ..book.origin import measured_in
+from ..measure.studies import CACHED, ONE_GRAPH
+from ..models.targets import V8, Evidence, floor, label
+from ..records.interval import Ratio
+from ..records.measured import Measured, Time
+from .speed import fastest
+from .table import Missing, Table, microseconds, ratio
 from .use import missing
 
 WRITTEN_OUT, SDPA = CACHED
-HEADS = 128  # of K and V over the batch, which fill a card though each has one query
-
-
-def fills(problem: Problem) -> bool:
-    """Whether one query meets many keys in heads enough to fill a card."""
-    return decoding(problem) and problem.batch * problem.kv_heads >= HEADS
 
 
 class Token(NamedTuple):
@@ -55,13 +46,6 @@ class Token(NamedTuple):
 def tokens(measured: Measured) -> Iterator[Token]:
     """Every step of decoding that was measured, in the order of the head dims."""
     return (Token(problem, measured) for problem in measured.problems("rope") if problem.cache == "none")
-
-
-def gains(measured: Measured | None, slow: str, fast: str, of: Callable[[Problem], bool] = decoding) -> Gains:
-    """How many times longer one takes than the other, by the step's place, where one query meets many keys."""
-    steps = [token for token in tokens(measured) if of(token.problem)] if measured else []
-    found = {place: over for place, token in enumerate(steps) if (over := token.over(slow, fast))}
-    return Gains(found) if found else Gains(why=why_none(measured, fast))
 
 
 def table(measured: Measured | None, evidence: Evidence) -> Table | Missing:

@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from kernels import VERSIONS, Problem
 
-from ...evidence import Evidence
-from ...figures import savings
-from ...measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, SOURCE_TIMER, partial_rope
-from ...records import published
-from ...records.known import NOT_MEASURED
-from ...records.measured import Measured
-from ...records.text import NOTHING, number
-from ...tables.table import Table
-from ..origin import computed, measured_in, published_on
+from ..book.origin import computed, measured_in, published_on
+from ..evidence import Evidence
+from ..findings.setup import megabytes
+from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, SOURCE_TIMER, partial_rope
+from ..records import published
+from ..records.measured import Measured
+from ..records.text import NOTHING, number
+from .table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
-FLOAT_BYTES = 4
-SEVERAL = 4  # times the floor, from which on neither bytes nor products take the time
-
-
-def megabytes(problem: Problem) -> float:
-    """Q, K, V and the output, each moved once."""
-    return 2 * FLOAT_BYTES * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
-
-
-class SerialBound(NamedTuple):
-    """What a call takes that overlaps nothing, and whether separate kernels take several times as long."""
-
-    holds: bool | None
-    numbers: dict[str, str]
-
-
-def serial_bound(evidence: Measured) -> SerialBound:
-    """Bytes from DRAM, then the fp32 products, at the main shape; and what separate kernels take."""
-    ceilings, taken = evidence.gpu["ceilings"], evidence.time(SEPARATE, MAIN)
-    moving = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"]
-    computing = MAIN.flops / ceilings["fp32_tflops"] / 1e6
-    return SerialBound(
-        taken.us > SEVERAL * (moving + computing) if taken else None,
-        {
-            "bytes_us": number(moving, "µs", 1),
-            "flops_us": number(computing, "µs", 1),
-            "separate": f"{taken.us / (moving + computing):.0f} times" if taken else NOT_MEASURED,
-        },
-    )
 
 
 def shapes(evidence: Measured) -> Table:
@@ -86,7 +53,7 @@ def shapes(evidence: Measured) -> Table:
 
 def saved(evidence: Measured) -> Table:
     """What V7 saves a call at each head dim, published and measured by both clocks, and what one wait costs here."""
-    rows = []
+    e, rows = Evidence.load(evidence.slug), []
     for problem in SHAPES:
         stated = [published.published(name, problem) for name in (SEPARATE, HYBRID)]
         said = 1000 * (stated[0].value - stated[1].value) if stated[0] and stated[1] else None
@@ -94,8 +61,8 @@ def saved(evidence: Measured) -> Table:
             (
                 str(problem.hdim),
                 NOTHING if said is None else number(said, digits=1),
-                *(_less(evidence, problem, timer) for timer in (SOURCE_TIMER, "device_warm")),
-                _wait(evidence, problem),
+                *(_less(e, problem, timer) for timer in (SOURCE_TIMER, "device_warm")),
+                _wait(e, problem),
             )
         )
     header = ("head dim", f"published, {published.card('rope')}", "authors' clock", "GPU alone", "one wait")
@@ -108,15 +75,16 @@ def saved(evidence: Measured) -> Table:
     return Table(header, rows, header[1:], caption).of(measured_in(evidence) + published_on("rope"))
 
 
-def _wait(evidence: Measured, problem: Problem) -> str:
+def _wait(e: Evidence, problem: Problem) -> str:
     """What one wait of the host, with the launches after it, adds to a call of separate kernels."""
-    timed, device = (evidence.time(SEPARATE, problem, timer) for timer in (SOURCE_TIMER, "device_warm"))
+    timers = (SOURCE_TIMER, "device_warm")
+    timed, device = (e.time(SEPARATE, "log", timer, problem=problem)[problem] for timer in timers)
     plan = VERSIONS[SEPARATE](problem)
     waits = len(plan.steps) - len(plan.launches)
-    return number((timed.us - device.us) / waits, digits=1) if timed and device else NOTHING
+    return number((timed.value - device.value) / waits, digits=1)
 
 
-def _less(evidence: Measured, problem: Problem, timer: str) -> str:
-    """How much less V7 takes, as the questions of the chapter on causes ask it."""
-    less = savings.saved(Evidence.load(evidence.slug), problem, timer)
-    return number(less.value, digits=1) if less else NOTHING
+def _less(e: Evidence, problem: Problem, timer: str) -> str:
+    """How much less V7 takes, in the processes that timed both."""
+    separate, hybrid = (e.time(name, "log", timer, problem=problem)[problem] for name in (SEPARATE, HYBRID))
+    return number((separate - hybrid).value, digits=1)

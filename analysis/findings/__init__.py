@@ -1,0 +1,178 @@
+"""Findings: sentences of the reference edition, each with its numbers and a check of every comparison that it makes.
+
+    @finding("v7-load", "With the authors' load V7 is {v7} times as fast as separate kernels on an {card}.")
+    def v7_load(e):
+        v7 = e.speedup("rope_v7", over="rope_separate", study="matched", hdim=SMALL)
+        return numbers(v7=v7), checks(faster(v7))
+
+A sentence has the numbers of one card, the reference by default, whichever card the book is of. On another card its
+checks say how that compares. `python -m analysis findings --gpu X` evaluates all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any
+
+from ..evidence import Comparison, Estimates, Evidence, Undecided, every
+from ..evidence.interval import TIE
+from ..records.files import DATA, REFERENCE, DataError
+
+BADGES = HOLDS, DIFFERS, NOT_MEASURED = "holds here", "differs here", "not measured here"
+Numbers = Mapping[str, Any]
+Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
+UNKNOWN = Comparison(None, None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one card says of a finding: its sentence, the numbers in it, and whether its comparisons hold."""
+
+    text: str = ""
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    check: Comparison = UNKNOWN
+
+    @property
+    def badge(self) -> str:
+        """How the card compares, by the values that it measured."""
+        return NOT_MEASURED if self.check.values is None else HOLDS if self.check.values else DIFFERS
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence with places for numbers, and the function of a card's evidence that gives them and its checks."""
+
+    id: str
+    text: str
+    evaluate: Callable[[Evidence], Says]
+    card: str = REFERENCE  # whose numbers the sentence has
+
+    def on(self, e: Evidence) -> Found:
+        """What a card says: nothing where something that the finding needs was not measured."""
+        try:
+            given, check = self.evaluate(e)
+        except Undecided:
+            return Found()
+        written = Formatter()
+        places = [(name, spec or "") for _, name, spec, _ in written.parse(self.text) if name and name != "card"]
+        shown = {name: format(written.get_field(name, (), given)[0], spec) for name, spec in places}
+        return Found(self.text.format(card=e.card, **given), shown, check)
+
+    def is_of(self, e: Evidence) -> bool:
+        """Whether its numbers are of this card."""
+        return e.record.folder == committed(self.card).record.folder
+
+    @functools.cached_property
+    def home(self) -> Found:
+        """What the card of the sentence says, whose record is committed."""
+        return self.on(committed(self.card))
+
+
+@functools.cache
+def committed(card: str) -> Evidence:
+    """The evidence of a card of this repository, whichever folder of measurements is read. Raises: DataError."""
+    return Evidence.load(DATA / "measured" / card)
+
+
+FINDINGS: dict[str, Finding] = {}
+
+
+def finding(id: str, text: str, card: str = REFERENCE) -> Callable:
+    """Register a function of a card's evidence as a finding. Raises: ValueError for an id that another has."""
+
+    def register(evaluate: Callable[[Evidence], Says]) -> Callable:
+        if id in FINDINGS:
+            raise ValueError(f"two findings are called {id!r}")
+        FINDINGS[id] = Finding(id, " ".join(text.split()), evaluate, card)
+        return evaluate
+
+    return register
+
+
+def numbers(**given: Any) -> Numbers:
+    """The numbers of a sentence by the names of their places."""
+    return given
+
+
+def checks(*comparisons: Comparison | bool) -> Comparison:
+    """Whether all comparisons of a sentence hold; one of exact numbers is True or False."""
+    return every(*(Comparison(each, each) if isinstance(each, bool) else each for each in comparisons))
+
+
+def of_values(comparison: Comparison) -> Comparison:
+    """The same of the values alone, whatever their intervals: where a sentence is about what was measured."""
+    return Comparison(comparison.values, comparison.values)
+
+
+# ---------------------------------------------------------------- comparisons: within 3 % is a tie
+
+
+def faster(gain: Estimates) -> Comparison:
+    return gain > TIE
+
+
+def slower(gain: Estimates) -> Comparison:
+    return gain < 1 / TIE
+
+
+def not_faster(gain: Estimates) -> Comparison:
+    return gain < TIE
+
+
+def not_slower(gain: Estimates) -> Comparison:
+    return gain > 1 / TIE
+
+
+def ties(gain: Estimates) -> Comparison:
+    return every(not_slower(gain), not_faster(gain))
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def load() -> dict[str, Finding]:
+    """Every finding, by id, chapter by chapter."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return FINDINGS
+
+
+def broken() -> list[str]:
+    """A line for each finding that the record of its card does not bear out, interval included."""
+    wrong = [each for each in load().values() if not each.home.check.intervals]
+    return [f"{each.id} does not hold on {each.card}: {each.home.text or each.text}" for each in wrong]
+
+
+def report(e: Evidence) -> list[str]:
+    """How many findings hold on a card, and a line for each that does not, with the numbers of both."""
+    found = {each: each.on(e) for each in load().values()}
+    badges = Counter(each.badge for each in found.values())
+    counted = ", ".join(f"{badges[badge]} {badge.removesuffix(' here')}" for badge in BADGES)
+    lines = [f"findings on {e.slug}: {counted}"]
+    for each, here in found.items():
+        if here.badge != HOLDS:
+            compared = "; ".join(f"{name} {each.home.numbers.get(name)}, here {n}" for name, n in here.numbers.items())
+            lines.append(f"{each.id} {here.badge}" + f": {compared}" * bool(compared))
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis findings", description="Say which findings hold")
+    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
+    gpu = parser.parse_args(arguments).gpu
+    try:
+        e = Evidence.load(gpu)
+        lines, wrong = report(e), broken() if e.is_reference else []
+    except DataError as error:
+        print(f"findings: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(["[findings] " + lines[0], *lines[1:], *wrong]))
+    return 1 if wrong else 0

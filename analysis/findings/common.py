@@ -1,0 +1,60 @@
+"""What several chapters ask of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kernels import VERSIONS, Problem
+
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured
+from ..measure.studies import STUDIES
+from ..records import published
+
+
+def versions(e: Evidence, family: str, study: str = "log") -> list[str]:
+    """The measured versions of a family, in log order."""
+    return e.study(study).versions(family)
+
+
+def across(e: Evidence, version: str, over: str, study: str = "", hdim: Sequence[int] = ()) -> Estimates:
+    """How many times as fast as a version on another problem a version is, each at its own of the documents' shapes."""
+    slow, fast = (e.time(name, study=study, hdim=hdim) for name in (over, version))
+    return slow / fast
+
+
+def right(e: Evidence, study: str, problem: Problem, *names: str) -> bool:
+    """Whether the results of all these versions are right on a problem."""
+    checks = [e.study(study).check(name, problem) for name in names]
+    return all(check and check.status == "ok" for check in checks)
+
+
+def printed(version: str, over: str | None = None, hdim: Sequence[int] = ()) -> Estimates:
+    """The speedups over a version, its baseline by default, that the documents and their logs print, by head dim."""
+    family, over = VERSIONS[version].family, over or VERSIONS[version].baseline
+    problems = published.main_problems(p for p in STUDIES["log"].problems if p.family == family)
+    found = {p.hdim: published.speedup(version, over, p) for p in problems}
+    exact = {key: Estimate.exact(each.value) for key, each in found.items() if each}
+    return Estimates(exact, "×").at(*(hdim or exact))
+
+
+class Peer(NamedTuple):
+    """The fastest of PyTorch's ways, and how many times as fast as it a version is, by head dim."""
+
+    name: str
+    over: Estimates
+
+
+def fastest_peer(e: Evidence, version: str, hdim: int, study: str = "log") -> Peer:
+    """The fastest peer with a right result, at the documents' shape. Raises: NotMeasured where none was timed."""
+    found, problem = e.study(study), e.study(study).shapes(version).get(hdim)
+    if problem is None:
+        raise NotMeasured(f"{version} was not measured at head dim {hdim}")
+    names = found.versions(VERSIONS[version].family, peers=True)
+    names = [name for name in names if right(e, study, problem, name)]
+    times = {name: us.value for name in names if (us := e.time(name, study=study, problem=problem)[problem])}
+    if not times:
+        raise NotMeasured(f"no peer of {version} was timed at head dim {hdim}")
+    name = min(times, key=times.__getitem__)
+    over = e.speedup(version, over=name, study=study, problem=problem)
+    return Peer(name, Estimates({hdim: over[problem]}, over.unit))

@@ -1,0 +1,82 @@
+"""How many waves of blocks a call takes on a card, by the compiler's report, and what RoPE's V7 gains by one wave."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+from kernels import Problem
+
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured
+from ..measure.studies import AUTHORS_SMS
+from ..records.files import RESOURCES, parsed
+from ..records.text import NOTHING
+
+V7, SEPARATE = "rope_v7", "rope_separate"
+DIMS = (512, 2048)  # of the study of waves
+AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries
+
+
+def held(e: Evidence, version: str, hdim: int | Sequence[int]) -> Estimates:
+    """How many blocks of a version's last launch the card holds at a time, by head dim."""
+    return e.resource(version, "blocks_per_sm", hdim=hdim) * e.gpu["sms"]
+
+
+def occupied(e: Evidence, version: str, study: str = "log", hdim: Sequence[int] | None = None) -> Estimates:
+    """By head dim, the blocks of a version's last launch as a share of those that the card holds at a time."""
+    blocks = e.blocks(version, study=study, hdim=hdim)
+    return (blocks / held(e, version, tuple(blocks))).measured_in("%")
+
+
+def waves(e: Evidence, version: str, problem: Problem) -> int:
+    """How many waves a version's attention blocks take. Raises: NotMeasured where the compiler says nothing."""
+    at_once = held(e, version, problem.hdim)[problem.hdim]
+    if not at_once:
+        raise NotMeasured(f"{version}: no resources for {e.target}")
+    return math.ceil(problem.heads * problem.seq_q / at_once.value)
+
+
+def windows(e: Evidence) -> tuple[str, Estimates, Estimates]:
+    """The heads at which separate kernels need a wave more than V7, V7's speedups there, and those with as many.
+
+    Raises: NotMeasured.
+    """
+    problems = e.study("waves").problems("rope")
+    more = [problem for problem in problems if waves(e, SEPARATE, problem) > waves(e, V7, problem)]
+    alike = [problem for problem in problems if problem not in more]
+    if not more:
+        raise NotMeasured("no number of heads of the study needs a wave more")
+    won, level = (e.speedup(V7, over=SEPARATE, study="waves", problem=chosen) for chosen in (more, alike))
+    return runs_of({p.heads for p in more}, {p.heads for p in problems}), won, level
+
+
+def runs_of(chosen: set[int], among: Iterable[int]) -> str:
+    """Numbers of heads as ranges of those that were measured: `"11 to 12 and 21 to 24"`."""
+    runs = [[*each] for inside, each in itertools.groupby(sorted(among), key=chosen.__contains__) if inside]
+    return " and ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in runs) or NOTHING
+
+
+def step_up(e: Evidence, version: str, beyond: str) -> Estimates:
+    """By head dim, how many times as long a version takes with the first number of heads at which the blocks of
+    `beyond` no longer fit the card at once, as with the last at which they do. Raises: NotMeasured."""
+    found: dict[int, Estimate] = {}
+    problems = sorted(e.study("waves").problems("rope"), key=lambda problem: (problem.hdim, problem.heads))
+    for last, first in itertools.pairwise(problems):
+        if last.hdim == first.hdim and waves(e, beyond, last) == 1 < waves(e, beyond, first):
+            taken = e.time(version, study="waves", problem=(last, first))
+            found[last.hdim] = taken[first] / taken[last]
+    return Estimates(found, "×")
+
+
+def as_many_there() -> bool:
+    """Whether V7 and separate kernels need as many waves on the authors' card, in our build for it."""
+    return all(_waves_there(V7, hdim) == _waves_there(SEPARATE, hdim) for hdim in (128, 512, 2048))
+
+
+def _waves_there(version: str, hdim: int) -> int:
+    """How many waves the 256 blocks of the log take on the authors' card, as our build for it has registers."""
+    rows = parsed(RESOURCES, "resources")
+    rows = rows[(rows["target"] == AUTHORS_TARGET) & (rows["version"] == version) & (rows["hdim"] == hdim)]
+    blocks_per_sm = rows[rows["heads"] * rows["seq_q"] == LOG_BLOCKS].sort_values("launch")["blocks_per_sm"]
+    return math.ceil(LOG_BLOCKS / (AUTHORS_SMS * int(blocks_per_sm.iloc[-1])))

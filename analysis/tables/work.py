@@ -1,0 +1,92 @@
+"""What a ladder's chapter sets below its steps: what every version does, and tests of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from kernels import VERSIONS, Problem
+
+from ..book.origin import COUNTED, DECIDED, measured_in
+from ..claims import judge
+from ..claims.claim import Claim
+from ..models.roofline import SECTOR_BYTES
+from ..records import published
+from ..records.files import COUNTS, DataError, parsed, with_problems
+from ..records.measured import Measured
+from ..records.text import number
+from .claims import tested as tests_of
+from .table import NOTHING, Table, link, rotary, timed
+
+MEGABYTES = 1e6 / SECTOR_BYTES
+# What a version does in one call: words, the counters that make it up, by what it is divided.
+WORK: tuple[tuple[str, tuple[str, ...], float], ...] = (
+    ("rotations, M", ("event.rotation",), 1e6),
+    ("calls of sine, cosine or both, M", ("event.sin", "event.cos", "event.sincos"), 1e6),
+    ("powers, M", ("event.pow",), 1e6),
+    ("multiply-adds, M", ("inst.fma",), 1e6),
+    ("instructions of warps, M", ("warp_inst",), 1e6),
+    ("MB asked for", ("global.read.sectors",), MEGABYTES),
+    ("MB written", ("global.write.sectors",), MEGABYTES),
+    ("wavefronts of shared memory, M", ("shared.wavefronts",), 1e6),
+    ("barriers, thousands", ("barriers",), 1e3),
+)
+
+
+def _chosen(ids: Iterable[str]) -> list[Claim]:
+    known = {claim.id: claim for claim in judge.claims()}
+    unknown = [name for name in ids if name not in known]
+    if unknown:
+        raise DataError(f"there is no claim {unknown[0]!r}")
+    return [known[name] for name in ids]
+
+
+def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
+    """The tests of some claims, or those of one role: what each asks for, and what was measured, counted or computed.
+
+    Raises: DataError for a claim that there is not.
+    """
+    return tests_of(evidence, _chosen(ids), role).of(DECIDED)
+
+
+def work(evidence: Measured, family: str, hdim: int) -> Table:
+    """What each version of a family does in one call at a head dim, counted exactly; and the time that it takes."""
+    frame = parsed(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame(columns=["version", "hdim"])
+    by_version = dict(list(frame[frame["hdim"] == hdim].groupby("version", sort=False)))
+    found: list[tuple[str, Problem, Mapping[str, float]]] = []
+    for name in evidence.versions(family) or [v.id for v in VERSIONS.values() if v.family == family]:
+        if name in by_version:
+            mine = with_problems(by_version[name])
+            problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(mine["problem"])[0]
+            mine = mine[mine["problem"] == problem]
+            found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
+    done = {
+        what: [sum(totals.get(each, 0.0) for each in parts) / divisor for _, _, totals in found]
+        for what, parts, divisor in WORK
+    }
+    shown = [what for what, amounts in done.items() if any(amounts)]
+    return Table.from_frame(
+        [
+            {
+                "version": link(name) + rotary(problem),
+                **{what: done[what][place] for what in shown},
+                "us": timed(evidence, name, problem),
+            }
+            for place, (name, problem, totals) in enumerate(found)
+            if totals
+        ],
+        {
+            "version": ("version", str),
+            **{what: (what, _amount) for what in shown},
+            "us": ("device, µs", str),
+        },
+        slice(1, None),
+        f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. MB asked for and written: "
+        "sectors of 32 bytes, each as often as it is read or written. Times: device_warm on "
+        f"the {evidence.card}.",
+    ).of(measured_in(evidence) + COUNTED)
+
+
+def _amount(value: float) -> str:
+    return number(value) if value else NOTHING
