@@ -1,32 +1,27 @@
-"""Comparisons of cards: what is published and two made-up ones, what they refuse, and numbers against their CSV."""
+"""Comparisons of cards: what is published and two made-up ones, what they refuse, and numbers against their rows."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pandas as pd
 import pytest
-from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
-from analysis.book.compare.distance import distances
 from scipy import stats
 
-from analysis import figures
-from analysis.book import findings
-from analysis.book.compare import carry, command, speedups, tables
-from analysis.book.compare.cards import PUBLISHED, Card, chosen, source_of
-from analysis.book.compare.distance import distances
+from analysis import figures, findings
+from analysis.book import compare
+from analysis.book.compare import PUBLISHED, chosen, distances, source_of, speedups
 from analysis.claims import judge
-from analysis.record import records
+from analysis.evidence import Comparison, Evidence
+from analysis.findings import DIFFERS, HOLDS, Finding, numbers
 from analysis.records import files
-from analysis.records.files import DataError, read_table, write_table
-from analysis.records.measured import Measured
 from tests.cards import REFUSED, write
 
 FIRST, OTHER = "made-up-12-0", "made-up-8-9"
-WARM, LAUNCHED = speedups.TIMERS["device"], speedups.TIMERS["as-timed"]
+WARM, LAUNCHED = compare.TIMERS["device"], compare.TIMERS["as-timed"]
 
 
 @pytest.fixture(scope="module")
@@ -59,46 +54,35 @@ def at(frame: pd.DataFrame, card: str, version: str, hdim: int, baseline: str = 
 def test_names_that_cannot_be_compared_are_refused(
     names: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([*names, "--out", str(tmp_path / "out")]) == 1
+    assert compare.main([*names, "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr()
     assert said.err.startswith(f"compare: {says}") and said.err.count("\n") == 1
-    assert not said.out and not (tmp_path / "out").exists()
 
 
-def test_columns_stand_as_named_and_by_default_all_are_there() -> None:
-    assert [card.slug for card in chosen([OTHER, PUBLISHED, FIRST])] == [OTHER, PUBLISHED, FIRST]
-    assert [card.slug for card in chosen(first=OTHER)] == [PUBLISHED, OTHER, FIRST]
-    with pytest.raises(DataError, match="two or more"):
-        chosen([OTHER])
-
-
-def test_speedups_are_those_of_the_csv_and_what_has_none_is_told_apart(two: Path) -> None:
-    cards = chosen([FIRST, OTHER])
-    compared, seen = 0, set()
-    for slug, timer in ((FIRST, WARM), (FIRST, LAUNCHED), (OTHER, WARM)):
-        times: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-        for row in records(two / slug, "timings"):
-            if row["study"] == "log" and row["timer"] == timer:
-                times[row["version"], str(row["hdim"]), str(row["rotary_dim"])][row["process"]] = row["median_us"]
-        frame = speedups.frame(cards, timer)
-        for found in frame[(frame["card"] == slug) & (frame["family"] != "fp16")].to_dict("records"):
-            shape = (str(found["hdim"]), str(found["rotary_dim"]))
-            ours, theirs = times.get((found["version"], *shape)), times.get((found["baseline"], *shape))
-            seen.add(found["status"])
-            if not (ours and theirs):
-                assert math.isnan(found["speedup"]) and found["status"] not in ("ok", "wrong")
-                continue
-            logs = [math.log(theirs[process] / ours[process]) for process in ours]
-            half = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-            expected = [math.exp(mean(logs)), math.exp(mean(logs) - half), math.exp(mean(logs) + half)]
-            assert [found["speedup"], found["low"], found["high"]] == pytest.approx(expected, rel=1e-4)
-            compared += 1
-    assert compared > 100 and seen >= {"ok", "wrong", "unsupported", "failed", "not measured"}
-    assert "rope_v2" in REFUSED and at(frame, OTHER, "rope_v2", 2048)["reason"].startswith("rope_v2: the card is made")
+@pytest.mark.parametrize(("timer", "slug"), [(LAUNCHED, FIRST), (WARM, OTHER)])
+def test_speedups_are_those_of_the_rows_of_a_card(timer: str, slug: str) -> None:
+    """Within one run, as a made-up card has no other: a t interval of the logarithms over the processes."""
+    rows = Evidence.load(slug).study("log").timings.query("timer == @timer and median_us.notna()")
+    times = {key: mine.set_index("process")["median_us"] for key, mine in rows.groupby(["version", "problem"])}
+    frame = speedups(chosen([PUBLISHED, slug]), timer).query("card == @slug and family != 'fp16'")
+    seen, compared = set(frame["status"]), 0
+    for found in frame.to_dict("records"):
+        problem = files.problem_of(found)
+        ours, theirs = times.get((found["version"], problem)), times.get((found["baseline"], problem))
+        if ours is None or theirs is None:
+            assert math.isnan(found["speedup"]) and found["status"] not in ("ok", "wrong")
+            continue
+        logs = [math.log(each) for each in theirs / ours]
+        half = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+        expected = [math.exp(mean(logs)), math.exp(mean(logs) - half), math.exp(mean(logs) + half)]
+        assert [found["speedup"], found["low"], found["high"]] == pytest.approx(expected, rel=1e-4)
+        compared += 1
+    assert compared > 40 and seen >= {"ok", "wrong", "unsupported", "failed", "not measured"}
+    assert "rope_v2" in REFUSED and at(frame, slug, "rope_v2", 2048)["reason"].startswith("rope_v2: the card is made")
 
 
 def test_what_is_published_is_that_of_the_documents() -> None:
-    frame = speedups.frame(chosen([PUBLISHED, FIRST]), WARM)
+    frame = speedups(chosen([PUBLISHED, FIRST]), WARM)
     said = at(frame, PUBLISHED, "rope_v7", 2048)
     assert (said["speedup"], said["gpu"], said["timer"]) == (1.40, "RTX 4000 Ada", "published")
     assert at(frame, PUBLISHED, "rope_v1c", 2048)["speedup"] == pytest.approx(1 / 3.27)
@@ -106,62 +90,48 @@ def test_what_is_published_is_that_of_the_documents() -> None:
     assert not frame.duplicated(["version", "baseline", "family", "hdim", "rotary_dim", "card"]).any()
 
 
-def test_rows_of_other_code_are_marked(two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("12.0", "8.9"):
-        write(name, tmp_path, ("log",))
-    for table in ("checks", "timings"):
-        frame = read_table(tmp_path / FIRST / f"{table}.csv", table)
-        frame.loc[frame["version"] == "rope_v6b", "source_hash"] = "0123456789abcdef"
-        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        write_table(tmp_path / FIRST / f"{table}.csv", table, rows)
-    monkeypatch.setattr(files, "MEASURED", tmp_path)
-    cards = chosen([FIRST, OTHER])
-    frame = speedups.frame(cards, WARM)
+def test_rows_of_other_code_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from analysis.evidence import Study
+
+    monkeypatch.setattr(Study, "stale", lambda self, version, problem: version == "rope_v6b" and self.slug == FIRST)
+    frame = speedups(chosen([FIRST, OTHER]), WARM)
     stale = frame[frame["stale"] == 1]
     assert {*stale["version"]} == {"rope_v6b"} and {*stale["card"]} == {FIRST}
-    assert [card.stale for card in cards] == [["rope_v6b"], []]
+    header = compare.speedup_table(frame).plain().header
+    assert [title.endswith("stale") for title in header[2:]] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "expected"),
-    [
-        (["holds", "holds"], carry.SAME),
-        (["undecided"] * 2, carry.SAME),
-        (["holds", "undecided", "refuted"], carry.DIFFERS),
-        (["holds", "not tested"], carry.OPEN),
-    ],
-)
-def test_what_cards_agree_on(verdicts: list[str], expected: str) -> None:
-    assert carry.carries(verdicts) == expected
+def made_up(name: str, held: bool) -> Finding:
+    def evaluate(e: Any) -> findings.Says:
+        return numbers(gain=1.5), Comparison(held, held)
+
+    return Finding(name, "It is {gain:.2f} times as fast.", evaluate)
 
 
-def test_all_that_is_compared_is_written_and_claims_that_differ_are_listed(
+def test_all_that_is_compared_is_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "NOTEBOOKS", tmp_path)  # without chapters
-    given = {FIRST: ["holds", "holds", "undecided"], OTHER: ["holds", "refuted", "holds"]}
-    monkeypatch.setattr(judge, "claims", lambda claims=judge.claims: claims()[:3])
+    known = {name: made_up(name, held) for name, held in (("so", True), ("not-so", False))}
+    monkeypatch.setattr(findings, "load", lambda: known)
+    claims = judge.claims()[:3]
+    given = {FIRST: ["holds", "holds", "undecided"], OTHER: ["holds", "refuted", "undecided"]}
+    monkeypatch.setattr(judge, "claims", lambda: claims)
     monkeypatch.setattr(
-        judge,
-        "verdicts_of",
-        lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(judge.claims(), given[slug])],
+        judge, "verdicts_of", lambda slug: [{"claim_id": c.id, "verdict": v} for c, v in zip(claims, given[slug])]
     )
-    out = tmp_path / "out"
-    assert command.main([PUBLISHED, FIRST, OTHER, "--timer", "as-timed", "--out", str(out)]) == 0
+    assert compare.main([PUBLISHED, FIRST, OTHER, "--timer", "as-timed", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert LAUNCHED in printed and "Made-up 12.0" in printed and "Made-up 8.9" in printed
-    read = {path.stem: pd.read_csv(path, keep_default_na=False) for path in out.glob("*.csv")}
-    assert {*read} == {"cards", "speedups", "claims", "findings"}
-    assert list(read["cards"]["card"]) == list(read["speedups"]["card"].unique()) == [PUBLISHED, FIRST, OTHER]
-    verdicts = carry.verdicts(chosen())
-    assert carry.counts(verdicts) == {carry.SAME: 1, carry.DIFFERS: 1, carry.OPEN: 1}
-    assert [row[0] for row in tables.claims_that_differ(verdicts).plain().rows] == [judge.claims()[1].id]
+    assert LAUNCHED in printed and "Made-up 12.0" in printed and "gain 1.50" in printed
+    read = {path.stem: pd.read_csv(path, keep_default_na=False) for path in tmp_path.glob("*.csv")}
+    assert {*read} == {"speedups", "claims", "findings"}
+    assert list(read["speedups"]["card"].unique()) == [PUBLISHED, FIRST, OTHER]
+    assert list(read["findings"]["badge"]) == [HOLDS, HOLDS, DIFFERS, DIFFERS]
+    assert [row[0] for row in compare.differing(compare.verdicts(chosen())).plain().rows] == [claims[1].id]
 
 
 def test_the_figure_has_a_dot_or_a_word_for_each_card() -> None:
-    nothing = Card("none", "None", {"name": "None"})
-    cards = [*chosen([PUBLISHED, FIRST, OTHER]), nothing]
-    plot = figures.speedups_by_card(speedups.frame(cards, WARM), source_of(cards))
+    cards = chosen([PUBLISHED, FIRST, OTHER])
+    plot = figures.speedups_by_card(speedups(cards, WARM), source_of(cards))
     told = 0
     for axis in plot.figure.axes:
         told += len({str(line.get_ydata()) for line in axis.lines if line.get_marker() != "None"})
@@ -169,14 +139,13 @@ def test_the_figure_has_a_dot_or_a_word_for_each_card() -> None:
     assert told == len(plot.data) and list(plot.data["card"].unique()) == [card.slug for card in cards]
 
 
-def test_a_distance_is_the_factor_between_published_and_measured_under_each_condition(two: Path) -> None:
-    studies = {name: Measured.load(FIRST, name) for name in ("log", "fp16", "matched")}
-    found = distances(studies, sms=132)
+def test_a_distance_is_the_factor_between_published_and_measured_under_each_condition() -> None:
+    found = distances(Evidence.load(FIRST))
     told = found.query("version == 'rope_v7' and baseline == 'rope_separate' and hdim == 2048 and rotary_dim == 128")
     for row in told.to_dict("records"):
         ratio = row["measured"]
         assert row["factor"] == pytest.approx(max(ratio / row["published"], row["published"] / ratio))
     assert (found["factor"].dropna() >= 1).all() and found["factor"].notna().groupby(found["condition"]).any().all()
-    without = distances({**studies, "matched": None}, sms=132).groupby("condition")
-    assert set(without.get_group("matched")["status"]) == {"not measured"}
+    without = distances(Evidence.load(OTHER)).groupby("condition")
+    assert set(without.get_group("matched")["status"]) <= {"not measured", "unsupported", "infeasible"}
     assert without.size().nunique() == 1, "a condition lacks rows"

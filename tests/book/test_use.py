@@ -8,17 +8,16 @@ from typing import Any
 
 import nbformat
 import pytest
-from analysis.book.chapters import decode, use
-from analysis.book.chapters import targets as chapter
 
 import kernels
-from analysis.book.findings import NOTEBOOKS
+from analysis.book.site.build import NOTEBOOKS
 from analysis.measure.studies import MAIN
 from analysis.models import targets
-from analysis.models.targets import BEYOND, V8, Evidence, Rival, label
+from analysis.models.targets import BEYOND, Evidence, Rival, label
 from analysis.records.files import REFERENCE, append_rows, problem_columns
 from analysis.records.interval import TIE, Ratio
 from analysis.records.measured import Measured
+from analysis.tables import decode, use
 from kernels import rope_attention
 from kernels.version import Problem
 
@@ -40,35 +39,24 @@ def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
         found = real(evidence, problem, peers, versions)
         return [replace(found[0], ratio=Ratio(0.8, 0.79, 0.81))] if problem == LOST else found
 
-    for module in (use, chapter):
-        monkeypatch.setattr(module, "rivals", rivals)
+    monkeypatch.setattr(use, "rivals", rivals)
     lost = [p for p in targets.COMPARED if (found := real(evidence, p, peers=True)) and found[0].ratio.value * TIE < 1]
-    rows = use.against(evidence).plain().rows
+    rows = use.beside_pytorch(evidence).plain().rows
     assert dict((row[0], row[3]) for row in rows)[label(LOST)].startswith("0.80×")
     slower = {row[0] for row in rows if any("slower" in cell for cell in row)}
     assert slower == {label(LOST), *(label(p) for p in lost)} and {row[0] for row in rows} >= {*map(label, BEYOND)}
     gains = [float(row[3].split("×")[0]) for row in rows]
     assert gains == sorted(gains)
-    assert chapter.speedups(evidence).faster is False
 
 
 def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
     """Up to a tie: a speedup is a mean over processes and printed to 0.01, the times are medians and printed to 0.1."""
-    for row in use.against(evidence).plain().rows:
+    for row in use.beside_pytorch(evidence).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
         assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup + 0.005)
 
 
 def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Evidence("x", evidence.gpu, {}, evidence.shapes, evidence.profiled)
-    assert {row[1] for row in use.against(nothing).plain().rows} == {"not measured"}
-    assert chapter.speedups(nothing).faster is None
-    assert use.rates(replace(nothing, slug=REFERENCE)).half_faster is None and use.rates(evidence).half_faster
-    assert use.Rates([67.0], [620.0, 60.0]).half_faster is False
-    assert (
-        use.rates(evidence).full_at == "batch 1, 8 heads of head dim 128"
-        and use.rates(replace(nothing, slug=REFERENCE)).full_at == "–"
-    )
     refused = evidence.studies["beyond"].check("rope_v8", LOST)
     assert refused
     check = Measured.check
@@ -78,17 +66,8 @@ def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch
         return refused._replace(status="unsupported") if at else check(self, version, problem)
 
     monkeypatch.setattr(Measured, "check", refuse)
-    rows = {row[0]: row for row in use.against(evidence).plain().rows}
+    rows = {row[0]: row for row in use.beside_pytorch(evidence).plain().rows}
     assert rows[label(LOST)][1:4] == ("unsupported", "–", "–") and rows[label(LOST)][5] == "–"
-
-
-def test_what_is_older_than_the_code_is_said_by_study(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Measured, "stale_versions", lambda self: ["rope_v8"])
-    studies = {name: evidence.studies[name] for name in ("beyond", "embeddings")}
-    said = use.before_a_change(replace(evidence, studies=studies))
-    assert said.startswith(" The study `beyond` was timed before")
-    monkeypatch.setattr(Measured, "stale_versions", lambda self: [])
-    assert use.before_a_change(evidence) == ""
 
 
 def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(evidence: Evidence) -> None:
@@ -112,8 +91,6 @@ def test_a_wrong_cache_has_no_time_and_no_speedup(evidence: Evidence, monkeypatc
 
     monkeypatch.setattr(Measured, "check", wrong)
     assert {(row[3], row[5]) for row in decode.table(measured, evidence).plain().rows} == {("–", "–")}
-    assert not len(decode.gains(measured, decode.WRITTEN_OUT, V8))
-    assert len(decode.gains(measured, decode.SDPA, V8)) == 14
 
 
 def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:

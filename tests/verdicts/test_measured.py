@@ -6,7 +6,6 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from analysis.tables.language import language
 
 from analysis import tables
 from analysis.evidence import Evidence
@@ -16,6 +15,7 @@ from analysis.records.current import today
 from analysis.records.files import DataError, append_rows, problem_columns
 from analysis.records.interval import Ratio
 from analysis.records.measured import CEILINGS, Check, Measured
+from analysis.tables.language import language
 from analysis.tables.table import Missing
 from analysis.verdicts.rule import stands
 from kernels import Problem

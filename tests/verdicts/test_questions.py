@@ -74,7 +74,7 @@ def test_an_answer_is_likely_where_its_values_say_so_and_an_interval_does_not() 
     wide = Result(values={512: Ratio(2.0, 0.5, 8.0)})
     settled = Settled(question("fast > 1.03"), {"fast": wide, "absent": unknown()}, "From nothing.", "Card")
     assert settled.holds is LIKELY
-    assert re.fullmatch(r"It is 2\.00×\. <.*>Likely\.<.*>", overview({"q": settled}).rows[0][1])
+    assert overview({"q": settled}).rows[0][1] == "It is 2.00×."
     assert replace(settled, question=question("fast > 3")).holds is False
 
 

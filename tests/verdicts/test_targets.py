@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from analysis.book.chapters import fuse, targets, use
 
+from analysis.book import v8 as chapter
+from analysis.evidence import Evidence
+from analysis.findings import DIFFERS, NOT_MEASURED, load
+from analysis.findings.v8 import beside_pytorch
 from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH, STUDIES
 from analysis.models import profiles, steps
@@ -24,6 +27,8 @@ from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
 from analysis.records.interval import TIE, Pool, Ratio
 from analysis.records.measured import CEILINGS
+from analysis.tables import use
+from analysis.tables import v8 as targets
 from analysis.tables.table import Missing, Table
 from kernels import VERSIONS, Problem
 
@@ -135,7 +140,7 @@ def test_the_fastest_right_peer_of_either_study_counts(folder: Path) -> None:
     beyond = {("rope_v8", MAIN): 7.0, (COMPILED, MAIN): 70.0, ("rope_v7", MAIN): 91.0, ("rope_hybrid_v8", MAIN): 6.0}
     record(folder, "beyond", beyond)
     record(folder, "peers", {("rope_v8", MAIN): 8.0, (EAGER, MAIN): 66.0, (TRITON, MAIN): 16.0}, wrong=(TRITON,))
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     found = {each.target.about: each for each in held_to.results(evidence) if each.problem == MAIN}
     peer, seventh = list(found.values())[:2]
     assert "the main shape, time" not in found  # 8 µs are asked of the reference's card
@@ -152,7 +157,7 @@ def test_the_fastest_right_peer_of_either_study_counts(folder: Path) -> None:
 
 def test_a_wrong_v8_reaches_nothing(folder: Path) -> None:
     record(folder, "beyond", {("rope_v8", MAIN): 1.0, (COMPILED, MAIN): 70.0}, wrong=("rope_v8",))
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     assert {each.verdict for each in held_to.results(evidence)} == {UNMEASURED}
 
 
@@ -161,7 +166,7 @@ def test_a_wrong_v8_reaches_nothing(folder: Path) -> None:
 
 def test_steps_say_which_way_they_went(folder: Path) -> None:
     shapes(folder, {"values_early": 12.5, "rows_in_turn": 15.0, "two_paths": 9.9, "first_queries_first": 9.0})
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     found = {step.idea: step.compare(evidence.shapes) for step in steps.STEPS}
     (early,) = (ratios for idea, ratios in found.items() if "before the products" in idea)
     assert early[MAIN] == pytest.approx(0.8) and steps.held(early.values()) == "refuted"  # an idea that lost
@@ -175,7 +180,7 @@ def test_steps_say_which_way_they_went(folder: Path) -> None:
 
 def test_a_shape_is_compared_with_the_best_right_one_and_a_cut_with_the_kernel(folder: Path) -> None:
     shapes(folder, {"copies_alone": 4.0})
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     evidence.shapes.loc[(evidence.shapes["problem"] == MAIN) & evidence.shapes["chosen"], "median_us"] *= 1.2
     wrong = ~evidence.shapes["chosen"] & (evidence.shapes["problem"] == tune.SMALL)
     evidence.shapes.loc[wrong, ["status", "median_us"]] = ["wrong", 1.0]
@@ -191,29 +196,20 @@ def test_counters_say_how_often_bytes_are_read_and_what_is_waited_for(folder: Pa
     once = 4 * 3 * 4 * 64 * 2048  # bytes of Q, K and V
     counted(folder, "rope_v8", {"l2_to_l1_bytes": 2.5 * once, "issue_percent": 40.0, "stall_barrier": 31.0})
     counted(folder, "rope_v7", {"l2_to_l1_bytes": 50.0 * once})
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     rows = targets.counter_table(evidence).rows
     assert [row[2] for row in rows] == ["2.5×", "50.0×"] and rows[0][3] == "40"
     assert rows[0][-1].startswith("other warps at a barrier")
-    told = targets.counted(evidence)
-    assert told.times_read == 2.5 and told.longest_wait == pytest.approx(0.65, abs=0.005)
-    assert told.no_bound is False  # one cause takes more than half of the time
-    assert targets.counted(replace(evidence, profiled=evidence.profiled[:0])).no_bound is None
-
-
-def test_few_heads_fill_the_reference_and_not_a_card_twice_as_large(folder: Path) -> None:
-    evidence = targets.read("test-gpu")
-    for sms, fill in ((132, True), (264, False)):
-        assert targets.fill(replace(evidence, gpu={**GPU, "sms": sms})).most is fill
-    portable = targets.fill(replace(evidence, gpu={**GPU, "compute_capability": "8.9"}))
-    assert portable.cluster == 1 and not portable.most
+    told = load()["v8-counters"].on(Evidence.load(folder))
+    assert told.numbers["read"] == "2.5" and told.numbers["wait"].startswith("6")
+    assert told.badge == DIFFERS  # one cause takes more than half of the time
 
 
 def test_a_card_with_another_core_is_told_so(folder: Path) -> None:
     gpu = {**GPU, "compute_capability": "8.9"}
     (folder / "gpu.json").write_text(json.dumps(gpu))
-    evidence = targets.read("test-gpu")
-    for part in (targets.step_table, targets.cuts):
+    evidence = held_to.read("test-gpu")
+    for part in (targets.step_table, chapter.cuts):
         assert part(evidence) == Missing(why=targets.OTHER_CORE)
     assert targets.target_table(evidence) == Missing("make measure STUDY=beyond")
 
@@ -224,10 +220,9 @@ def test_a_version_that_its_card_refuses_is_not_called_unmeasured(folder: Path) 
     refused = {"version": "rope_v8", "source_hash": today("rope_v8"), "status": "unsupported", "reason": "no clusters"}
     row = {"run": "1", "study": "beyond", **problem_columns(MAIN), "measured_at": "1", "inputs": "sharp"}
     append_rows(path, "checks", [row | refused])
-    evidence = targets.read("test-gpu")
-    told = targets.speedups(evidence, problems=(MAIN,))
-    assert told.faster is None and told.why.reason == "no clusters" and targets.main_time(evidence) == "unsupported"
-    rows = {row[0]: row for row in use.against(evidence).plain().rows}
+    evidence = held_to.read("test-gpu")
+    assert load()["v8-main"].on(Evidence.load(folder)).badge == NOT_MEASURED
+    rows = {row[0]: row for row in use.beside_pytorch(evidence).plain().rows}
     assert rows[held_to.label(MAIN)][1] == "unsupported"
     assert {row[1] for name, row in rows.items() if name != held_to.label(MAIN)} == {"not measured"}
 
@@ -241,19 +236,19 @@ MEASURED = (  # parts of the chapter that need measurements
     targets.shape_table,
     targets.embedding_table,
     targets.counter_table,
-    targets.cuts,
-    targets.family,
+    chapter.cuts,
+    chapter.family,
 )
 
 
 def test_what_is_not_measured_is_said_and_how_to_measure_it(folder: Path) -> None:
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     assert evidence.lacks("beyond", "peers", "embeddings", "shapes") == ["beyond", "peers", "embeddings", "shapes"]
     for part in MEASURED:
         assert isinstance(part(evidence), Missing) and part(evidence).command.startswith("make "), part.__name__
-    idea, tile = targets.idea(evidence), targets.tile(evidence)  # drawn, without times
+    idea, tile = chapter.idea(evidence), chapter.tile(evidence)  # drawn, without times
     assert "measured" not in idea.source.kinds and tile.data.empty and len(targets.floor_table(evidence).rows) == 7
-    assert targets.parts(evidence).mostly_copies is None and targets.score(evidence).reached == 0
+    assert load()["v8-cuts"].on(Evidence.load(folder)).badge == NOT_MEASURED
 
 
 def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
@@ -262,17 +257,17 @@ def test_everything_measured_is_shown_and_drawn(folder: Path) -> None:
         record(folder, study, pairs)
     shapes(folder, {"copies_alone": 6.0, "no_embedding": 9.5})
     counted(folder, "rope_v8", {})
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     for part in MEASURED:
         found = part(evidence)
         assert found.rows if isinstance(found, Table) else len(found.data), part.__name__
-    for plot in (targets.cuts(evidence), targets.family(evidence), targets.tile(evidence)):
+    for plot in (chapter.cuts(evidence), chapter.family(evidence), chapter.tile(evidence)):
         assert plot.alt and "measured on Test GPU, " in str(plot.source)
-    table = use.against(evidence)
+    table = use.beside_pytorch(evidence)
     assert len(table.rows) == len(held_to.COMPARED) and "4.00×" in "".join(table.rows[0])
-    assert targets.main_time(evidence) == "5.0 µs" and f"{targets.speedups(evidence, problems=(MAIN,))}" == "4.00×"
-    assert targets.parts(evidence).mostly_copies and not targets.Parts(0.4, 0.95).mostly_copies
-    assert targets.score(evidence) == (5, 7)  # 8 and 12 times as fast it is not
+    told = {name: load()[name].on(Evidence.load(folder)) for name in ("v8-main", "v8-cuts", "v8-targets")}
+    assert told["v8-main"].numbers["peer"] == "4.00×" and told["v8-cuts"].numbers["copies"] == "60.0 %"
+    assert told["v8-targets"].text.startswith("On an Test GPU V8 reaches 5 of its 7")  # not 8 or 12 times as fast
 
 
 def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder: Path) -> None:
@@ -285,23 +280,19 @@ def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder
     record(
         folder, "beyond", {("rope_v8", p): 10.0 for p in (full, alone)} | {(COMPILED, full): 25.0, (COMPILED, alone): 9}
     )
-    evidence = targets.read("test-gpu")
+    evidence = held_to.read("test-gpu")
     assert list(held_to.beside_one_graph(evidence)) == [full, single, grouped]
-    found = targets.beside_pytorch(evidence)
-    assert [each.value for each in found.starved.by_hdim.values()] == pytest.approx([0.5, 2.0])
-    assert found.starved.lost == 1 and found.one_query.mostly_lost is False and found.starved.worst == "2.00×"
-    assert f"{found.elsewhere}" == "2.50×" and found.split is False
-    nothing = fuse.Gains()
-    assert nothing.mostly_lost is None and nothing.some_lost is None
-    assert targets.BesidePyTorch(nothing, nothing, nothing).split is None
-    assert targets.BesidePyTorch(found.starved, fuse.Gains({0: Ratio(0.5, 0.4, 0.6)}), found.elsewhere).split
-    rows = {row[0]: row[2] for row in use.against(evidence).plain().rows}
+    found = beside_pytorch(Evidence.load(folder))
+    assert [*found.starved.over.values_known.values()] == pytest.approx([0.5, 2.0])
+    assert found.starved.lost == 1 and (found.one_query.lost, found.one_query.problems) == (1, 2)
+    assert f"{found.elsewhere.over}" == "2.50×" and found.split.values is False
+    rows = {row[0]: row[2] for row in use.beside_pytorch(evidence).plain().rows}
     assert "not timed" in rows[held_to.label(alone)] and "not timed" not in rows[held_to.label(full)]
 
 
 def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
     """Taken from the tables of the reference once more, by hand: the least time of any right peer beside V8's."""
-    evidence, folder = targets.read(files.REFERENCE), files.gpu_folder(files.REFERENCE)
+    evidence, folder = held_to.read(files.REFERENCE), files.gpu_folder(files.REFERENCE)
     runs = files.parsed(folder / "runs.csv", "runs").query("complete == 1")
     timings = files.parsed(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
     latest = runs[runs["study"].isin(held_to.MEASURED_IN)].groupby("study")["run"].max()
@@ -320,7 +311,7 @@ def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
 
 def test_missed_targets_come_first(folder: Path) -> None:
     record(folder, "beyond", {("rope_v8", MAIN): 5.0, (COMPILED, MAIN): 50.0, ("rope_v7", MAIN): 30.0})
-    first, *others = targets.target_table(targets.read("test-gpu")).plain().rows
+    first, *others = targets.target_table(held_to.read("test-gpu")).plain().rows
     assert "rope_v7" in first[0] and first[2] == MISSED and first[1].startswith("6.00×")
     assert not any(MISSED in row[2] for row in others) and others[-1][2].startswith(REACHED)
 
@@ -329,7 +320,7 @@ def test_embeddings_are_compared_within_a_process(folder: Path) -> None:
     plain = Problem("attention", 1, 4, seq_q=64, hdim=512)
     stored = Problem("sinusoidal", 1, 4, seq_q=64, hdim=512, table="float16")
     record(folder, "embeddings", {("attention_v8", plain): 4.0, ("sinusoidal_v6", stored): 5.0})
-    frame = held_to.embeddings(targets.read("test-gpu")).set_index("embedding")
+    frame = held_to.embeddings(held_to.read("test-gpu")).set_index("embedding")
     row = frame.loc["sinusoidal, float16"]
     assert (row["over_none"], row["low"], row["high"]) == pytest.approx((1.25, 1.25, 1.25))
     assert 1e-4 < row["table_error"] <= 2.0**-12  # half a unit of float16 just below 1
