@@ -2,115 +2,104 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from html import escape
 
 from IPython.display import HTML, Markdown, display
 
-from ..findings import DIFFERS, HOLDS, NOT_MEASURED
-from ..records.interval import LIKELY, covers
-from ..records.measured import Measured
-from ..records.text import number
+from ..claims import causes, contradictions, judge
+from ..claims.claim import CLAIMS
+from ..claims.question import QUESTIONS, Item, Settled, settle
+from ..claims.rule import UNDECIDED
+from ..evidence import Evidence
+from ..evidence.known import NOT_MEASURED
+from ..findings import Finding
+from ..record.text import number
 from ..tables.table import NOTHING, Table, lines, small, to, verdict_mark
-from ..verdicts import claims
-from ..verdicts.questions import Item, Result, Settled, ends, settle_chapter
-from ..verdicts.rule import UNDECIDED
-from .findings import badge
+from .findings import badge, sentence
 from .origin import DECIDED
 
-NOT_YET = "not measured"
+CHAPTERS = causes, contradictions  # importing them registers their questions
 IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is measured
+
+
+@functools.cache
+def finding_of(chapter: str, id: str) -> Finding:
+    """The answer of a question: a finding, whose numbers are its items."""
+    asked = QUESTIONS[chapter, id]
+    return Finding(f"{chapter}-{id}", f"**{asked.answer}** {asked.because}", asked.ask)
 
 
 def overview(settled: Mapping[str, Settled]) -> Table:
     """A row a question, with a link to where it is argued, and the first sentence of the answer there."""
 
     def first(each: Settled) -> str:
-        if not likely(each):
-            return badge(outcome(each))
-        return re.split(r"(?<=\.)\s", each.question.answer.format(**each.numbers), maxsplit=1)[0]
+        found = finding_of(each.question.chapter, each.question.id)
+        answer = re.split(r"(?<=\.)(?:\*\*)?\s", found.home.text, maxsplit=1)[0].replace("**", "")
+        return answer if found.is_of(each.e) else f"{answer} {badge(found.on(each.e).badge)}"
 
-    rows = [(to(key, text=escape(each.question.question)), first(each)) for key, each in settled.items()]
+    rows = [(to(key, text=escape(each.question.asks)), first(each)) for key, each in settled.items()]
     return Table(("question", "answer"), rows).of(DECIDED)
 
 
-def likely(each: Settled) -> bool:
-    """Whether what was measured says so, whatever its intervals."""
-    return each.holds is True or each.holds is LIKELY
-
-
-def outcome(each: Settled) -> str:
-    return HOLDS if likely(each) else NOT_MEASURED if each.holds is None else DIFFERS
-
-
 def answer(key: str, settled: Mapping[str, Settled]) -> None:
-    """Show the written answer of a question; where it does not hold, the numbers."""
+    """Show the written answer of a question, with a badge where it is of another card."""
     each = settled[key]
-    text = f"**{each.question.answer}** {each.question.because}".format(**each.numbers) if likely(each) else ""
-    values = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in each.numbers.items())
-    display(Markdown(text or f"{badge(outcome(each))} {values}."))
+    display(Markdown(sentence(finding_of(each.question.chapter, key), each.e)))
 
 
 def unsettled(gpu: str) -> list[str]:
     """A line for each answer that the record of a card does not bear out."""
-    measured = Measured.load(gpu)
-    settled = {name: settle_chapter(name, measured) for name in ("causes", "contradictions")}
-    wrong = [f"{name}-{key}" for name, found in settled.items() for key, each in found.items() if not each.holds]
+    e = Evidence.load(gpu)
+    wrong = [finding_of(*key).id for key in QUESTIONS if not finding_of(*key).on(e).check.intervals]
     return [f"the answer {each} does not hold" for each in wrong]
 
 
-def proof(key: str, settled: Mapping[str, Settled], evidence: Measured) -> None:
+def proof(key: str, settled: Mapping[str, Settled]) -> None:
     """Show what the documents say of a question, and what was measured for it."""
-    for table in (statements(settled[key], evidence), evidence_table(settled[key])):
+    for table in (statements(settled[key]), evidence_table(settled[key])):
         if table.rows:
             display(HTML(table._repr_html_()))
 
 
-def statements(settled: Settled, evidence: Measured) -> Table:
+def statements(settled: Settled) -> Table:
     """What the documents say, word for word and in ours, with the verdict on each claim."""
-    recorded = claims.recorded(evidence.slug)
+    recorded = judge.recorded(settled.e.slug)
     rows = []
-    for claim in claims.load():
-        if claim.id in settled.question.claims:
-            place = ", ".join(map(escape, claim.sources[0].values()))
-            quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
-            tests = recorded.get(claim.id)
-            rows.append(
-                (
-                    to(claim.id, "claims.html"),
-                    lines(escape(claim.claim), small(f"“{quote}” {place}")),
-                    verdict_mark(tests[0]["verdict"] if tests else UNDECIDED),
-                )
-            )
+    for claim in (CLAIMS[id] for id in settled.question.about):
+        quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
+        tests = recorded.get(claim.id)
+        about = small(f"“{quote}” {', '.join(map(escape, claim.where[0]))}")
+        verdict = verdict_mark(tests[0]["verdict"] if tests else UNDECIDED)
+        rows.append((to(claim.id, "claims.html"), lines(escape(claim.claim), about), verdict))
     return Table(("claim", "the documents", "verdict"), rows).of(DECIDED)
 
 
 def evidence_table(settled: Settled) -> Table:
     """What was measured, a row an item and a column a head dim, with what is printed below it."""
-    items, results = settled.question.items, settled.results
-    dims = sorted(
-        {d for each in results.values() for part in (each.values, each.undecided, each.not_measured) for d in part}
-    )
+    dims = sorted({hdim for each in settled.items.values() for hdim in each.measured})
 
-    def cell(result: Result, hdim: int) -> str:
-        unit = result.unit if result.unit in IN_CELLS else ""
-        if hdim in result.values:
-            value = result.values[hdim]
-            low, high = (number(end, unit).removesuffix(unit).rstrip() for end in ends(value))
+    def cell(item: Item, hdim: int) -> str:
+        if hdim not in item.measured:
+            return NOTHING
+        unit, value = item.unit if item.unit in IN_CELLS else "", item.measured[hdim]
+        shown = small(escape(NOT_MEASURED if value.why and value.why.word == NOT_MEASURED else str(value.why)))
+        if value:
+            low, high = (number(end, unit).removesuffix(unit).rstrip() for end in (value.low, value.high))
             shown = lines(number(value.value, unit), small(f"{low} to {high}") if low != high else "")
-        elif hdim in result.not_measured:
-            shown = small(NOT_YET)
-        else:
-            shown = small(escape(result.undecided[hdim])) if hdim in result.undecided else NOTHING
-        return lines(shown, small(f"printed {number(result.printed[hdim], unit)}") if hdim in result.printed else "")
+        printed = item.printed[hdim] if item.printed and hdim in item.printed else None
+        return lines(shown, small(f"printed {number(printed.value, unit)}") if printed else "")
 
     def label(item: Item) -> str:
         told = item.unit in ("", *IN_CELLS) or re.search(rf"(?<!\w){re.escape(item.unit)}(?!\w)", item.what)
         return escape(item.what) + ("" if told else f", {item.unit}")
 
     header = ("measured", *map(str, dims))
-    rows = [(label(item), *(cell(results[key], hdim) for hdim in dims)) for key, item in items.items()]
-    runs = max((value.runs for each in results.values() for value in each.values.values()), default=1)
-    caption = f"By head dim. What was timed has a 95 % interval {covers(runs)}. {escape(settled.evidence)}"
+    rows = [(label(item), *(cell(item, hdim) for hdim in dims)) for item in settled.items.values()]
+    caption = f"By head dim. What was timed has a 95 % interval {settled.e.covers()}. {escape(settled.evidence)}"
     return Table(header, rows, numbers=header[1:], caption=caption).of(DECIDED)
+
+
+__all__ = ["answer", "evidence_table", "overview", "proof", "settle", "statements", "unsettled"]

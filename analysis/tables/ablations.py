@@ -9,24 +9,17 @@ from kernels import VERSIONS
 
 from ..evidence import Estimates, Evidence
 from ..records.text import number
-from ..verdicts import claims
 from .table import Table, code, link, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
 NOT_YET = "not measured"
 
 
-def described() -> dict[str, tuple[str, str]]:
-    """Every ablation: what it changes, and in which version; one that is asked for and not written has no parent."""
-    known = {name: (v.change, v.parent or "") for name, v in VERSIONS.items() if v.ablation}
-    return known | {name: (text, "") for name, text in claims.wanted().items() if name not in VERSIONS}
-
-
 def ablations(e: Evidence) -> Table:
     """Every ablation with its speed over what it changes, by head dim, or that it is not measured."""
     rows = []
-    for name, (change, parent) in described().items():
-        speeds = over_parent(e, name, parent) if parent else Estimates({})
+    for name, (change, parent) in {v.id: (v.change, v.parent or "") for v in VERSIONS.values() if v.ablation}.items():
+        speeds = over_parent(e, name, parent)
         cells = [f"{hdim}: {number(value, '×')}" for hdim, value in speeds.values_known.items()]
         over = f"<br>{small(f'over {code(parent)}')}" if parent else ""
         rows.append((f"{link(name)}{over}", escape(change), "<br>".join(cells) or small(NOT_YET)))

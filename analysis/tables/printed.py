@@ -8,10 +8,10 @@ from html import escape
 from typing import Any
 
 from ..book.origin import DECIDED
-from ..records import published
-from ..verdicts import claims
-from ..verdicts.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
-from ..verdicts.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
+from ..claims.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
+from ..claims.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
+from ..evidence import Estimate
+from ..record import published
 from .table import NOTHING, Table, lines, link, mark, small, to
 
 UNITS = {"x_faster": "× as fast", "x_slower": "× as long", "x_factor": "×", "x": "×", "count": "", "ops": "", "abs": ""}
@@ -47,14 +47,18 @@ def _stated(row: Mapping[str, Any]) -> str:
     return f"{row['value']:,.10g}".replace("-", "−") + _unit(row["unit"] or "")
 
 
+def _value(each: Estimate) -> float:
+    return each.value
+
+
 def _here(one: Beside) -> str:
     """The value with its spread, or the least and largest of several."""
     if not one.values:
         return NOTHING
-    found = [number(value.value, one.unit) for value in (min(one.values), max(one.values))]
+    found = [number(value.value, one.unit) for value in (min(one.values, key=_value), max(one.values, key=_value))]
     spread = ""
     if len(one.values) == 1:
-        low, high = (number(bound, one.unit) for bound in one.values[0][1:3])
+        low, high = (number(bound, one.unit) for bound in (one.values[0].low, one.values[0].high))
         spread = f" {small(f'({low}–{high})')}" if low != high else ""
     unit = _unit(one.unit)
     also = (small(f"{escape(words)}: {number(value, one.unit)}{unit}") for words, value in one.also.items())
@@ -122,14 +126,14 @@ def _mark(word: str) -> str:
     return mark(word, STYLE.get(word, "neutral"))
 
 
-def comparison(one: Beside, named: Iterable[str] = ()) -> str:
+def comparison(one: Beside, links: bool = True) -> str:
     """How a value compares with what is published, or why it is not compared; and the claims that name the number."""
     why = one.reason
     if not (why or one.outcome or one.same_card):
         why = "another card" if one.row["quantity"] in OF_A_CARD else "another quantity"
-    links = ", ".join(to(claim, "claims.html") for claim in named)
+    named = ", ".join(to(claim, "claims.html") for claim in one.claims) if links else ""
     stale = mark("stale") if one.stale else ""
-    about = (small(escape(why)) if why else "", stale, _ratio(one), small(f"claim {links}") if links else "")
+    about = (small(escape(why)) if why else "", stale, _ratio(one), small(f"claim {named}") if named else "")
     return lines(_mark(outcome(one)), *about)
 
 
@@ -145,26 +149,15 @@ def _what(row: Mapping[str, Any], place: str) -> str:
     return f"<span id='{row['id']}'>{row['id']}</span> {link(row['version'] or '')}{over}<br>{about}"
 
 
-def named_by() -> dict[str, list[str]]:
-    """The claims whose tests name a row of published.csv."""
-    found: dict[str, list[str]] = {}
-    for claim in claims.load():
-        for row in sorted({row for test in claim.tests for row in claims.rows_of(test)}):
-            found.setdefault(row, []).append(claim.id)
-    return found
-
-
 def table(everything: Sequence[Beside], document: str = "") -> Table:
     """The numbers of a document in its order, what was measured for each, and how they compare; else those of logs."""
-    named = named_by()
     rows = []
     for one in everything:
         source = one.row["source_document"]
         if source != document if document else source in published.DOCUMENTS:
             continue
         place = one.row["locator"].partition(";")[0] if document else source
-        claims_of = named.get(one.row["id"], ())
-        rows.append((_what(one.row, place), _stated(one.row), _here(one), comparison(one, claims_of)))
+        rows.append((_what(one.row, place), _stated(one.row), _here(one), comparison(one)))
     return Table(("what is stated", "published", "here", "comparison"), rows).of(DECIDED)
 
 
@@ -173,7 +166,7 @@ def by_hand(everything: Sequence[Beside]) -> Table:
     figures: dict[tuple[str, ...], str] = {}
     for one in everything:
         if one.counted:
-            figures.setdefault((one.counted, _stated(one.row), _here(one), comparison(one)), one.row["id"])
+            figures.setdefault((one.counted, _stated(one.row), _here(one), comparison(one, links=False)), one.row["id"])
     order = list(dict.fromkeys(counted for counted, *_ in figures))
     rows = [
         (escape(counted), to(row, "published.html", stated), *cells)

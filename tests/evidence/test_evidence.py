@@ -10,7 +10,7 @@ from analysis.evidence import Estimate, Estimates, Evidence, Known, either, ever
 from analysis.evidence.estimates import Sample
 from analysis.evidence.interval import Pool, half_width
 from analysis.record import rows as whole
-from tests.verdicts.test_measured import PROBLEM, TWO, add_run, folder
+from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
 
 __all__ = ["folder"]
 BASE, OTHER = TWO

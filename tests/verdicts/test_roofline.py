@@ -9,7 +9,7 @@ from analysis.models import profiles, roofline
 from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
 from analysis.records.measured import Measured
-from tests.verdicts.test_measured import PROBLEM, add_run, folder
+from tests.evidence.made_up import PROBLEM, add_run, folder
 
 __all__ = ["folder"]
 BYTES = {  # read by the L1s from L2, and read and written at DRAM with caches warm and flushed

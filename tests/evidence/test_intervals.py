@@ -8,16 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.book.findings import closed
-from analysis.evidence import pool
+from analysis.claims.rule import AGREE
+from analysis.evidence import Evidence, pool
+from analysis.evidence.interval import TIE, Pool, fit, half_width, pool_of
 from analysis.measure.studies import CONDITIONS
-from analysis.records.files import MEASURED, REFERENCE
-from analysis.records.interval import TIE, Pool, fit, geometric_mean, half_width, mean, pool_of
-from analysis.records.measured import Measured
-from analysis.verdicts import expressions
-from analysis.verdicts.facts import Facts
-from analysis.verdicts.rule import AGREE, GAIN, interval
-from tests.verdicts.test_measured import PROBLEM, TWO, add_run, folder
+from analysis.record.files import MEASURED, REFERENCE
+from tests.evidence.made_up import TWO, add_run, folder
 
 __all__ = ["folder"]
 RECORD = MEASURED / REFERENCE
@@ -59,14 +55,6 @@ def test_long_calls_have_a_pool_of_their_own(ratios: pd.DataFrame) -> None:
     short, long = (pool_of(known, "launched", us) for us in (20.0, 500.0))
     assert short and long and short.between > 4 * long.between
     assert pool_of(known, "launched") == known["launched"] and pool_of({}, "launched", 20.0) is None
-
-
-def test_a_share_has_one_interval_in_chapters_and_in_verdicts() -> None:
-    facts, measured = Facts(RECORD), Measured.read(RECORD, "ablation")
-    expression = 'closed("rope_v6b", "rope_v6b_all_threads", "rope_separate", 512, study="ablation", rotary="partial")'
-    there = interval(expressions.measure(expression, facts, {}), facts.pools)
-    here = closed(measured, "rope_v6b", "rope_v6b_all_threads", "rope_separate").by_hdim[512]
-    assert here[:3] == pytest.approx(there[:3], rel=1e-4) and here.high - here.low > 0.02
 
 
 def test_intervals_on_the_device_can_tell_a_tie(ratios: pd.DataFrame) -> None:
@@ -128,44 +116,12 @@ def test_ratios_that_differ_in_their_variance_are_covered_together() -> None:
     assert covered(logs) >= stats.binom.ppf(1e-4, 2000, 0.95)
 
 
-def test_an_interval_by_hand() -> None:
-    """Logarithms 0, 0.1, 0.2: variance 0.01 of three, t 4.3027; twice 0.02 + 0.01 / 3."""
-    found = geometric_mean(np.exp([0.0, 0.1, 0.2]), Pool(0.02, 3))
-    half = 4.30265 * math.sqrt(2 * (0.02 + 0.01 / 3))
-    assert found == pytest.approx((math.exp(0.1), math.exp(0.1 - half), math.exp(0.1 + half), 3), rel=1e-5)
-    assert mean([0.0, 0.1, 0.2], Pool(0.02, 3), gain=2.0).high == pytest.approx(
-        0.1 + 4.30265 * math.sqrt(2 * (0.04 + 0.01 / 3)), rel=1e-5
-    )
-    assert geometric_mean(np.exp([0.0, 0.1, 0.2])).runs == 1
-
-
-@pytest.mark.parametrize("values", [[1.5], [1.5, math.nan, 1.6]])
-def test_one_process_or_nan_has_no_interval(values: list[float]) -> None:
-    for known in (None, Pool(0.01, 3)):
-        assert not geometric_mean(values, known).known
-
-
 def add_runs(folder: Path, count: int, **more: str) -> None:
     for run in range(count):
         shift = 1.0 + 0.02 * (run % 2)
         add_run(
             folder, f"{run}", {TWO[0]: [20.0 * shift, 20.1 * shift, 20.2 * shift], TWO[1]: [10.0, 10.1, 10.0]}, **more
         )
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_it_takes_two_complete_runs_to_say_more_than_one_run(folder: Path, count: int) -> None:
-    add_runs(folder, count)
-    add_run(folder, "9", {TWO[0]: [90.0, 91.0], TWO[1]: [10.0, 10.1]}, complete=False)
-    found = Measured.read(folder)
-    ratio = found.ratio(*TWO, PROBLEM)
-    assert ratio and ratio.known
-    if count < pool.RUNS:
-        assert not found.pools and ratio.runs == 1 and found.covers() == "within one run"
-    else:
-        assert set(found.pools) == {"device_warm"} and ratio.runs == count and found.covers() == "for another run"
-        assert ratio.high - ratio.low > 0.05 > 0  # 2 % between runs, of a ratio of two
-    assert found.covers("launched") == "within one run"
 
 
 def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:
@@ -176,28 +132,22 @@ def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:
     assert not pool.pools(folder)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_it_takes_two_complete_runs_to_say_more_than_one_run(folder: Path, count: int) -> None:
+    add_runs(folder, count)
+    add_run(folder, "9", {TWO[0]: [90.0, 91.0], TWO[1]: [10.0, 10.1]}, complete=False)
+    found = Evidence.load(folder)
+    ratio = found.speedup(*reversed(TWO))[512]
+    if count < pool.RUNS:
+        assert not found.record.pools and found.covers() == "within one run"
+    else:
+        assert set(found.record.pools) == {"device_warm"} and found.covers() == "for another run"
+        assert ratio.high - ratio.low > 0.05 > 0  # 2 % between runs, of a ratio of two
+    assert found.covers("launched") == "within one run"
+
+
 def test_a_ratio_of_one_run_takes_in_what_others_know(folder: Path) -> None:
     add_runs(folder, 3)
     add_run(folder, "5", {"rope_v1c": [20.0, 20.1, 20.2], TWO[0]: [10.0, 10.1, 10.0]})
-    found = Measured.read(folder).ratio("rope_v1c", TWO[0], PROBLEM)
-    assert found and found.runs == 3
+    found = Evidence.load(folder).speedup(TWO[0], "rope_v1c")[512]
     assert found.high / found.low > math.exp(2 * half_width(0.0, 3, Pool(1e-4, 3)))
-
-
-def test_a_share_of_a_gap_is_as_unsure_as_its_times_make_it(folder: Path) -> None:
-    """A quarter of a gap of a fifth: of 1.25, 1.2 and 1 each moved by itself, by hand."""
-    names = ("rope_v7", "rope_v1c", "rope_separate")
-    add_run(folder, "1", dict(zip(names, ([1.25, 1.25], [1.2, 1.2], [1.0, 1.0]), strict=True)))
-    facts = Facts(folder)
-    ask = 'closed("rope_v7", "rope_v1c", "rope_separate", 512)'
-    found = expressions.measure(ask, facts, {})
-    # share f = (s - m) / (s - r) = 0.2; df / f: of s s/(s-m) - s/(s-r) = 20, of m -m/(s-m) = -24, of r r/(s-r) = 4
-    assert found.attrs[GAIN] == pytest.approx(0.2**2 * (20**2 + 24**2 + 4**2) / 2, rel=0.05)
-    speed = expressions.measure('speed("rope_v7", "rope_separate", 512)', facts, {})
-    assert speed.attrs[GAIN] == pytest.approx(1.0, rel=1e-3)
-    wide, narrow = (interval(each, {"device_warm": Pool(1e-6, 3)}) for each in (found, speed))
-    assert (wide.high - wide.low) / wide.value > 20 * (narrow.high - narrow.low) / narrow.value
-    near_nothing = pd.Series([1e-4, 1e-2], index=pd.Index(["1", "2"], name="device_warm"))
-    near_nothing.attrs["share"] = True  # whose logarithms say nothing
-    assert interval(near_nothing, {}).low < 0 < interval(near_nothing, {}).high < 0.1
-    assert not facts.nudged and facts.us("rope_v7", 512).iloc[0] == 1.25

@@ -1,0 +1,65 @@
+"""Tables and figures show what was measured beside what was published, and say what is missing."""
+
+from html import escape
+from pathlib import Path
+
+from analysis import tables
+from analysis.evidence import Evidence
+from analysis.evidence.current import today
+from analysis.record.files import append_rows, problem_columns
+from analysis.records.measured import Measured
+from analysis.tables.language import language
+from analysis.tables.table import Missing
+from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
+
+__all__ = ["folder"]
+
+
+def test_tables_never_hide_what_was_published(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([20.0, 21.0], [10.0, 10.0]))))
+    assert "0.047" in tables.times(Evidence.load(folder), "rope")._repr_html_()
+    html = tables.speedups(Evidence.load(folder), "rope")._repr_html_()
+    assert "1.45×" in html and "2.05×" in html
+
+
+def test_what_could_not_run_says_why() -> None:
+    e = Evidence.load("nvidia-h200")
+    refused = e.study("log").checks.query("status == 'infeasible'")
+    assert len(refused)
+    for family, rows in refused.groupby("family"):
+        html = tables.checks(e, family)._repr_html_()
+        assert all(escape(reason) in html for reason in rows["reason"])
+
+
+def test_repeatability_compares_the_last_two_complete_runs(folder: Path) -> None:
+    add_run(folder, "1", dict(zip(TWO, ([90.0], [10.0]), strict=True)))
+    assert isinstance(tables.repeatability(Evidence.load(folder)), Missing)
+    add_run(folder, "2", dict(zip(TWO, ([20.0], [10.0]), strict=True)))
+    add_run(folder, "3", dict(zip(TWO, ([50.0], [10.0]), strict=True)), complete=False)
+    add_run(folder, "4", dict(zip(TWO, ([21.0], [10.0]), strict=True)))
+    table = tables.repeatability(Evidence.load(folder))
+    assert table.rows == [("the log's kernels", "device_warm", "1", "5.0 %", "5.0 %")]
+    assert table.caption == "Against run 2."
+    add_run(folder, "5", dict(zip(TWO, ([35.0], [10.0]), strict=True)))
+    add_run(folder, "6", dict(zip(TWO, ([90.0], [10.0]), strict=True)), source_hash="0" * 16)
+    assert isinstance(tables.repeatability(Evidence.load(folder)), Missing)  # another code, and no measure of repeating
+
+
+def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [40.0], "control_rope_v7": [10.0]}, study="control")
+    common = {"run": "1", "study": "control", "measured_at": "1", "status": "ok", "timer": "launched", "process": 1}
+    for version, us in (("rope_v7", 30.0), ("control_rope_v7", 20.0)):
+        mine = {"version": version, "source_hash": today(version), "median_us": us}
+        append_rows(folder / "timings.csv", "timings", [{**common, **problem_columns(PROBLEM), **mine}])
+    table = language(Measured.read(folder, "control"))
+    assert table.header == ("version", "64", "128", "512", "2048", "4096", "8192") and len(table.rows) == 10
+
+    def row(version: str) -> dict[str, str]:
+        (found,) = (row for row in table.rows if f"versions/{version}.html" in row[0])
+        return dict(zip(table.header, found))
+
+    hybrid, half = row("rope_v7"), row("fp16_phase4")
+    assert "versions/rope_v7.html#control_rope_v7" in hybrid["version"]
+    assert "0.25×" in hybrid["512"] and "launched 0.67×" in hybrid["512"]
+    assert "not measured" in hybrid["2048"] and "×" not in hybrid["2048"]
+    assert "not measured" in half["64"] and "measured" not in half["512"]
