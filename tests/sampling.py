@@ -35,3 +35,8 @@ def swept(cases: Iterable[tuple], quick: int, deep: int, by: Callable[[tuple], H
     order = sample(cases, 10**9, by=by)
     marks = [()] * quick + [pytest.mark.deep] * deep + [(pytest.mark.deep, pytest.mark.whole)] * len(order)
     return [pytest.param(*case, marks=mark) for case, mark in zip(order, marks)]
+
+
+def named(item: object) -> str:
+    """The id of a parameter: that of a version, else its text."""
+    return getattr(item, "id", str(item))

@@ -115,7 +115,7 @@ def supports(version: Version, problem: Problem) -> bool:
     return True
 
 
-class Case(NamedTuple):
+class CheckCase(NamedTuple):
     """A problem, the kind of its inputs, and how many of its first blocks run; None runs all of them."""
 
     problem: Problem
@@ -126,7 +126,7 @@ class Case(NamedTuple):
         return f"{self.problem} {self.kind}"
 
 
-def quick_cases(version: Version) -> list[Case]:
+def quick_cases(version: Version) -> list[CheckCase]:
     """The cases of `make test`, on sharp inputs.
 
     A variant, an ablation or a version beyond the documents has one problem; other versions one of each shape.
@@ -155,16 +155,18 @@ def _demand(version: Version, problem: Problem) -> tuple[int, ...]:
     return plan.expected == "wrong", len(plan.hazards), problem.causal, keys, problem.hdim
 
 
-def case_of(version: Version, problem: Problem) -> Case:
+def case_of(version: Version, problem: Problem) -> CheckCase:
     """The case on sharp inputs. It runs only the first blocks where no block depends on another: in a plan of one
     launch.
     """
     launches = version(problem).launches
     alone = len(launches) == 1 and launches[0].cluster == 1 and not version.beyond
-    return Case(problem, "sharp", FIRST_BLOCKS if alone and math.prod(launches[0].grid) > 8 * FIRST_BLOCKS else None)
+    return CheckCase(
+        problem, "sharp", FIRST_BLOCKS if alone and math.prod(launches[0].grid) > 8 * FIRST_BLOCKS else None
+    )
 
 
-def rows_of(plan: Plan, blocks: int | None) -> int:
+def rows_written(plan: Plan, blocks: int | None) -> int:
     """How many rows of the output the first `blocks` of the last launch write; None means all blocks."""
     problem, grid = plan.problem, math.prod(plan.launches[-1].grid)
     heads = problem.batch * problem.heads
@@ -184,7 +186,7 @@ class Fault:
         return f"{self.by}: {self.text}"
 
 
-def declared(plan: Plan) -> set[tuple[str, str, str]]:
+def declared_hazards(plan: Plan) -> set[tuple[str, str, str]]:
     return {(hazard.kind, hazard.kernel, hazard.place) for hazard in plan.hazards}
 
 
@@ -215,16 +217,16 @@ def faults(
     plan, case = version(problem), reference_of(problem, kind)
     report = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks)
     assert report.out is not None
-    rows = rows_of(plan, blocks)
+    rows = rows_written(plan, blocks)
     out = first(rows, report.out)
     verdict = replace(case, expected=first(rows, case.expected)).compare(torch.from_numpy(out))
     found = []
     if verdict.status != plan.expected:
         found.append(Fault("status", f"{problem}: {verdict}, declared {plan.expected}"))
     seen = {(kind_of(finding), finding.kernel, finding.place): str(finding) for finding in report.findings}
-    for key in seen.keys() - declared(plan):
+    for key in seen.keys() - declared_hazards(plan):
         found.append(Fault("endless_loop" if key[0] == "endless_loop" else "hazard", f"{problem}: {seen[key]}"))
-    for key in declared(plan) - seen.keys():
+    for key in declared_hazards(plan) - seen.keys():
         found.append(Fault("hazard", f"{problem}: declared and unseen: {key}"))
     if plan.expected == "wrong":
         found += differences(version, problem, case, out)

@@ -44,7 +44,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Module:
+class PackageModule:
     """A module of the package as the value of a name; its attributes are definitions."""
 
     name: str
@@ -57,7 +57,7 @@ class Outside:
     origin: str
 
 
-Target = Definition | Module | Outside
+Target = Definition | PackageModule | Outside
 Source = Callable[[str], tuple[str, bool] | None]  # name of a module -> its text and whether it is a package, or None
 Imported = tuple[str, str | None]  # a module and a name in it
 Scope = dict[str, Target | None]  # None: a local variable
@@ -209,7 +209,7 @@ class Code:
         """The target of an import. Raises: UnresolvedName where the package has no such module or name."""
         if not self.holds(origin):
             return Outside(f"{origin}.{name}" if name else origin)
-        return self._resolve(origin, name) if name else Module(origin)
+        return self._resolve(origin, name) if name else PackageModule(origin)
 
     def _resolve(self, module: str, name: str) -> Target:
         """The target of `name` in a module, wherever it is defined. Raises: UnresolvedName."""
@@ -229,7 +229,7 @@ class Code:
         if name in bindings.imports:
             return self.imported(*bindings.imports[name])
         inner = f"{module}.{name}"
-        return Module(inner) if self.bindings(inner) is not None else None
+        return PackageModule(inner) if self.bindings(inner) is not None else None
 
 
 class _Writer:
@@ -250,7 +250,7 @@ class _Writer:
             base = self._target(node.value, scopes)
             if isinstance(base, Outside) and not base.origin.startswith("contract."):
                 return Outside(f"{base.origin}.{node.attr}")
-            return self.code.imported(base.name, node.attr) if isinstance(base, Module) else None
+            return self.code.imported(base.name, node.attr) if isinstance(base, PackageModule) else None
         if not isinstance(node, ast.Name):
             return None
         for scope in reversed(scopes):
@@ -271,7 +271,7 @@ class _Writer:
         elif not isinstance(node, ast.AST):
             self.parts.append(repr(node))
         elif isinstance(node, (ast.Name, ast.Attribute)) and (target := self._target(node, scopes)):
-            if isinstance(target, Module):
+            if isinstance(target, PackageModule):
                 user = f"{self.definition.module}: {self.definition.name}"
                 raise UnresolvedName(f"{user} uses the module {target.name} as a value")
             self.parts += [target if isinstance(target, Definition) else target.origin, f" {type(node.ctx).__name__}"]

@@ -23,7 +23,7 @@ PACKAGE = __name__.split(".")[0]
 
 
 @functools.cache
-def source_of(module: str) -> tuple[str, bool] | None:
+def module_text(module: str) -> tuple[str, bool] | None:
     """The text of a module, and whether it is a package; None where there is no such module."""
     try:
         loaded = importlib.import_module(module)
@@ -34,7 +34,7 @@ def source_of(module: str) -> tuple[str, bool] | None:
     return "".join(linecache.getlines(str(loaded.__file__))), hasattr(loaded, "__path__")
 
 
-CODE = Code(PACKAGE, source_of)
+CODE = Code(PACKAGE, module_text)
 
 
 def _function_identity(function: Any, code: Code) -> str:

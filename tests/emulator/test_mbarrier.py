@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, types, uint32
 from test_instructions import kernel
-from test_wgmma import descriptor, fragments, image, small, spread, text
+from test_wgmma import descriptor, fragments, image, small_integers, spread, text
 
 from kernels.device.cluster import (
     barrier_expect,
@@ -175,8 +175,8 @@ def exchanged(exchange: Exchange, seed: int = 0, schedule: str = "random") -> tu
     """Whether two clusters got the right result; inputs are small integers, so that every sum is exact."""
     cluster, threads = exchange.cluster, 32 * WARPS
     rng = np.random.default_rng(seed)
-    x = small(rng, TILES, cluster * WARPS, cluster * ROWS, KEYS)
-    v = small(rng, TILES, cluster, threads, KEYS)
+    x = small_integers(rng, TILES, cluster * WARPS, cluster * ROWS, KEYS)
+    v = small_integers(rng, TILES, cluster, threads, KEYS)
     memory = Memory({"x": x, "v": v, "out": np.full((2, cluster, threads, cluster * ROWS), np.nan, np.float32)})
     module = parse(compile_ptx(make_exchange(exchange)), "exchange")
     layout = exchange.layout
@@ -511,7 +511,7 @@ def test_every_warp_that_has_read_must_be_heard_of() -> None:
 )
 def test_products_need_a_fence_behind_the_wait(sync: str, found: set[str]) -> None:
     rng = np.random.default_rng(1)
-    a, b, size = small(rng, 64, 8), small(rng, 32, 8), 4096
+    a, b, size = small_integers(rng, 64, 8), small_integers(rng, 32, 8), 4096
     x = image(b, size, 0, 512, 128, 0, 0)
     x[np.isnan(x)] = 0.0
     ptx = text(32, descriptor(0, 512, 128), size, sync=sync.format(wait=wait().replace("[%r0]", "[made]")))

@@ -22,14 +22,10 @@ from kernels.runtime.emulator import run
 from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import CudaFunction, Kernel, Launch, Plan
-from tests.sampling import swept
+from tests.sampling import named, swept
 
 CONTROLS = [version for version in VERSIONS.values() if version.control_of]
 each_control = pytest.mark.parametrize("control", CONTROLS, ids=lambda version: version.id)
-
-
-def named(item: object) -> str:
-    return getattr(item, "id", str(item))
 
 
 def port_of(control: Version) -> Version:

@@ -12,12 +12,12 @@ import pytest
 
 from analysis.measure.studies import study
 from kernels import Plan, Problem, Version
-from kernels.checking.check import OWN, Case, case_of, faults, problems, quick_cases, supports
+from kernels.checking.check import OWN, CheckCase, case_of, faults, problems, quick_cases, supports
 from kernels.checking.reference import TABLES_OF, reference_of
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel
-from tests.sampling import swept
+from tests.sampling import named, swept
 
 LARGEST = 20_000  # elements of q
 EXAMPLES = 4  # shapes a version
@@ -72,6 +72,7 @@ FOLLOWED, OWN_VALUES, NONE_FOLLOWS, SHARED_NEXT = 1, 1, 1, 1
 COMPILER, BEGUN, OWN_PART = 1, 1, 1
 IDLE = {
     "attention_atomics": 0,
+    "rope_decode": 0,
     "attention_atomics_float4": 0,
     "attention_baseline": NONE_FOLLOWS,
     "attention_two_pass_float4": 2 * SHARED_NEXT,
@@ -115,6 +116,7 @@ TILES = {
     "rope_v8": Problem("rope", seq_q=5, seq_k=130, hdim=260, rotary_dim=128),
     "rope_v8_mma": Problem("rope", seq_q=5, seq_k=130, hdim=64, rotary_dim=32),
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
+    "rope_decode": Problem("rope", seq_q=2, seq_k=130, hdim=64, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
 BARRIERS = [(chosen,) for chosen in OWN if not (chosen.ablation or chosen.variant_of or chosen.control_of)]
@@ -126,10 +128,6 @@ def two_tiles(chosen: Version) -> Problem:
         return TILES[chosen.id]
     sizes = [(65, SLICED.get(chosen.id, 64)), (65, 36), (128, 64)]
     return next(problem for seq, hdim in sizes for problem in variants(chosen, 1, 1, seq, hdim)[::-1])
-
-
-def named(item: object) -> str:
-    return getattr(item, "id", str(item))
 
 
 def of_version(case: tuple) -> str:
@@ -154,13 +152,13 @@ def test_a_missing_barrier_is_caught(chosen: Version) -> None:
 CASES = [
     (chosen, case)
     for chosen in OWN
-    for case in (Case(problem, "sharp") for problem in problems(chosen))
+    for case in (CheckCase(problem, "sharp") for problem in problems(chosen))
     if case not in quick_cases(chosen)
 ]
 
 
 @pytest.mark.parametrize(("chosen", "case"), swept(CASES, 0, 60, by=of_version), ids=named)
-def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: Case) -> None:
+def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)
 
 
@@ -168,7 +166,7 @@ def random_problems(chosen: Version) -> list[Problem]:
     """`EXAMPLES` problems that `chosen` takes, the same every time; half of the lengths are edges of tiles."""
     draw, first = random.Random(chosen.id), problems(chosen)[0]
     swept_dims = HDIMS if not chosen.beyond else BEYOND_HDIMS[-1:] if chosen.variant_of else BEYOND_HDIMS
-    hdims = [hdim for hdim in swept_dims if variants(chosen, 1, 1, first.seq_q, hdim)]
+    hdims = [hdim for hdim in swept_dims if variants(chosen, 1, 1, first.seq_q, hdim)] or [first.hdim]
     seqs = [seq for seq in SEQS if variants(chosen, 1, 1, seq, hdims[0])]
     drawn = []
     for example in range(EXAMPLES):

@@ -82,13 +82,13 @@ def test_slopes_are_those_of_the_paper() -> None:
     assert alibi_slopes(1).tolist() == [2.0**-8]
 
 
-def inputs_of(problem: Problem) -> list[torch.Tensor]:
+def double_inputs(problem: Problem) -> list[torch.Tensor]:
     return [torch.from_numpy(values).double() for values in make_inputs(problem, "sharp").values()]
 
 
 def test_alibi_takes_slope_times_distance_off_scaled_scores() -> None:
     problem = Problem("alibi", heads=2, seq_q=3, seq_k=5, hdim=4)
-    q, k, v = inputs_of(problem)
+    q, k, v = double_inputs(problem)
     scores = torch.empty(1, 2, 3, 5, dtype=torch.float64)
     for head, query, key in np.ndindex(2, 3, 5):
         away = abs(query + 2 - key)  # the last query stands at the last key
@@ -100,7 +100,7 @@ def test_alibi_takes_slope_times_distance_off_scaled_scores() -> None:
 @pytest.mark.parametrize("table", STORED)
 def test_stored_rows_are_added_at_their_positions(family: str, table: str) -> None:
     problem = Problem(family, heads=2, seq_q=3, seq_k=5, hdim=8, table=table)
-    q, k, v = inputs_of(problem)
+    q, k, v = double_inputs(problem)
     rows = stored_table(problem).double()
     plain = replace(problem, family="attention", table="computed")
     expected = attention(plain, q + rows[2:5], k + rows[:5], v)

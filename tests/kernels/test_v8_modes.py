@@ -38,7 +38,7 @@ def turned_nowhere(problem: Problem, positions: np.ndarray, rows: int) -> np.nda
     return outside[:, queries] | (outside[:, None, : problem.seq_k] & visible).any(-1)
 
 
-def check(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None) -> None:
+def check_mode(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None) -> None:
     """As near to float64 as float32 arithmetic is; NaN where a position takes part that is none, and nowhere else."""
     tables, rows = (tables_of(problem), ROWS) if tabled else (None, MOST_POSITIONS)
     positions = None
@@ -76,12 +76,12 @@ OTHER_MODES = swept([mode for mode in MODES if mode not in QUICK], 0, 6, by=lamb
 
 @pytest.mark.parametrize("core, half_split, tabled, placed", [*QUICK, *OTHER_MODES])
 def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> None:
-    check(CORES[core], RAGGED, half_split, tabled, placed)
+    check_mode(CORES[core], RAGGED, half_split, tabled, placed)
 
 
 @pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 3))
 def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: bool) -> None:
-    check(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
+    check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
 
 
 OTHERS = [
@@ -100,7 +100,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("core, problem, shape", swept(OTHERS, 0, 5, by=lambda case: case[0]))
 def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None:
-    check(core, problem, True, False, True, shape)
+    check_mode(core, problem, True, False, True, shape)
 
 
 LATE = Problem("rope", seq_q=16, seq_k=64, hdim=256, rotary_dim=256, q_offset=MOST_POSITIONS - 16)

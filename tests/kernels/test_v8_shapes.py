@@ -146,7 +146,7 @@ def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, f
         core.Shape(**fields)
 
 
-def check(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform") -> None:
+def check_first_cluster(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform") -> None:
     """Run the first cluster, or block, of a problem: what it computes is right, and is all that it should compute."""
     plan = plan_of(core, problem, shape)
     (launch,) = plan.launches
@@ -168,7 +168,7 @@ def test_seven_panels_a_warp() -> None:
     problem = Problem("rope", seq_q=190, seq_k=2, hdim=12_952, rotary_dim=7_964, q_offset=0)
     shape = mma.choose(problem)
     assert shape.panels == 7
-    check(mma, problem, shape)
+    check_first_cluster(mma, problem, shape)
 
 
 def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
@@ -183,7 +183,7 @@ def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
                 break
 
 
-def named(item: object) -> str:
+def name_of_case(item: object) -> str:
     return getattr(item, "__name__", str(item))
 
 
@@ -193,10 +193,10 @@ DRAWN = [(core, problem) for core, count in ((mma, 5), (wgmma, 3), (portable, 2)
 @pytest.mark.parametrize(
     "core, problem",
     swept(DRAWN, 0, 5, by=lambda case: case[0]),
-    ids=named,
+    ids=name_of_case,
 )
 def test_the_first_cluster_of_a_drawn_problem_is_right(core: ModuleType, problem: Problem) -> None:
-    check(core, problem, chosen(core, problem))
+    check_first_cluster(core, problem, chosen(core, problem))
 
 
 ODD = [  # panels of a warp: 5, 11, 3; blocks that own no row of the scores; warps that have no dim
@@ -212,7 +212,7 @@ ODD = [  # panels of a warp: 5, 11, 3; blocks that own no row of the scores; war
 @pytest.mark.parametrize(
     "core, problem, shape",
     swept(ODD, 0, 4, by=lambda case: case[0]),
-    ids=named,
+    ids=name_of_case,
 )
 def test_a_shape_that_can_be_made_is_served(core: ModuleType, problem: Problem, shape: Any) -> None:
-    check(core, problem, shape, "sharp")
+    check_first_cluster(core, problem, shape, "sharp")

@@ -30,7 +30,7 @@ def size(rng: random.Random, most: int) -> int:
     return int(most ** rng.uniform(0, 1))
 
 
-def draw(rng: random.Random, family: str) -> Problem:
+def draw_documented(rng: random.Random, family: str) -> Problem:
     """A problem of the documented range whose tensors kernels can count."""
     while True:
         hdim = max(size(rng, MOST_HDIM) // 4, 1) * 4
@@ -72,7 +72,7 @@ def any_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(core, "kernel_of", lambda shape, *_: EMPTY)
 
 
-def check(plan: Plan, target: str) -> None:
+def check_plan(plan: Plan, target: str) -> None:
     problem, launch, limits = plan.problem, plan.launches[-1], limits_of(target)
     said = f"{problem} on {target}: {launch.shape}"
     for each in plan.launches:
@@ -94,9 +94,9 @@ def test_nothing_of_the_documented_range_is_refused(target: str, any_kernel: Non
     rng = random.Random(target)
     for number in range(PROBLEMS):
         chosen = version(ANY_CORE[number % len(ANY_CORE)])
-        check(chosen(draw(rng, chosen.family), target), target)
+        check_plan(chosen(draw_documented(rng, chosen.family), target), target)
     for problem in EXTREMES:
-        check(version("rope_v8")(problem, target), target)
+        check_plan(version("rope_v8")(problem, target), target)
 
 
 def test_what_no_cluster_holds_goes_to_the_portable_core(any_kernel: None) -> None:
@@ -136,7 +136,7 @@ def test_a_target_that_is_none_is_named(target: str) -> None:
         version("rope_v8")(Problem("rope", rotary_dim=64), target)
 
 
-def small(chosen: Version) -> Problem:
+def small_problem(chosen: Version) -> Problem:
     """Two tiles of queries, heads that share keys, a mask."""
     return Problem(
         chosen.family,
@@ -155,7 +155,7 @@ def small(chosen: Version) -> Problem:
 @pytest.mark.parametrize("name", swept(zip(ANY_CORE), 0, 4))
 def test_every_version_is_right_on_the_portable_core(name: str) -> None:
     """Of the others, the emulated target has the tests."""
-    plan = version(name)(small(VERSIONS[name]), "sm_75")
+    plan = version(name)(small_problem(VERSIONS[name]), "sm_75")
     assert plan.core == "portable"
     for kind in INPUTS:
         case = reference_of(plan.problem, kind)
@@ -169,7 +169,7 @@ CODE = list(product(("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"), AN
 
 @pytest.mark.parametrize("target, name", swept(CODE, 0, 6, by=lambda case: case[0]))
 def test_every_target_takes_the_code_of_every_version(target: str, name: str) -> None:
-    plan = version(name)(small(VERSIONS[name]), target)
+    plan = version(name)(small_problem(VERSIONS[name]), target)
     assert plan.core == ("portable" if capability(target) < (9, 0) else "mma")
     for launch in plan.launches:
         require_target(launch, target)

@@ -108,7 +108,7 @@ def allowed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> float:
     return 2 * rounding(queries[None, None], keys[None, None], values) + LOST
 
 
-def faults(out: torch.Tensor, exact: torch.Tensor, bound: float) -> str:
+def difference(out: torch.Tensor, exact: torch.Tensor, bound: float) -> str:
     """How a result differs; empty where it does not."""
     for name in ("isnan", "isposinf", "isneginf"):
         if not torch.equal(getattr(out, name)(), getattr(exact, name)()):
@@ -128,7 +128,7 @@ def test_values_are_those_of_pytorchs_math(core: str) -> None:
     with sdpa_kernel(SDPBackend.MATH):
         exact = scaled_dot_product_attention(q, k, v)
     wrong = {
-        kind: faults(out[0, i], exact[0, i], allowed(*(x[0, i] for x in (q, k, v)))) for i, kind in enumerate(KINDS)
+        kind: difference(out[0, i], exact[0, i], allowed(*(x[0, i] for x in (q, k, v)))) for i, kind in enumerate(KINDS)
     }
     assert not any(wrong.values()), {kind: fault for kind, fault in wrong.items() if fault}
 

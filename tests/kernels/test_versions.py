@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
-from kernels.checking.check import OWN, Case, faults, quick_cases, rows_of
+from kernels.checking.check import OWN, CheckCase, faults, quick_cases, rows_written
 from kernels.checking.reference import reference_of
 from kernels.rope.tables import rope_tables
 from kernels.runtime import compile
@@ -23,16 +23,12 @@ from kernels.runtime.gpu import cells_of
 from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import Buffer, SharedLayout, register
-from tests.sampling import sample, swept
+from tests.sampling import named, sample, swept
 
 
-def largest(chosen: Version) -> Case:
+def largest(chosen: Version) -> CheckCase:
     """Of the quick cases, the one with the most scores and dims: several tiles, more dims than threads."""
     return max(quick_cases(chosen), key=lambda case: case.problem.seq_k * case.problem.hdim)
-
-
-def named(item: object) -> str:
-    return getattr(item, "id", str(item))
 
 
 # Ablations and controls, which nobody runs for their result, are for make test-deep.
@@ -44,7 +40,7 @@ OTHERS = [(chosen, case) for chosen in MAIN for case in quick_cases(chosen) if (
 SECONDS = ("attention_v8", "rope_hybrid_v8", "sinusoidal_v6")
 
 
-def param(chosen: Version, *rest: Case) -> Any:
+def param(chosen: Version, *rest: CheckCase) -> Any:
     return pytest.param(chosen, *rest, marks=[pytest.mark.deep] * (chosen in BESIDE or chosen.id in SECONDS))
 
 
@@ -55,12 +51,12 @@ COMPILED = [param(chosen) for chosen in (*MAIN, *(beside for (beside,) in sample
 
 
 @pytest.mark.parametrize(("chosen", "case"), PARAMS, ids=named)
-def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: Case) -> None:
+def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)
 
 
 @pytest.mark.parametrize(("chosen", "case"), SMALLER, ids=named)
-def test_version_does_the_same_on_other_problems(chosen: Version, case: Case) -> None:
+def test_version_does_the_same_on_other_problems(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)
 
 
@@ -78,7 +74,7 @@ def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:
     assert not faults(version("rope_v3"), problem, "sharp", blocks=2)
     out = run(version("rope_v3")(problem), reference_of(problem, "sharp").inputs, blocks=2).out[0, 0]
     assert np.isfinite(out[:8]).all() and np.isnan(out[8:]).all()
-    assert rows_of(version("rope_v3")(problem), 2) == 8
+    assert rows_written(version("rope_v3")(problem), 2) == 8
 
 
 def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_order() -> None:

@@ -111,7 +111,7 @@ def spread(d: np.ndarray) -> np.ndarray:
     return d[row, 8 * (i // 4) + 2 * (thread % 4) + i % 2]
 
 
-def small(rng: np.random.Generator, *shape: int) -> np.ndarray:
+def small_integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.integers(-8, 8, shape).astype(np.float32)
 
 
@@ -141,7 +141,7 @@ LAYOUTS = [  # n, leading, stride, swizzle, step, start
 @pytest.mark.parametrize("n, leading, stride, swizzle, step, start", LAYOUTS)
 def test_layouts_of_b_and_registers(n: int, leading: int, stride: int, swizzle: int, step: int, start: int) -> None:
     rng = np.random.default_rng(n)
-    a, b, size = small(rng, 128, DEPTH), small(rng, n, DEPTH), 49152
+    a, b, size = small_integers(rng, 128, DEPTH), small_integers(rng, n, DEPTH), 49152
     x = image(b, size, start, leading, stride, swizzle, step)
     first = start + step * (2 * leading if swizzle == 0 else 32)
     described = descriptor(first, leading, stride, swizzle)
@@ -163,7 +163,7 @@ def test_layouts_of_b_and_registers(n: int, leading: int, stride: int, swizzle: 
 )
 def test_totals_are_nobodys_before_their_group_is_waited_for(wait: str) -> None:
     rng = np.random.default_rng(6)
-    a, b = small(rng, 64, DEPTH), small(rng, 32, DEPTH)
+    a, b = small_integers(rng, 64, DEPTH), small_integers(rng, 32, DEPTH)
     out, _ = multiply(image(b, SIZE, 0, *PLAIN), fragments(a), 32, ONE_TILE, SIZE, wait=wait)
     assert np.isnan(out).all()
 
@@ -171,7 +171,7 @@ def test_totals_are_nobodys_before_their_group_is_waited_for(wait: str) -> None:
 @pytest.mark.parametrize("swizzle", [0, 128])
 def test_a_from_a_descriptor(swizzle: int) -> None:
     rng = np.random.default_rng(1)
-    a, b, half = small(rng, 64, DEPTH), small(rng, 32, DEPTH), 8192
+    a, b, half = small_integers(rng, 64, DEPTH), small_integers(rng, 32, DEPTH), 8192
     layout = (1024, 128, swizzle) if swizzle == 0 else (0, 1024, swizzle)
     x = np.concatenate([image(a, half, 0, *layout, 0), image(b, half, 0, *layout, 0)])
     described = (descriptor(start, *layout) for start in (half, 0))
@@ -195,7 +195,7 @@ ONE_TILE, SIZE = descriptor(0, 128, 256), 4096
 )
 def test_scales(keep: str, scales: str, expected) -> None:
     rng = np.random.default_rng(2)
-    a, b = small(rng, 64, DEPTH), small(rng, 32, DEPTH)
+    a, b = small_integers(rng, 64, DEPTH), small_integers(rng, 32, DEPTH)
     x = image(b, SIZE, 0, *PLAIN)
     out, _ = multiply(x, fragments(a), 32, ONE_TILE, SIZE, keep=keep, scales=scales)
     np.testing.assert_array_equal(out, spread(expected(a @ b.T)))
@@ -212,7 +212,7 @@ def test_low_bits_of_both_operands_are_ignored() -> None:
 
 
 def hazards(described: int = ONE_TILE, size: int = SIZE, threads: int = 128, **options) -> LaunchReport:
-    x = image(small(np.random.default_rng(4), 32, DEPTH), SIZE, 0, *PLAIN)
+    x = image(small_integers(np.random.default_rng(4), 32, DEPTH), SIZE, 0, *PLAIN)
     return multiply(x, np.zeros((threads, 4), np.float32), 32, described, size, threads=threads, **options)[1]
 
 
@@ -425,7 +425,7 @@ def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
     assert first["global.read.sectors.k"] == written
 
 
-def after(states: list[int], **options: Any) -> tuple[str, set[tuple[str, str]], np.ndarray]:
+def launched_after(states: list[int], **options: Any) -> tuple[str, set[tuple[str, str]], np.ndarray]:
     """The status, the findings, and the states in the end, of TOGETHER over states of each head that are not 0."""
     plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
     buffer = plan.buffers["states"]
@@ -439,18 +439,20 @@ def after(states: list[int], **options: Any) -> tuple[str, set[tuple[str, str]],
 
 @pytest.mark.parametrize("seed", swept(zip(range(1, 8)), 1, 2))
 def test_keys_embedded_together_are_right_in_any_order_of_blocks(seed: int) -> None:
-    status, findings, states = after([0, 0, 0], seed=seed)
+    status, findings, states = launched_after([0, 0, 0], seed=seed)
     assert status == "ok" and not findings and not states.any()
 
 
 def test_a_launch_whose_states_another_uses_waits_for_ever_or_takes_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why calls have states and keys of their own: the blocks of a launch believe what they find there."""
     monkeypatch.setattr(sys.modules[execute.__module__], "ENDLESS", 20_000)  # lines; it takes a thousand
-    status, findings, _ = after([1, 0, 0])  # the other has taken a tile, and embeds it in memory of its own
+    status, findings, _ = launched_after([1, 0, 0])  # the other has taken a tile, and embeds it in memory of its own
     assert status == "wrong" and {kind for kind, _ in findings} == {"endless_loop"}
-    status, findings, _ = after([1, 1, 0])  # and has embedded it
+    status, findings, _ = launched_after([1, 1, 0])  # and has embedded it
     assert status == "wrong" and findings == {("uninitialised", "k_embedded")}
-    _, findings, states = after([0, 0, 1])  # a block of the other is past the wait: the count of those is never right
+    _, findings, states = launched_after(
+        [0, 0, 1]
+    )  # a block of the other is past the wait: the count of those is never right
     assert findings == {("race", "states")} and states[:, SERVED].all()
 
 

@@ -17,7 +17,7 @@ WRONG = [case for case in CASES if case[0](case[1]).expected == "wrong"]
 ALSO_RIGHT = [case for case in CASES if case[0].wrong_output and case not in WRONG]
 
 
-def named(cases: list[tuple[Version, Problem]]) -> list:
+def as_params(cases: list[tuple[Version, Problem]]) -> list:
     return [pytest.param(*case, id=f"{case[0].id}-{case[1]}") for case in cases]
 
 
@@ -25,7 +25,7 @@ def test_exactly_the_versions_that_are_wrong_somewhere_have_a_model() -> None:
     assert {chosen.id for chosen, _ in WRONG} == {chosen.id for chosen in OWN if chosen.wrong_output}
 
 
-@pytest.mark.parametrize(("chosen", "problem"), named(ALSO_RIGHT))
+@pytest.mark.parametrize(("chosen", "problem"), as_params(ALSO_RIGHT))
 def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem) -> None:
     for kind in INPUTS:
         case = reference_of(problem, kind)
@@ -33,7 +33,7 @@ def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem
         np.testing.assert_allclose(model, case.expected.numpy(), rtol=0, atol=1e-6 * case.allowed_abs_err + 1e-12)
 
 
-@pytest.mark.parametrize(("chosen", "problem"), named(WRONG))
+@pytest.mark.parametrize(("chosen", "problem"), as_params(WRONG))
 def test_a_model_differs_from_the_truth_by_more_than_its_allowance(chosen: Version, problem: Problem) -> None:
     """So that a version that computed the reference instead would be noticed."""
     for kind in INPUTS:

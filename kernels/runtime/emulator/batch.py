@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .launch import Launch
+from .launch import LaunchState
 from .memory.access import LaunchAborted
 from .memory.barriers import Barriers
 from .memory.contents import SharedMemory
 from .memory.lanes import Mask
 from .memory.shadow import Shadow
 from .registers import views
-from .row import Row, join
+from .row import Row, union
 from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD
 
 IDLE_ROUNDS = 1000  # rounds in which only yielding warps move: an endless polling loop
@@ -27,7 +27,7 @@ IDLE_ROUNDS = 1000  # rounds in which only yielding warps move: an endless polli
 class Batch:
     """Blocks that run together. `blocks` are linear indices, whole clusters."""
 
-    def __init__(self, launch: Launch, blocks: np.ndarray) -> None:
+    def __init__(self, launch: LaunchState, blocks: np.ndarray) -> None:
         self.launch, self.module, self.unit, self.order = launch, launch.module, launch.unit, launch.order
         self.blocks = blocks
         self.codes = self.order.code(blocks)
@@ -87,7 +87,7 @@ class Batch:
         pc = min(groups)
         mask = groups.pop(pc)
         if pc in parked:
-            mask = join(mask, parked.pop(pc))
+            mask = union(mask, parked.pop(pc))
         self.launch.lines += 1
         if self.launch.lines > self.launch.endless:
             groups[pc] = mask
@@ -96,7 +96,7 @@ class Batch:
         for at, lanes in self._straight(row, pc, mask, limit, forced):
             where = parked if at < 0 else groups
             at = ~at if at < 0 else at
-            where[at] = join(where[at], lanes) if at in where else lanes
+            where[at] = union(where[at], lanes) if at in where else lanes
 
     def _end_endless_loop(self, row: Row) -> None:
         pc, mask = next(iter(row.groups.items()))
@@ -174,13 +174,13 @@ class Batch:
                         pc += 1
                         continue
                     waits = waited >= 0
-                    row.waiting[pc] = join(row.waiting[pc], waits) if pc in row.waiting else waits
+                    row.waiting[pc] = union(row.waiting[pc], waits) if pc in row.waiting else waits
                     ready = ~waits if mask is True else mask & ~waits
                     return [(pc, ready)] if ready.any() else []
                 elif kind == CLUSTER_WAIT and self._passes(row, on):
                     pc += 1
                 else:
-                    row.waiting[pc] = join(row.waiting[pc], on) if pc in row.waiting else on
+                    row.waiting[pc] = union(row.waiting[pc], on) if pc in row.waiting else on
                     rest = [] if on is mask else [(pc + 1, mask & ~on if mask is not True else ~on)]
                     return self._after(pc, rest, threads, warps)
         finally:
@@ -255,7 +255,7 @@ class Batch:
         for row in self.rows:
             for pc in [pc for pc in row.waiting if self.code[pc].kind == YIELD]:
                 mask, some = row.waiting.pop(pc), True
-                row.groups[pc + 1] = join(row.groups[pc + 1], mask) if pc + 1 in row.groups else mask
+                row.groups[pc + 1] = union(row.groups[pc + 1], mask) if pc + 1 in row.groups else mask
         return some
 
     def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
@@ -276,7 +276,7 @@ class Batch:
                 continue
             some = True
             ready = True if ready is True or ready.all() else ready
-            row.groups[pc] = join(row.groups[pc], ready) if pc in row.groups else ready
+            row.groups[pc] = union(row.groups[pc], ready) if pc in row.groups else ready
             del row.waiting[pc]
             if waited is not None:
                 row.waiting[pc] = waited >= 0
@@ -357,7 +357,7 @@ class Batch:
                 leaving, staying = (go, ~go) if mask is True else (mask & go, mask & ~go)
                 if leaving.any():
                     leaving = True if leaving.all() else leaving
-                    row.groups[pc + 1] = join(row.groups[pc + 1], leaving) if pc + 1 in row.groups else leaving
+                    row.groups[pc + 1] = union(row.groups[pc + 1], leaving) if pc + 1 in row.groups else leaving
                 if staying.any():
                     still[pc] = staying
             row.waiting = still

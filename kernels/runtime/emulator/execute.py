@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .batch import Batch
-from .launch import Grid, Launch
+from .launch import Grid, LaunchState
 from .memory.access import LaunchAborted
 from .memory.contents import Memory
 from .module import Module
@@ -21,7 +21,7 @@ BATCH_REGISTER_BYTES = 1 << 28
 BATCH_READERS = 1 << 26  # granules times warps, if the latest reader of each granule is kept per warp
 
 
-def _run(launch: Launch, blocks: np.ndarray) -> LaunchReport:
+def _run(launch: LaunchState, blocks: np.ndarray) -> LaunchReport:
     module = launch.module
     per_block = max(launch.warps * 32, 1)
     count = min(BATCH_LANES // per_block, BATCH_REGISTER_BYTES // (per_block * max(module.register_bytes, 1)))
@@ -63,7 +63,9 @@ def execute(
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r}; allowed: {', '.join(SCHEDULES)}")
-    launch = Launch(module, memory, grid, block, args, shared_bytes, shared_place, cluster, seed, schedule, ENDLESS)
+    launch = LaunchState(
+        module, memory, grid, block, args, shared_bytes, shared_place, cluster, seed, schedule, ENDLESS
+    )
     chosen = np.arange(math.prod(launch.grid)) if blocks is None else np.unique(np.asarray(blocks, np.int64))
     whole = len(chosen) % cluster == 0 and (np.unique(chosen // cluster, return_counts=True)[1] == cluster).all()
     if not whole or (chosen.size and (chosen[0] < 0 or chosen[-1] >= math.prod(launch.grid))):

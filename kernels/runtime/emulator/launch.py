@@ -14,7 +14,7 @@ from .memory.contents import Memory
 from .memory.order import Order
 from .module import Module
 from .ptx.source import numpy_type
-from .report import LaunchReport, merge
+from .report import LaunchReport, merge_findings
 
 Grid = Sequence[int | np.integer] | int
 
@@ -24,7 +24,7 @@ def triple(size: Grid) -> tuple[int, int, int]:
     return tuple(int(v) for v in values + (1,) * (3 - len(values)))  # type: ignore[return-value]
 
 
-class Launch:
+class LaunchState:
     """One launch: the state that its successive batches share. It ends after `endless` straight-line segments."""
 
     def __init__(
@@ -85,4 +85,4 @@ class Launch:
         for direction, touched in self.unit.touched.items():
             counts[f"global.unique_sectors.{direction}"] = int(np.count_nonzero(touched))
         counts["barriers"] = self.barriers
-        return LaunchReport(self.module.name, dict(sorted(counts.items())), merge(self.unit.findings))
+        return LaunchReport(self.module.name, dict(sorted(counts.items())), merge_findings(self.unit.findings))

@@ -10,15 +10,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from .ptx.program import Program
-from .ptx.source import Source, parse_source
+from .ptx.program import SlottedKernel
+from .ptx.source import PtxKernel, parse_source
 from .units import decode
 
 
-class Module(Program):
+class Module(SlottedKernel):
     """A decoded kernel."""
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: PtxKernel, name: str) -> None:
         super().__init__(source, name)
         self.instructions = [decode(self, statement, index) for index, statement in enumerate(source.statements)]
         self.specials = [(slot, *rest) for slot, (kind, *rest) in enumerate(self.slots) if kind == "special"]

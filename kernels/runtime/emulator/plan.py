@@ -10,7 +10,7 @@ from ...version import Buffer, Kernel, Plan
 from .execute import execute
 from .memory.contents import Memory
 from .module import parse
-from .report import LaunchReport, PlanReport, merge
+from .report import LaunchReport, PlanReport, merge_findings
 
 
 def _dtype(name: str) -> np.dtype:
@@ -81,4 +81,6 @@ def run(
             )
         )
     results = {name: memory[name].copy() for name in plan.buffers}
-    return PlanReport(results.get("out"), results, launches, merge(f for report in launches for f in report.findings))
+    return PlanReport(
+        results.get("out"), results, launches, merge_findings(f for report in launches for f in report.findings)
+    )

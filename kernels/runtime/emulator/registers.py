@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from .launch import Launch
+from .launch import LaunchState
 
 
-def views(launch: Launch, blocks: np.ndarray) -> Iterator[list]:
+def views(launch: LaunchState, blocks: np.ndarray) -> Iterator[list]:
     """The operands of each warp index of these blocks, by slot."""
     lanes = 32 * len(blocks)
     warps = launch.warps
@@ -36,7 +36,7 @@ def views(launch: Launch, blocks: np.ndarray) -> Iterator[list]:
         yield operands
 
 
-def _special(launch: Launch, blocks: np.ndarray, warp: int) -> Callable[[str], np.ndarray]:
+def _special(launch: LaunchState, blocks: np.ndarray, warp: int) -> Callable[[str], np.ndarray]:
     lane = np.tile(np.arange(32), len(blocks))
     thread, block = 32 * warp + lane, blocks.repeat(32)
     constant = {

@@ -48,7 +48,7 @@ class Finding:
         )
 
 
-def merge(findings: Iterable[Finding]) -> list[Finding]:
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     """One finding per (kind, kernel, place, instruction, other): the first one, with the counts added up."""
     merged: dict[tuple, Finding] = {}
     for finding in findings:

@@ -36,7 +36,7 @@ class Row(Lanes):
         return value if isinstance(value, np.ndarray) else np.full(self.size, value)
 
 
-def join(first: Mask, second: Mask) -> Mask:
+def union(first: Mask, second: Mask) -> Mask:
     """Union of two masks."""
     if first is True or second is True:
         return True

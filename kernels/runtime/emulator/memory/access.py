@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..ptx.program import Program
+from ..ptx.program import SlottedKernel
 from ..report import Finding
 from .contents import GAP, GLOBAL_BASE, LOCAL_WINDOW, PADDING, RANK_SHIFT, SHARED_WINDOW, U8, UNWRITTEN, WRITTEN, Memory
 from .lanes import Lanes, Mask
@@ -32,7 +32,7 @@ class MemoryUnit:
 
     def __init__(
         self,
-        program: Program,
+        program: SlottedKernel,
         memory: Memory,
         order: Order,
         written_params: set[str],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .contents import SharedMemory
-from .order import I64, Order, join
+from .order import I64, Order, raise_rows
 
 WIDTH = 8  # bytes of an mbarrier
 
@@ -60,7 +60,7 @@ class Barriers:
             total[early] -= left[early]
             self._complete(touched[early], self.order.now << 32)
         pairs = np.unique(np.stack([slots, warps]), axis=1)
-        join(self.gathered, pairs[0], self.clocks.at_send(pairs[1]))
+        raise_rows(self.gathered, pairs[0], self.clocks.at_send(pairs[1]))
         self.bytes[touched] -= total
         self._complete_if_done(touched)
 

@@ -68,7 +68,7 @@ class Clocks:
         return rows
 
     def learn(self, warps: np.ndarray, rows: np.ndarray) -> None:
-        join(self.latest, warps, rows)
+        raise_rows(self.latest, warps, rows)
 
     def sync(self, units: np.ndarray, size: int) -> None:
         """Merge the clocks of all warps of each unit of `size` blocks."""
@@ -133,7 +133,7 @@ class Messages:
             self.news[block] = False
 
 
-def join(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+def raise_rows(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
     """table[place] = max(table[place], row) for each; places may repeat."""
     order = np.argsort(places, kind="stable")
     unique, first = np.unique(places[order], return_index=True)

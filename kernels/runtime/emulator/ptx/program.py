@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..report import UnknownInstruction
-from .source import WIDTHS, Source, Statement, numpy_type, parse_number
+from .source import WIDTHS, PtxKernel, Statement, numpy_type, parse_number
 
 SPECIAL = {
     f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"
@@ -29,7 +29,7 @@ SPECIAL |= {
 SPECIAL |= {f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge")}
 
 
-class Program:
+class SlottedKernel:
     """A parsed kernel; `name` is its short name in findings.
 
     `slots` describes the operands in use: ("register", name, dtype), ("constant", value), ("special", name, dtype),
@@ -37,7 +37,7 @@ class Program:
     parameters through which the kernel may store.
     """
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: PtxKernel, name: str) -> None:
         self.source = source
         self.name = name
         self.slots: list[tuple] = []
@@ -147,7 +147,7 @@ class Program:
         return self._slot(("param", name, numpy_type(ptx_type)))
 
 
-def _stored_params(source: Source) -> set[str]:
+def _stored_params(source: PtxKernel) -> set[str]:
     """Pointer parameters through which a store or an atomic may go, by propagation over 64-bit registers."""
     wide = {name for name, width in source.registers.items() if width == 8}
     origin: dict[str, set[str]] = {name: set() for name in wide}

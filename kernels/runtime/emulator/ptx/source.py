@@ -49,7 +49,7 @@ class Statement:
 
 
 @dataclass
-class Source:
+class PtxKernel:
     """A parsed kernel. `registers` maps each name, made unique by its scope, to its width in bytes (0: predicate)."""
 
     entry: str
@@ -99,7 +99,7 @@ def parse_number(text: str) -> int | float | None:
     return None
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> PtxKernel:
     """The one kernel (`.entry`) of a PTX text."""
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"//[^\n]*", "", text)
@@ -107,7 +107,7 @@ def parse_source(text: str) -> Source:
     entry = re.search(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", text)
     if entry is None:
         raise ValueError("the PTX has no .entry")
-    source = Source(entry[1])
+    source = PtxKernel(entry[1])
     for param in re.finditer(
         r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+[^,]*?)?([\w$]+)(\[\d+\])?\s*(?:,|$)", entry[2] or ""
     ):
@@ -152,7 +152,7 @@ def _body(text: str, start: int) -> tuple[str, str]:
     raise ValueError("the kernel's braces are not balanced")
 
 
-def _variable(source: Source, declaration: str) -> None:
+def _variable(source: PtxKernel, declaration: str) -> None:
     match = _VARIABLE.search(declaration)
     if match is None:
         raise UnknownInstruction(f"declaration {declaration!r}")
@@ -176,7 +176,7 @@ def _variable(source: Source, declaration: str) -> None:
             source.constants[name] = content
 
 
-def _statements(source: Source, body: str) -> None:
+def _statements(source: PtxKernel, body: str) -> None:
     """Walk the body: braces at the start of a statement open and close scopes of register names."""
     scopes: list[dict[str, str]] = [{}]
     opened = 0
@@ -223,7 +223,7 @@ def _statements(source: Source, body: str) -> None:
             source.statements.append(_instruction(statement, resolve))
 
 
-def _registers(source: Source, statement: str, scope: dict[str, str], number: int) -> None:
+def _registers(source: PtxKernel, statement: str, scope: dict[str, str], number: int) -> None:
     match = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement)
     if match is None or match[1] not in WIDTHS:
         raise UnknownInstruction(f"declaration {statement!r}")

@@ -132,12 +132,12 @@ def _select_zero(result, a, b, combine):
     return result
 
 
-def maximum(a, b):
+def ptx_max(a, b):
     """The larger; NaN only if both are; -0 < +0."""
     return _select_zero(np.fmax(a, b), a, b, np.bitwise_and)
 
 
-def minimum(a, b):
+def ptx_min(a, b):
     """The smaller; NaN only if both are; -0 < +0."""
     return _select_zero(np.fmin(a, b), a, b, np.bitwise_or)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..memory.lanes import Mask
-from ..ptx.program import Program
+from ..ptx.program import SlottedKernel
 from ..ptx.source import WIDTHS, Statement, split_operands
 from ..report import UnknownInstruction
 from ..row import Row
@@ -68,7 +68,7 @@ class Instruction:
 class Decoding:
     """One statement while it is decoded to an Instruction."""
 
-    def __init__(self, module: Program, statement: Statement, index: int) -> None:
+    def __init__(self, module: SlottedKernel, statement: Statement, index: int) -> None:
         self.module, self.statement, self.index = module, statement, index
         self.head, *self.modifiers = statement.parts
         self.operands = statement.operands
@@ -115,13 +115,13 @@ class Decoding:
         """A closure that computes `function` of slots into the first operand; ufuncs write in place."""
         target = self.result()
         if self.type == "f32" and "ftz" in self.flags:
-            function = after(am.flush, flushed(function))
+            function = compose(am.flush, flushed(function))
         if "sat" in self.flags and self.is_float:
-            function = after(am.saturate, function)
+            function = compose(am.saturate, function)
         return elementwise(function, target, *sources)
 
 
-def nothing(row: Row, mask: Mask) -> None:
+def no_step(row: Row, mask: Mask) -> None:
     """The step of an instruction that the scheduler executes, or that has no effect here."""
 
 
@@ -156,11 +156,11 @@ def flushed(function: Callable) -> Callable:
     return lambda *args: function(*map(am.flush, args))
 
 
-def after(second: Callable, first: Callable) -> Callable:
+def compose(second: Callable, first: Callable) -> Callable:
     return lambda *args: second(first(*args))
 
 
-def decode(module: Program, statement: Statement, index: int) -> Instruction:
+def decode(module: SlottedKernel, statement: Statement, index: int) -> Instruction:
     """Decode one statement. Raises: UnknownInstruction for an unknown opcode, modifier or operand, which it names."""
     decoding = Decoding(module, statement, index)
     head = decoding.head
@@ -186,7 +186,7 @@ def decode(module: Program, statement: Statement, index: int) -> Instruction:
         statement.opcode,
         decoding.kind,
         counter,
-        step or nothing,
+        step or no_step,
         guard,
         statement.negated,
         decoding.target,

@@ -10,7 +10,7 @@ import numpy as np
 from ..memory.contents import LOCAL_WINDOW, SHARED_WINDOW
 from ..ptx.source import CARRY, WIDTHS, numpy_type
 from . import arithmetic as am
-from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, after, elementwise, flushed, opcode
+from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, compose, elementwise, flushed, opcode
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
 
@@ -173,8 +173,8 @@ def _extremum(d: Decoding) -> Step | None:
         raise d.unknown("xorsign and abs come together, for f32")
     if d.is_float:
         function = {
-            ("min", 0): am.minimum,
-            ("max", 0): am.maximum,
+            ("min", 0): am.ptx_min,
+            ("max", 0): am.ptx_max,
             ("min", 1): am.minimum_nan,
             ("max", 1): am.maximum_nan,
         }[d.head, int("NaN" in d.flags)]
@@ -461,11 +461,11 @@ def _cvt(d: Decoding) -> Step | None:
         raise d.unknown("satfinite or relu")
     function = _conversion(d, to, source_type)
     if source_type == "f32" and "ftz" in d.flags:
-        function = after(function, am.flush)
+        function = compose(function, am.flush)
     if "sat" in d.flags and to in ("f16", "f32", "f64"):
-        function = after(am.saturate, function)
+        function = compose(am.saturate, function)
     if to == "f32" and "ftz" in d.flags:
-        function = after(am.flush, function)
+        function = compose(am.flush, function)
     return elementwise(function, d.result(0, numpy_type(to)), d.module.operand(d.operands[1], numpy_type(source_type)))
 
 
