@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..evidence import Estimate, Estimates, Evidence, said
-from ..records.files import DataError
-from ..records.published import DOCUMENTS
+from ..record.files import DataError
+from ..record.published import DOCUMENTS
 
 WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, PHASE_6 = DOCUMENTS
 HEADLINE, EFFECT, SUPPORT = "headline", "effect", "support"

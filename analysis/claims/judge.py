@@ -17,8 +17,8 @@ from typing import Any
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
-from ..records.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
-from ..records.schema import SCHEMAS
+from ..record.columns import SCHEMAS
+from ..record.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
 from . import attention, half, rope, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, SUPPORT, Claim, Place, Test
 from .rule import (

@@ -22,7 +22,7 @@ from kernels import VERSIONS
 
 from ..evidence import Estimate, Estimates, Evidence, Undecided
 from ..measure.studies import SOURCE_TIMER
-from ..records import published
+from ..record import published
 from . import judge
 from .rule import stands
 

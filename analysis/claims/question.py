@@ -17,7 +17,7 @@ from typing import Any
 
 from ..evidence import Comparison, Estimate, Estimates, Evidence
 from ..evidence.known import NOT_MEASURED, Known
-from ..records.text import span
+from ..record.text import span
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..evidence import Estimate, Evidence
-from ..records import published
+from ..record import published
 from .claim import WRITE_UP, Tests, claim, headline, undecided
 
 PASSING = {  # the versions that the appendix lists, and the head dims

@@ -11,7 +11,7 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.runtime.identity import source_hash
 
-from ..records.files import HASHES, read_records
+from ..record.files import HASHES, read_records
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..records.text import span
+from ..record.text import span
 from .interval import TIE, Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 

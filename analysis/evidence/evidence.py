@@ -26,8 +26,8 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS, Sync
 
 from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
-from ..records import published
-from ..records.files import DataError, card_name, gpu_folder, is_reference, target_of
+from ..record import published
+from ..record.files import DataError, card_name, gpu_folder, is_reference, target_of
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .interval import covers

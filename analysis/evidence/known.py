@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.runtime.compile import require_target
 
-from ..records.files import RESOURCES, read_records
+from ..record.files import RESOURCES, read_records
 from .current import current
 
 OK, WRONG, INFEASIBLE, UNSUPPORTED, FAILED, NOT_MEASURED = WORDS = (

@@ -15,9 +15,9 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Unsupported
 
-from ..records.files import target_of, with_problems
-from ..records.published import main_problems
-from ..records.schema import STATUSES
+from ..record.columns import STATUSES
+from ..record.files import card_name, is_reference, target_of, with_problems
+from ..record.published import main_problems
 from .current import called_today, outdated
 from .interval import Pool, covers
 from .known import NOT_MEASURED, WORDS, Known, planned, word
@@ -81,6 +81,16 @@ class Study:
     @property
     def name(self) -> str:
         return str(self.run["study"])
+
+    @property
+    def card(self) -> str:
+        """The card's name, as the book shows it."""
+        return card_name(self.slug, self.gpu)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the record that the book is written for."""
+        return is_reference(self.slug, self.gpu)
 
     @property
     def target(self) -> str:

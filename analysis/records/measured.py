@@ -17,7 +17,7 @@ from kernels import VERSIONS, Problem
 from ..evidence.current import complete_runs
 from ..evidence.pool import pools
 from ..evidence.study import Check, Study
-from .files import DataError, card_name, gpu_folder, is_reference, parsed, read_json, written
+from .files import DataError, gpu_folder, parsed, read_json, written
 from .interval import Ratio, geometric_mean, pool_of, share_closed
 
 __all__ = ["Check", "Measured", "Time", "baseline_of", "middle_us"]
@@ -89,16 +89,6 @@ class Measured(Study):
         folder = gpu_folder(slug)
         checks, timings = (parsed(folder / f"{name}.csv", name) for name in ("checks", "timings"))
         return cls(folder.name, read_json(folder / "gpu.json"), {"study": study}, checks, timings)
-
-    @property
-    def card(self) -> str:
-        """The card's name, as the book shows it."""
-        return card_name(self.slug, self.gpu)
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether it is the record that the book is written for."""
-        return is_reference(self.slug, self.gpu)
 
     def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:
         rows = self.medians(version, problem, timer)

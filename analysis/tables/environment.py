@@ -10,11 +10,11 @@ import pandas as pd
 from ..evidence import Evidence, Study
 from ..evidence.known import word
 from ..evidence.origin import measured, measured_on
+from ..evidence.pool import RUNS, covered
 from ..measure.studies import STUDIES, TIMERS
 from ..record import rows as rows_of
 from ..records.files import ROOT
 from ..records.measured import Measured
-from ..records.pool import RUNS, covered
 from ..records.schema import STATUSES
 from .table import Missing, Table, code, lines, name, of_card, share, small
 

@@ -15,7 +15,7 @@ from analysis.claims.rule import HOLDS, OPEN, REFUTED, REPRODUCED, UNDECIDED, de
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
 from analysis.measure.studies import matched
-from analysis.records.files import (
+from analysis.record.files import (
     MEASURED,
     REFERENCE,
     DataError,
@@ -25,7 +25,7 @@ from analysis.records.files import (
     read_table,
     write_table,
 )
-from analysis.records.published import by_id
+from analysis.record.published import by_id
 from kernels import VERSIONS, Problem
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
