@@ -1,0 +1,129 @@
+"""Scores and weighted sums of whole fragments on mma.m16n8k16, for 16 rows of queries and some keys a warp.
+
+Lane l is (g, m) = (l // 4, l % 4); it holds rows g and g + 8. Scores and weights come row by row, keys 8j + 2m and
+8j + 2m + 1 of each j in turn; accumulators tile by tile of 8 dims, four each: (g, 2m), (g, 2m + 1), and those of g + 8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from ..device.asm import _asm
+from .prompt import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
+from .tiles import I32, as_words, f32, floats, i32, op, store_words, words
+
+STEP = 16  # terms of a product
+
+
+def key_offsets(keys: int) -> list[int]:
+    """Of a lane's scores of a row, from key 2m of the tile on."""
+    return [8 * j + i for j in range(keys // 8) for i in range(2)]
+
+
+def _ldmatrix(b: Any, address: Any, offset: int, transposed: bool = False) -> list[Any]:
+    how = ".trans" * transposed
+    text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    made = _asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
+    return [b.extract_value(made, i) for i in range(4)]
+
+
+def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
+    """Where a lane's row of a matrix begins, for each of the four pairs of chunks of a slab."""
+    at = b.add(base, b.mul(row, i32(SLAB_ROW)))
+    swizzled = b.xor(chunk, b.and_(row, i32(7)))
+    return [b.add(at, b.shl(b.xor(swizzled, i32(2 * step)), i32(4))) for step in range(4)]
+
+
+def _quarter(b: Any, lane: Any) -> tuple[Any, Any, Any]:
+    """(lane % 8, lane // 8 % 2, lane // 16): ldmatrix.x4 takes a row's address from each lane."""
+    return b.and_(lane, i32(7)), b.and_(b.lshr(lane, i32(3)), i32(1)), b.lshr(lane, i32(4))
+
+
+def query_fragments(shape: PromptShape) -> Any:
+    """load(shared, index, row, lane) -> the A fragments of rows `row` .. + 15 of the tile of queries."""
+    slab = SLAB_ROW * shape.rows
+
+    @op(words(shape.hdim // 4))
+    def load(b, shared, index, row, lane):
+        low, third, fourth = _quarter(b, lane)
+        row = b.add(row, b.add(b.shl(third, i32(3)), low))
+        places = _steps(b, bytes_at(b, shared, index), row, fourth)
+        fragments = [_ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
+        return [word for fragment in fragments for word in fragment]
+
+    return load
+
+
+def scores(shape: PromptShape) -> Any:
+    """dots(shared, index, first, queries, lane) -> scores of the 16 rows with keys first .. + warp_keys of the tile."""
+    keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
+
+    @op(floats(keys // 2))
+    def dots(b, shared, index, first, queries, lane):
+        low, third, fourth = _quarter(b, lane)
+        row = b.add(first, b.add(b.shl(fourth, i32(3)), low))
+        places = _steps(b, bytes_at(b, shared, index), row, third)
+        total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
+        for step in range(shape.hdim // STEP):
+            for pair in range(keys // STEP):
+                offset = step // 4 * slab + STEP * SLAB_ROW * pair
+                key = _ldmatrix(b, places[step % 4], offset)
+                for half in range(2):
+                    tile = 2 * pair + half
+                    query = queries[4 * step : 4 * step + 4]
+                    total[tile] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], total[tile])
+        return [tile[2 * row + i] for row in range(2) for tile in total for i in range(2)]
+
+    return dots
+
+
+def accumulate(shape: PromptShape) -> Any:
+    """add(shared, index, first, weights, acc, lane) -> acc plus weights times keys first .. + warp_keys of the tile."""
+    keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
+
+    @op(floats(shape.hdim // 2))
+    def add(b, shared, index, first, weights, acc, lane):
+        low, third, fourth = _quarter(b, lane)
+        row = b.add(first, b.add(b.shl(third, i32(3)), low))
+        places = _steps(b, bytes_at(b, shared, index), row, fourth)
+        packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
+        for pair in range(keys // STEP):
+            left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
+            for step in range(shape.hdim // STEP):
+                value = _ldmatrix(b, places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
+                for half in range(2):
+                    at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
+                    acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
+        return acc
+
+    return add
+
+
+def rescale(count: int) -> Any:
+    """scale(acc, factors, lane): rows g and g + 8 by their factors."""
+
+    @op(floats(count))
+    def scale(b, acc, factors, lane):
+        return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
+
+    return scale
+
+
+def store_sums(shape: PromptShape) -> Any:
+    """store(shared, index, acc, row, lane): accumulators of rows `row` .. + 15 as [row][dim]."""
+    pitch = 4 * shape.row_pitch
+
+    @op(types.void)
+    def store(b, shared, index, acc, row, lane):
+        row = b.add(row, b.lshr(lane, i32(2)))
+        base = b.add(bytes_at(b, shared, index), b.add(b.mul(row, i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3))))
+        values = as_words(b, acc)
+        for tile in range(shape.hdim // 8):
+            for half in range(2):
+                at = 4 * tile + 2 * half
+                store_words(b, "st.shared", base, values[at : at + 2], FRAGMENT_ROWS // 2 * pitch * half + 32 * tile)
+
+    return store

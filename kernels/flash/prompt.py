@@ -1,0 +1,253 @@
+"""Kernels for prompts in half precision: which rows and keys a block takes, its shared memory, and its copies.
+
+The rows of a KV head are its query heads' queries, head by head, as in `schedule`. A block takes a tile of `rows` of
+them and all keys that these see, a tile of keys at a time. Tiles in shared memory are slabs of 64 dims: rows of 128
+bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries like them, lie in the order of `loads`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda, float32, types
+
+from ..device.asm import _asm
+from ..device.cint import cint
+from ..version import SharedLayout
+from .args import Sizes
+from .dtype import DTYPES, Dtype
+from .embed import pairs_of, rotate, turns
+from .schedule import WARP, dims_of, query_of
+from .tiles import I64, VOID, floats, i32, load_words, op, store_words
+
+SLAB_DIMS, SLAB_CHUNKS, SLAB_ROW = 64, 8, 128  # a slab's dims, its chunks of 16 bytes and bytes in a row
+ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advances no further without a new seed
+FRAGMENT_ROWS = 16  # of queries that a warp multiplies
+
+
+@dataclass(frozen=True)
+class PromptShape:
+    """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
+
+    `stages` tiles of keys and values lie in shared memory, `ahead` of them are asked for before they are needed: all of
+    them where no buffer is used twice, else one less. embedding: see `embed`.
+    """
+
+    dtype: str
+    hdim: int
+    rows: int = 32
+    key_warps: int = 4
+    stages: int = 3
+    ahead: int = 2
+    embedding: str = "rates"
+    half_split: bool = False
+
+    atoms = "tiles"
+
+    @property
+    def name(self) -> str:
+        pairs = "_halves" * self.half_split
+        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
+        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}"
+
+    @property
+    def element(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def rotates(self) -> bool:
+        return self.embedding not in ("none", "alibi")
+
+    @property
+    def row_warps(self) -> int:
+        return self.rows // FRAGMENT_ROWS
+
+    @property
+    def warps(self) -> int:
+        """Partial results of a row, for the epilogue."""
+        return self.key_warps
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.row_warps * self.key_warps
+
+    @property
+    def dims(self) -> int:
+        """hdim, up to a power of two: chunks behind hdim are never written nor read."""
+        return dims_of(self.hdim)
+
+    @property
+    def row_chunks(self) -> int:
+        return self.dims // self.element.vector
+
+    lanes = row_chunks
+
+    @property
+    def row_step(self) -> int:
+        """Rows of a tile from one to the next that a thread copies."""
+        return self.threads // self.row_chunks
+
+    @property
+    def tile_keys(self) -> int:
+        return ROW_STEPS * self.row_step
+
+    @property
+    def warp_keys(self) -> int:
+        return self.tile_keys // self.key_warps
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.tile_keys * self.dims * self.element.size
+
+    @property
+    def row_pitch(self) -> int:
+        """Floats from one row of accumulators to the next in shared memory."""
+        return self.dims + 8
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Tiles of keys and values give way to the accumulators; `turns` are the rotation's constants."""
+        sums, statistics = self.key_warps * self.rows * self.row_pitch, self.key_warps * self.rows
+        return SharedLayout(
+            sums=max(2 * self.stages * self.tile_bytes // 4, sums),
+            query=self.rows * self.dims * self.element.size // 4,
+            turns=self.row_chunks * 16,
+            row_max=statistics,
+            row_sum=statistics,
+        )
+
+
+def tile_of(rows: int) -> Any:
+    """tile(sizes) -> (batch, KV head, tile of rows, end of the keys that it sees, first query).
+
+    Where tiles do not straddle heads, those that see the most keys come first.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def tile(sizes):
+        head, y, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        number = sizes.tiles - 1 - y
+        if sizes.seq_q % rows == 0:
+            of_head = sizes.seq_q // rows
+            number = y % sizes.group * of_head + of_head - 1 - y // sizes.group
+        keys, first_query = sizes.seq_k, sizes.q_offset
+        if sizes.by_length != 0:
+            keys = min(cint(sizes.lengths[batch]), sizes.seq_k)
+            first_query = keys - sizes.seq_q
+        end = keys
+        if sizes.causal != 0:
+            first_head, _ = query_of(number * rows, sizes)
+            last_head, query = query_of(min(number * rows + rows, sizes.group * sizes.seq_q) - 1, sizes)
+            if first_head != last_head:
+                query = sizes.seq_q - 1
+            end = min(keys, first_query + query + 1)
+        return batch, head, number, keys, max(end, 0), first_query
+
+    return tile
+
+
+@cuda.jit(device=True, forceinline=True)
+def unscaled(sizes):
+    """For the prologue: queries are rounded as they are, as the scale would round them once more."""
+    return Sizes(
+        sizes.kv_heads, sizes.group, sizes.seq_q, sizes.seq_k, sizes.tiles, sizes.tile_rows, sizes.split_keys,
+        sizes.splits, sizes.q_offset, sizes.causal, float32(1.0), sizes.lengths, sizes.by_length,
+    )  # fmt: skip
+
+
+def scale_scores(count: int) -> Any:
+    @op(floats(count))
+    def times(b, scores, scale):
+        return [b.fmul(score, scale) for score in scores]
+
+    return times
+
+
+def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
+    """The address of a chunk of a row in a tile of `rows` rows that begins at `base`."""
+    slab = b.mul(b.lshr(chunk, i32(3)), i32(SLAB_ROW * rows))
+    inside = b.shl(b.xor(b.and_(chunk, i32(7)), b.and_(row, i32(7))), i32(4))
+    return b.add(b.add(base, slab), b.add(b.mul(row, i32(SLAB_ROW)), inside))
+
+
+def bytes_at(b: Any, shared: Any, index: Any) -> Any:
+    return b.add(shared, b.shl(index, i32(2)))
+
+
+def store_query(shape: PromptShape) -> Any:
+    """store(shared, index, row, chunk, values): 8 floats, rounded, to the tile of queries."""
+
+    @op(types.void)
+    def store(b, shared, index, row, chunk, values):
+        address = place(b, bytes_at(b, shared, index), row, chunk, shape.rows)
+        store_words(b, "st.shared", address, shape.element.words(b, values))
+
+    return store
+
+
+def copy_rows(shape: PromptShape, pieces: int) -> Any:
+    """copy(shared, index, pointer, first, end, pitch, columns, row, chunk): a thread's chunks of a tile, with cp.async.
+
+    Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
+    of one chunk, which comes in 1 or 2 pieces.
+    """
+    size = 16 // pieces
+    cache, step = "cg" if pieces == 1 else "ca", shape.row_step
+
+    @op(types.void)
+    def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
+        target = place(b, bytes_at(b, shared, index), row, chunk, shape.tile_keys)
+        place_ = b.add(first, row)
+        pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
+        source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
+        further = b.mul(pitch, I64(step))
+        for number in range(ROW_STEPS):
+            inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
+            used = b.select(inside, i32(size), i32(0))
+            for piece, column in enumerate(columns):
+                offset = SLAB_ROW * step * number + size * piece
+                text = f"cp.async.{cache}.shared.global [$0+{offset}], [$1], {size}, $2;"
+                _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(source, b.zext(column, I64)), used])
+            source = b.add(source, further)
+
+    return copy
+
+
+@op(types.void)
+def commit(b):
+    _asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
+
+
+def wait_groups(pending: int) -> Any:
+    """wait(): until all but the last `pending` groups of this thread's copies are there."""
+
+    @op(types.void)
+    def wait(b):
+        _asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
+
+    return wait
+
+
+def rotate_rows(shape: PromptShape, together: int = 4) -> Any:
+    """turn(shared, index, state, rotation, batch, first, last, row, chunk): the chunks that `copy_rows` copied.
+
+    In place, by the thread that copied them; `together` are loaded before the first is stored.
+    """
+    pairs, step = pairs_of(shape, 1), shape.row_step  # type: ignore[arg-type]
+
+    @op(types.void)
+    def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
+        address = place(b, bytes_at(b, shared, index), row, chunk, shape.tile_keys)
+        where = (batch, b.add(first, row), last, chunk, 1)
+        turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
+        for start in range(0, ROW_STEPS, together):
+            offsets = [SLAB_ROW * step * number for number in range(start, start + together)]
+            loaded = [load_words(b, "ld.shared", address, 4, offset) for offset in offsets]
+            for words, offset in zip(loaded, offsets):
+                x = rotate(b, shape.element.floats(b, words), next(turned), pairs)
+                store_words(b, "st.shared", address, shape.element.words(b, x), offset)
+
+    return turn
+
+

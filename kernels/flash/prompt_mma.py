@@ -1,0 +1,169 @@
+"""Attention of prompts on mma.sync, with RoPE on queries as they come and on keys where they lie: for short sequences.
+
+A block's warps share a tile of queries by rows and each tile of keys by keys. A tile: wait for its keys, rotate them in
+place, scores, online softmax, wait for its values, weighted sum. Then the partial results become the output.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda, float32, uint64
+
+from ..device.cint import cint
+from ..device.vector import advance
+from ..version import Kernel
+from . import atoms_tile
+from .args import types_of
+from .decode import prologue, store_statistics
+from .embed import begin, state_size
+from .epilogue import finish
+from .loads import columns
+from .mask import bounds_of, mask
+from .prompt import (
+    FRAGMENT_ROWS,
+    PromptShape,
+    commit,
+    copy_rows,
+    rotate_rows,
+    scale_scores,
+    store_query,
+    tile_of,
+    unscaled,
+    wait_groups,
+)
+from .softmax import FULL_MASK, NO_KEY, lane_sum, update
+from .tiles import constant, load_shared, store_shared
+
+
+def build(shape: PromptShape) -> Any:
+    at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
+    row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
+    tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
+    key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
+    copy_keys, copy_values = copy_rows(shape, 1 + shape.half_split), copy_rows(shape, 1)
+    keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(2 * ahead)
+    state_of, kept = begin(shape, 1, shape.row_step), state_size(shape, 1)  # type: ignore[arg-type]
+    keep_state, kept_state, turn = store_shared(kept), load_shared(kept), rotate_rows(shape)
+    keep_query, queries_of = store_query(shape), atoms_tile.query_fragments(shape)
+    dots, weigh, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
+    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    softmax, scaled = update(2, keys // 4, (1, 2), atoms_tile.rescale(hdim // 2)), scale_scores(keys // 2)
+    zero_acc, fresh, zero, sum_rows = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
+    statistics, done = store_statistics(shape), finish(shape)  # type: ignore[arg-type]
+    block, of_rows, plain_sizes, end_group = tile_of(rows), query_index(rows), unscaled, commit
+    query, sums, turns_at, row_max_at, row_sum_at = (
+        at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
+    )
+    rotates, alibi, reused = shape.rotates, shape.embedding == "alibi", ahead < stages
+    values_at = sums + stages * tile_floats
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(shared, row, chunk, x):
+        keep_query(shared, query, row, chunk, x)
+
+    stage = prologue(shape, store)  # type: ignore[arg-type]
+
+    def kernel(tensors, sizes, rotation, workspace):
+        shared = cuda.shared.array(0, float32, 1024)
+        tid = cint(cuda.threadIdx.x)
+        lane, warp = tid & 31, tid >> 5
+        row_warp, key_warp = warp % row_warps, warp // row_warps
+        batch, head, tile, all_keys, end, first_query = block(sizes)
+        tiles = (end + tile_keys - 1) // tile_keys
+        chunk, row = tid % row_chunks, tid // row_chunks
+        k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
+        v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
+        key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
+        mine = chunk * vector < hdim
+        for first_tile in range(ahead):
+            number = cint(first_tile)
+            if mine and number < tiles:
+                copy_keys(shared, sums + number * tile_floats, k, number * tile_keys, all_keys, tensors.k_row, key_at,
+                          row, chunk)  # fmt: skip
+            end_group()
+            if mine and number < tiles:
+                copy_values(shared, values_at + number * tile_floats, v, number * tile_keys, all_keys, tensors.v_row,
+                            value_at, row, chunk)  # fmt: skip
+            end_group()
+        stage(shared, tid, tensors, plain_sizes(sizes), rotation, batch, head, tile, first_query)
+        if rotates:
+            if tid < row_chunks:
+                keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
+        cuda.syncthreads()
+        q = queries_of(shared, query, row_warp * fragment, lane)
+        place = of_rows(tile, row_warp, lane)
+        seen = (bounds(place, all_keys, first_query, batch, head, sizes, rotation),
+                bounds(place + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+        acc, row_max, row_sum = zero_acc(), fresh(), zero()
+        buffer, number = cint(0), cint(0)
+        while number < tiles:
+            k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
+            keys_there()
+            if rotates:
+                if mine:
+                    state = kept_state(shared, turns_at + chunk * kept)
+                    turn(shared, k_tile, state, rotation, batch, number * tile_keys, all_keys - 1, row, chunk)
+            cuda.syncthreads()
+            if reused:
+                after = number + ahead
+                free = buffer + ahead
+                if free >= stages:
+                    free -= stages
+                if mine and after < tiles:
+                    copy_keys(shared, sums + free * tile_floats, k, after * tile_keys, all_keys, tensors.k_row,
+                              key_at, row, chunk)  # fmt: skip
+                end_group()
+                if mine and after < tiles:
+                    copy_values(shared, values_at + free * tile_floats, v, after * tile_keys, all_keys, tensors.v_row,
+                                value_at, row, chunk)  # fmt: skip
+                end_group()
+            else:
+                end_group()
+                end_group()
+            scores = scaled(dots(shared, k_tile, key_warp * keys, q, lane), sizes.scale)
+            key = number * tile_keys + key_warp * keys
+            beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
+            if alibi:
+                beyond = True
+            if cuda.any_sync(FULL_MASK, beyond):
+                scores = masked(scores, key + 2 * (lane & 3), seen)
+            p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
+            values_there()
+            cuda.syncthreads()
+            acc = weigh(shared, v_tile, key_warp * keys, p, acc, lane)
+            number += 1
+            buffer += 1
+            if buffer == stages:
+                buffer = cint(0)
+        row_sum = sum_rows(row_sum)
+        cuda.syncthreads()
+        first = key_warp * rows + row_warp * fragment
+        sums_to(shared, sums, acc, first, lane)
+        if lane & 3 == 0:
+            statistics(shared, row_max_at + first, lane >> 2, row_max)
+            statistics(shared, row_sum_at + first, lane >> 2, row_sum)
+        done(shared, tid, tensors, sizes, workspace, (batch, head, tile, cint(0)), cint(0))
+
+    return kernel
+
+
+def query_index(rows: int) -> Any:
+    """place(tile, row warp, lane): the first of a lane's two rows of a KV head; the other is 8 behind."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(tile, row_warp, lane):
+        return tile * rows + row_warp * 16 + (lane >> 2)
+
+    return place
+
+
+@functools.cache
+def prompt_kernel(shape: PromptShape) -> Kernel:
+    """The kernel of a shape, one object for each: grid (KV heads, tiles of rows, batch)."""
+    made = build(shape)
+    made.__name__ = made.__qualname__ = shape.name
+    return Kernel(made, types_of(shape.element), shape.threads, min_blocks=1)
+
+

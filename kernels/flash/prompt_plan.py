@@ -1,0 +1,116 @@
+"""Which kernel takes a prompt in half precision, and its plan over named buffers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..constants import MUST_BE, require
+from ..limits import EMULATED_TARGET, capability
+from ..version import Buffer, Launch, Plan, Problem
+from .choose import HALF_SINCE
+from .plan import NAMES, embedding_of, rates_of, slopes_of, strides_of
+from .prompt import PromptShape
+from .prompt_mma import prompt_kernel
+
+MOST_DIMS, DIMS_STEP = 256, 16
+
+
+def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
+    """Raises: Unsupported for what no kernel of prompts takes."""
+    whole = hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
+    require(whole, "hdim", hdim, f"a multiple of {DIMS_STEP} up to {MOST_DIMS} in half precision", MUST_BE)
+    require(dtype in ("float16", "bfloat16"), "dtype", dtype, "float16 or bfloat16")
+    if half_split:
+        require(rotary_dim % 8 == 0, "rotary_dim", rotary_dim, "a multiple of 8 where half-split", MUST_BE)
+    template = "half precision needs compute capability {allowed}, this GPU has {needed}"
+    require(capability(target) >= HALF_SINCE, "capability", target, "8.0", template)
+
+
+def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool, target: str) -> PromptShape:
+    """Where all keys fit into two tiles, both are asked for at once; else two of three, or one of two.
+
+    Compute capability 8.0 has 163 KB of shared memory a block, 8.6 and 8.9 have 99.
+    """
+    large = capability(target) >= (9, 0)
+    small = capability(target) > (8, 0) and not large
+    shape = PromptShape(dtype, hdim, embedding=embedding, half_split=half_split, key_warps=2 if small else 4)
+    if seq_k <= 2 * shape.tile_keys:
+        return replace(shape, stages=2, ahead=2)
+    return shape if large else replace(shape, stages=2, ahead=1)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Calls alike but for how many keys there are. `scale`, positive, multiplies scores, as in softmax(scale q k)."""
+
+    shape: PromptShape
+    batch: int
+    heads: int
+    kv_heads: int
+    seq_q: int
+    causal: bool
+    scale: float
+    by_length: bool = False
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.heads // self.kv_heads * self.seq_q // self.shape.rows)
+
+    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
+        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
+        rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
+        scale = self.scale * math.log2(math.e)
+        return (*rows, seq_k, 1, q_offset, int(self.causal), scale, lengths, int(self.by_length))
+
+    def launch(self, args: tuple[Any, ...]) -> Launch:
+        grid = (self.kv_heads, self.tiles, self.batch)
+        return Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), args, self.shape.layout)
+
+
+def prompt_plan(
+    problem: Problem,
+    target: str = EMULATED_TARGET,
+    half_split: bool = False,
+    tables: tuple[np.ndarray, np.ndarray] | None = None,
+    positions: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
+    capacity: int | None = None,
+    **fields: Any,
+) -> Plan:
+    """Plan a prompt in half precision; the arguments are those of `plan.decode_plan`. Raises: Unsupported."""
+    batch, heads, seq_q, hdim = problem.q_shape
+    kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
+    require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
+    require(problem.cache == "none", "cache", problem.cache, "none")
+    embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
+    shape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, half_split and rotary_dim > 0, target)
+    call = Prompt(
+        replace(shape, **fields), batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale,
+        lengths is not None,
+    )  # fmt: skip
+    cache = (batch, kv_heads, capacity or problem.seq_k, hdim)
+    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
+    given = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
+    given |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
+    for name, (values, dtype) in given.items():
+        if values is not None:
+            buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
+    if shape.rotates and tables is None:
+        buffers["rates"] = Buffer((shape.dims // 2, 2), init=partial(rates_of, rotary_dim, shape.dims // 2))
+    if embedding == "alibi":
+        buffers["slopes"] = Buffer((batch * heads,), init=partial(slopes_of, batch, heads))
+    named = {
+        name: name if name in buffers else "q" for name in ("rates", "cos", "sin", "positions", "slopes", "lengths")
+    }
+    pitch, table_rows = (tables[0].shape[1], tables[0].shape[0]) if tables is not None else (0, 0)
+    apart = positions.shape[1] if positions is not None else 0
+    rotation = (rotary_dim, *(named[name] for name in ("rates", "cos", "sin")), pitch, table_rows)
+    strides = [strides_of(buffers[name].shape) for name in NAMES]
+    sizes = call.sizes(problem.seq_k, problem.q_offset, named["lengths"])
+    args = (*NAMES, *sum(strides, ()), *sizes, *rotation, named["positions"], apart, named["slopes"], "q", "q")
+    return Plan(problem, buffers, (call.launch(args),))
