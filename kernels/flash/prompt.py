@@ -60,6 +60,11 @@ class PromptShape:
         return self.embedding not in ("none", "alibi")
 
     @property
+    def reloads(self) -> bool:
+        """Queries are loaded for each tile of keys: rows of tables leave no registers to keep them."""
+        return "tables" in self.embedding and self.hdim > 128
+
+    @property
     def row_warps(self) -> int:
         return self.rows // FRAGMENT_ROWS
 
@@ -106,11 +111,16 @@ class PromptShape:
         return self.dims + 8
 
     @property
+    def sums(self) -> int:
+        """Floats of all warps' accumulators in shared memory."""
+        return self.key_warps * self.rows * self.row_pitch
+
+    @property
     def layout(self) -> SharedLayout:
         """Tiles of keys and values give way to the accumulators; `turns` are the rotation's constants."""
-        sums, statistics = self.key_warps * self.rows * self.row_pitch, self.key_warps * self.rows
+        statistics = self.key_warps * self.rows
         return SharedLayout(
-            sums=max(2 * self.stages * self.tile_bytes // 4, sums),
+            sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
             query=self.rows * self.dims * self.element.size // 4,
             turns=self.row_chunks * 16,
             row_max=statistics,
@@ -229,11 +239,12 @@ def wait_groups(pending: int) -> Any:
     return wait
 
 
-def rotate_rows(shape: PromptShape, together: int = 4) -> Any:
+def rotate_rows(shape: PromptShape) -> Any:
     """turn(shared, index, state, rotation, batch, first, last, row, chunk): the chunks that `copy_rows` copied.
 
-    In place, by the thread that copied them; `together` are loaded before the first is stored.
+    In place, by the thread that copied them; some are loaded before the first is stored.
     """
+    together = 1 if shape.reloads else 4
     pairs, step = pairs_of(shape, 1), shape.row_step  # type: ignore[arg-type]
 
     @op(types.void)

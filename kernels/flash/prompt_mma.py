@@ -50,14 +50,15 @@ def build(shape: PromptShape) -> Any:
     dots, weigh, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
     masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     softmax, scaled = update(2, keys // 4, (1, 2), atoms_tile.rescale(hdim // 2)), scale_scores(keys // 2)
-    zero_acc, fresh, zero, sum_rows = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
+    zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
+    sum_rows = lane_sum(2, (1, 2))
     statistics, done = store_statistics(shape), finish(shape)  # type: ignore[arg-type]
     block, of_rows, plain_sizes, end_group = tile_of(rows), query_index(rows), unscaled, commit
     query, sums, turns_at, row_max_at, row_sum_at = (
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
     )
-    rotates, alibi, reused = shape.rotates, shape.embedding == "alibi", ahead < stages
-    values_at = sums + stages * tile_floats
+    reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
+    values_at, meet = sums + stages * tile_floats, shape.sums > stages * tile_floats
 
     @cuda.jit(device=True, forceinline=True)
     def store(shared, row, chunk, x):
@@ -122,6 +123,8 @@ def build(shape: PromptShape) -> Any:
             else:
                 end_group()
                 end_group()
+            if reloads:
+                q = queries_of(shared, query, row_warp * fragment, lane)
             scores = scaled(dots(shared, k_tile, key_warp * keys, q, lane), sizes.scale)
             key = number * tile_keys + key_warp * keys
             beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
@@ -138,7 +141,8 @@ def build(shape: PromptShape) -> Any:
             if buffer == stages:
                 buffer = cint(0)
         row_sum = sum_rows(row_sum)
-        cuda.syncthreads()
+        if meet:  # else accumulators take the place of keys alone, which nobody reads any more
+            cuda.syncthreads()
         first = key_warp * rows + row_warp * fragment
         sums_to(shared, sums, acc, first, lane)
         if lane & 3 == 0:
