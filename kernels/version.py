@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .limits import EMULATED_TARGET
+from .tensor_map import TensorMap
 
 FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -279,13 +280,15 @@ class Buffer:
 
     `init` returns the contents of a table; whoever runs the plan fills q, k and v; everything else starts as NaN and
     counts as unwritten. `padding` elements after the end are allocated (as NaN) but out of bounds: only a version with
-    a declared out-of-bounds read has any.
+    a declared out-of-bounds read has any. `tensor_map` is what a buffer of 128 bytes describes: whoever runs the plan
+    encodes it.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     init: Callable[[], np.ndarray] | None = None
     padding: int = 0
+    tensor_map: TensorMap | None = None
 
     @property
     def size(self) -> int:

@@ -128,6 +128,62 @@ class PromptShape:
         )
 
 
+@dataclass(frozen=True)
+class WgmmaShape:
+    """A kernel on wgmma: a warp copies tiles of keys and values, and two warpgroups take 64 rows of queries each.
+
+    Keys come rotated. `tile_keys` by `stages` tiles lie in shared memory. embedding: that of queries, see `embed`.
+    """
+
+    dtype: str
+    hdim: int
+    tile_keys: int = 128
+    stages: int = 2
+    embedding: str = "rates"
+    half_split: bool = False
+
+    atoms, rows, threads = "tiles", 128, 256  # of those who take queries
+
+    @property
+    def name(self) -> str:
+        pairs = "_halves" * self.half_split
+        size = f"d{self.hdim}_k{self.tile_keys}_s{self.stages}"
+        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{pairs}"
+
+    @property
+    def element(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def rotates(self) -> bool:
+        return self.embedding not in ("none", "alibi")
+
+    @property
+    def dims(self) -> int:
+        return dims_of(self.hdim)
+
+    @property
+    def row_chunks(self) -> int:
+        return self.dims // self.element.vector
+
+    lanes = row_chunks
+
+    @property
+    def slabs(self) -> int:
+        return -(-self.hdim // SLAB_DIMS)
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.slabs * self.tile_keys * SLAB_ROW
+
+    @property
+    def layout(self) -> SharedLayout:
+        tiles = self.stages * self.tile_bytes // 4
+        return SharedLayout(
+            query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles, barriers=2 * (4 * self.stages + 1)
+        )
+
+
 def tile_of(rows: int) -> Any:
     """tile(sizes) -> (batch, KV head, tile of rows, end of the keys that it sees, first query).
 
@@ -196,6 +252,14 @@ def store_query(shape: PromptShape) -> Any:
     return store
 
 
+def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:
+    """(address, offset) of a thread's chunk in each of its rows of a tile: rows that differ by 8 share an address."""
+    step = shape.row_step
+    period = max(8 // step, 1)
+    starts = [place(b, base, b.add(row, i32(step * i)), chunk, shape.tile_keys) for i in range(period)]
+    return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
+
+
 def copy_rows(shape: PromptShape, pieces: int) -> Any:
     """copy(shared, index, pointer, first, end, pitch, columns, row, chunk): a thread's chunks of a tile, with cp.async.
 
@@ -207,17 +271,16 @@ def copy_rows(shape: PromptShape, pieces: int) -> Any:
 
     @op(types.void)
     def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
-        target = place(b, bytes_at(b, shared, index), row, chunk, shape.tile_keys)
+        targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
         place_ = b.add(first, row)
         pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
         source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
         further = b.mul(pitch, I64(step))
-        for number in range(ROW_STEPS):
+        for number, (target, offset) in enumerate(targets):
             inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
             used = b.select(inside, i32(size), i32(0))
             for piece, column in enumerate(columns):
-                offset = SLAB_ROW * step * number + size * piece
-                text = f"cp.async.{cache}.shared.global [$0+{offset}], [$1], {size}, $2;"
+                text = f"cp.async.{cache}.shared.global [$0+{offset + size * piece}], [$1], {size}, $2;"
                 _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(source, b.zext(column, I64)), used])
             source = b.add(source, further)
 
@@ -249,13 +312,13 @@ def rotate_rows(shape: PromptShape) -> Any:
 
     @op(types.void)
     def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
-        address = place(b, bytes_at(b, shared, index), row, chunk, shape.tile_keys)
+        targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
         where = (batch, b.add(first, row), last, chunk, 1)
         turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
         for start in range(0, ROW_STEPS, together):
-            offsets = [SLAB_ROW * step * number for number in range(start, start + together)]
-            loaded = [load_words(b, "ld.shared", address, 4, offset) for offset in offsets]
-            for words, offset in zip(loaded, offsets):
+            chosen = targets[start : start + together]
+            loaded = [load_words(b, "ld.shared", address, 4, offset) for address, offset in chosen]
+            for words, (address, offset) in zip(loaded, chosen):
                 x = rotate(b, shape.element.floats(b, words), next(turned), pairs)
                 store_words(b, "st.shared", address, shape.element.words(b, x), offset)
 

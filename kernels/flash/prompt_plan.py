@@ -11,11 +11,13 @@ import numpy as np
 
 from ..constants import MUST_BE, require
 from ..limits import EMULATED_TARGET, capability
+from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
 from .choose import HALF_SINCE
 from .plan import NAMES, embedding_of, rates_of, slopes_of, strides_of
-from .prompt import PromptShape
+from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
 from .prompt_mma import prompt_kernel
+from .prompt_wgmma import ROTATE_THREADS, THREADS, rotate_kernel, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
 
@@ -44,11 +46,16 @@ def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool
     return shape if large else replace(shape, stages=2, ahead=1)
 
 
+def wgmma_shape(dtype: str, hdim: int, embedding: str, half_split: bool) -> WgmmaShape:
+    """More than 128 dims leave registers and shared memory for tiles of 64 keys."""
+    return WgmmaShape(dtype, hdim, 128 if hdim <= 128 else 64, embedding=embedding, half_split=half_split)
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Calls alike but for how many keys there are. `scale`, positive, multiplies scores, as in softmax(scale q k)."""
 
-    shape: PromptShape
+    shape: PromptShape | WgmmaShape
     batch: int
     heads: int
     kv_heads: int
@@ -67,9 +74,24 @@ class Prompt:
         scale = self.scale * math.log2(math.e)
         return (*rows, seq_k, 1, q_offset, int(self.causal), scale, lengths, int(self.by_length))
 
-    def launch(self, args: tuple[Any, ...]) -> Launch:
-        grid = (self.kv_heads, self.tiles, self.batch)
-        return Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), args, self.shape.layout)
+    def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
+        """On wgmma, the launch that rotates keys comes first, where they are to be rotated."""
+        grid, layout = (self.kv_heads, self.tiles, self.batch), self.shape.layout
+        if isinstance(self.shape, PromptShape):
+            return (Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), args, layout),)
+        made = Launch(wgmma_kernel(self.shape), grid, (THREADS,), (*args, "k_map", "v_map"), layout)
+        if not self.shape.rotates:
+            return (made,)
+        kernel, rows = rotate_kernel(self.shape)
+        blocks = (-(-seq_k // rows), self.kv_heads, self.batch)
+        return Launch(kernel, blocks, (ROTATE_THREADS,), (*args, "k_rotated")), made
+
+    def tensor_map(self, name: str, seq_k: int, strides: tuple[int, ...]) -> TensorMap:
+        """Of keys or values in the buffer `name`, whose (batch, head, row) strides count elements."""
+        size = self.shape.element.size
+        sizes = (self.shape.hdim, seq_k, self.kv_heads, self.batch)
+        box = (SLAB_DIMS, self.shape.tile_keys, 1, 1)
+        return TensorMap(name, sizes, tuple(size * stride for stride in strides[::-1]), box)
 
 
 def prompt_plan(
@@ -80,15 +102,23 @@ def prompt_plan(
     positions: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
     capacity: int | None = None,
+    wgmma: bool = False,
     **fields: Any,
 ) -> Plan:
-    """Plan a prompt in half precision; the arguments are those of `plan.decode_plan`. Raises: Unsupported."""
+    """Plan a prompt in half precision, on mma.sync or wgmma; further arguments are those of `plan.decode_plan`.
+
+    Raises: Unsupported.
+    """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
     require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
     require(problem.cache == "none", "cache", problem.cache, "none")
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
-    shape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, half_split and rotary_dim > 0, target)
+    halves = half_split and rotary_dim > 0
+    shape: PromptShape | WgmmaShape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target)
+    if wgmma:
+        require(lengths is None, "lengths", "given", "none", "lengths of sequences are {needed} on wgmma")
+        shape = wgmma_shape(problem.dtype, hdim, embedding, halves)
     call = Prompt(
         replace(shape, **fields), batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale,
         lengths is not None,
@@ -113,4 +143,11 @@ def prompt_plan(
     strides = [strides_of(buffers[name].shape) for name in NAMES]
     sizes = call.sizes(problem.seq_k, problem.q_offset, named["lengths"])
     args = (*NAMES, *sum(strides, ()), *sizes, *rotation, named["positions"], apart, named["slopes"], "q", "q")
-    return Plan(problem, buffers, (call.launch(args),))
+    if wgmma:
+        keys = ("k", strides[1])
+        if shape.rotates:
+            buffers["k_rotated"] = Buffer(problem.kv_shape, problem.dtype)
+            keys = ("k_rotated", strides_of(problem.kv_shape))
+        for name, of in (("k_map", keys), ("v_map", ("v", strides[2]))):
+            buffers[name] = Buffer((MAP_BYTES // 4,), "int32", tensor_map=call.tensor_map(of[0], problem.seq_k, of[1]))
+    return Plan(problem, buffers, call.launches(args, problem.seq_k))

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from .tiles import exp2, f32, floats, i32, maximum, op, shuffle
+from .tiles import exp2, f32, floats, i32, maximum, negate, op, shuffle
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -118,3 +118,39 @@ def update(sets: int, each: int, masks: Sequence[int], rescale: Any) -> Any:
         return weights, row_max, add(row_sum, weights), acc
 
     return updated
+
+
+def step(each: int, masks: Sequence[int]) -> tuple[Any, Any]:
+    """For two rows a lane, of raw scores that a positive scale multiplies: (tops, weigh).
+
+    tops(scores, row_max, scale) -> the new row max, of scaled scores.
+    weigh(scores, old, new, row_sum, scale) -> weights, row sums, and the factors of what came before: one tuple.
+    """
+
+    @op(floats(2))
+    def tops(b, scores, row_max, scale):
+        found = []
+        for row in range(2):
+            parts = scores[each * row : each * row + 4]
+            for i, score in enumerate(scores[each * row + 4 : each * (row + 1)]):
+                parts[i % 4] = maximum(b, parts[i % 4], score)
+            top = maximum(b, maximum(b, parts[0], parts[1]), maximum(b, parts[2], parts[3]))
+            for mask in masks:
+                top = maximum(b, top, shuffle(b, "bfly", top, mask))
+            found.append(maximum(b, row_max[row], b.fmul(top, scale)))
+        return found
+
+    @op(floats(2 * each + 4))
+    def weigh(b, scores, old, new, row_sum, scale):
+        less = [negate(b, top) for top in new]
+        weights = [exp2(b, b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
+        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
+        sums = []
+        for row in range(2):
+            parts = weights[each * row : each * row + 2]
+            for i, weight in enumerate(weights[each * row + 2 : each * (row + 1)]):
+                parts[i % 2] = b.fadd(parts[i % 2], weight)
+            sums.append(b.fma(row_sum[row], factors[row], b.fadd(*parts)))
+        return [*weights, *sums, *factors]
+
+    return tops, weigh

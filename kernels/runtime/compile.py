@@ -10,13 +10,17 @@ import functools
 import hashlib
 import math
 import re
+import subprocess
+import tempfile
 import types as _types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numba_cuda
 from cuda.bindings import nvjitlink, nvrtc
+from cuda.pathfinder import find_nvidia_binary_utility
 from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 from numba.cuda.core import config as _config
@@ -245,6 +249,8 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) of a PTX text and the assembler's log. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
+    if "setmaxnreg" in ptx:
+        return _assemble_whole(ptx, target)
     options = [f"-arch={target}", "-Xptxas=-v"]
     if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print everything
         options.append("-verbose")
@@ -264,6 +270,20 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     finally:
         nvjitlink.destroy(handle)
     return bytes(cubin), log.decode(errors="replace")
+
+
+def _assemble_whole(ptx: str, target: str) -> tuple[bytes, str]:
+    """As `assemble`, by ptxas: nvJitLink assembles for linking, and setmaxnreg is ignored then."""
+    ptxas = find_nvidia_binary_utility("ptxas")
+    if ptxas is None:
+        raise CompileError(f"{target}: no ptxas is installed, which kernels with setmaxnreg need")
+    with tempfile.TemporaryDirectory() as folder:
+        text, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        text.write_text(ptx)
+        done = subprocess.run([ptxas, f"-arch={target}", "-v", text, "-o", cubin], capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(f"{target}: {done.stderr or done.stdout}")
+        return cubin.read_bytes(), done.stderr + done.stdout
 
 
 def assembled(ptx: str, target: str) -> bytes:

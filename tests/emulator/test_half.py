@@ -9,7 +9,7 @@ from test_instructions import kernel
 
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
 from kernels.runtime.emulator.memory.tensors import put_map
-from kernels.runtime.tensor_map import TensorMap
+from kernels.tensor_map import TensorMap
 
 MODES = {128: 1, 64: 2, 32: 3}
 COLUMNS, DEPTH, SIZE = 32, 16, 8192

@@ -9,6 +9,7 @@ import numpy as np
 from ...version import Buffer, Kernel, Plan
 from .execute import execute
 from .memory.contents import Memory
+from .memory.tensors import put_map
 from .module import parse
 from .report import LaunchReport, PlanReport, merge_findings
 
@@ -63,6 +64,9 @@ def run(
         buffers[name] = content.reshape(buffer.shape)
     padding = {name: buffer.padding * _dtype(buffer.dtype).itemsize for name, buffer in plan.buffers.items()}
     memory = Memory(buffers, unwritten, padding)
+    for name, buffer in plan.buffers.items():
+        if buffer.tensor_map is not None:
+            put_map(memory, name, buffer.tensor_map)
     launches: list[LaunchReport] = []
     for launch in plan.launches:
         launches.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...tensor_map import MAP_BYTES, TensorMap
+from ....tensor_map import MAP_BYTES, TensorMap
 from .access import SECTOR, MemoryUnit
 from .contents import GLOBAL_BASE, UNWRITTEN, WRITTEN, Memory
 from .lanes import Lanes

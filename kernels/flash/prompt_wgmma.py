@@ -1,0 +1,251 @@
+"""Attention of prompts on wgmma, with RoPE on queries as they come and on keys in a launch of its own before.
+
+One thread copies tiles of keys and values with tensor maps; two warpgroups multiply. A tile: start its scores and the
+weighted sum of the tile before together, wait for the scores, online softmax while the sum is under way.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda, float32, types, uint64
+
+from ..constants import INTS
+from ..device.cint import cint
+from ..device.vector import advance
+from ..version import Kernel
+from . import atoms_wgmma as atoms
+from .args import types_of
+from .atoms_tile import key_offsets, rescale
+from .decode import prologue
+from .embed import begin, pairs_of, rotate, turns
+from .loads import columns, load_rows
+from .mask import bounds_of, mask
+from .prompt import SLAB_ROW, WgmmaShape, bytes_at, place, tile_of, unscaled
+from .schedule import query_of
+from .softmax import FULL_MASK, NO_KEY, lane_sum, step
+from .tiles import FLOAT, I64, constant, f32, i32, op, pure, store_words
+
+THREADS = 384
+REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
+ROTATED_ROWS, ROTATE_THREADS = 4, 256
+
+
+def store_query(shape: WgmmaShape) -> Any:
+    """store(shared, index, row, chunk, values): 8 floats, rounded, to the tile of the row's warpgroup."""
+
+    @op(types.void)
+    def store(b, shared, index, row, chunk, values):
+        group = b.lshr(row, i32(6))
+        base = b.add(bytes_at(b, shared, index), b.mul(group, i32(shape.slabs * atoms.GROUP_ROWS * SLAB_ROW)))
+        address = place(b, base, b.and_(row, i32(63)), chunk, atoms.GROUP_ROWS)
+        store_words(b, "st.shared", address, shape.element.words(b, values))
+
+    return store
+
+
+def store_rows(shape: WgmmaShape) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
+
+    Divided, rounded; 0 without keys.
+    """
+
+    def half_of(half: int) -> Any:
+        @op(types.void)
+        def put(b, pointer, member, acc, row_sum):
+            has_keys = b.fcmp_unordered("!=", row_sum[half], f32(0.0))
+            by = pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, row_sum[half])  # a division would be a call
+            by = b.select(has_keys, by, f32(0.0))
+            address = b.add(pointer, b.zext(b.shl(member, i32(2)), I64))
+            for tile in range(shape.hdim // 8):
+                pair = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
+                store_words(b, "st.global", address, shape.element.words(b, pair), 16 * tile)
+
+        return put
+
+    put_first, put_second = half_of(0), half_of(1)
+
+    @cuda.jit(device=True, forceinline=True)
+    def pointer_of(tensors, sizes, batch, head, row):
+        of_group, query = query_of(row, sizes)
+        out = advance(tensors.out, uint64(batch) * tensors.out_batch)
+        out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
+        return advance(out, uint64(query) * uint64(tensors.out_row))
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
+        rows = sizes.group * sizes.seq_q
+        if row < rows:
+            put_first(pointer_of(tensors, sizes, batch, head, row), lane & 3, acc, row_sum)
+        if row + 8 < rows:
+            put_second(pointer_of(tensors, sizes, batch, head, row + 8), lane & 3, acc, row_sum)
+
+    return write
+
+
+def build(shape: WgmmaShape) -> Any:
+    at, keys, stages, tile_floats = shape.layout, shape.tile_keys, shape.stages, shape.tile_bytes // 4
+    query, keys_at, values_at = at["query"], at["keys"], at["values"]
+    keys_full, keys_empty, values_full, values_empty = (at["barriers"] + 2 * stages * i for i in range(4))
+    queries_full, tile_bytes = at["barriers"] + 8 * stages, shape.tile_bytes
+    held, sums = keys // 2, shape.hdim // 2
+    give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
+    copy, start = atoms.copy_tile(shape), atoms.start_scores(shape)
+    both, last = atoms.start_both(shape), atoms.start_sums(shape)
+    scores_of, sums_of = atoms.part(0, held), atoms.part(held, sums)
+    first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
+    ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
+    tops, weigh = step(held // 2, (1, 2))
+    weights_of, row_sums_of, factors_of = atoms.part(0, held), atoms.part(held, 2), atoms.part(held + 2, 2)
+    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
+    block, plain_sizes, write, keep_query = tile_of(shape.rows), unscaled, store_rows(shape), store_query(shape)
+    init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
+    fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
+    group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(shared, row, chunk, x):
+        keep_query(shared, query, row, chunk, x)
+
+    stage_queries = prologue(shape, store)  # type: ignore[arg-type]
+
+    @cuda.jit(device=True, forceinline=True)
+    def seen_scores(scores, key, lane, seen):
+        beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
+        if alibi:
+            beyond = True
+        made = ordered(scores)
+        if cuda.any_sync(FULL_MASK, beyond):
+            made = masked(made, key + 2 * (lane & 3), seen)
+        return made
+
+    def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
+        shared = cuda.shared.array(0, float32, 1024)
+        tid = cint(cuda.threadIdx.x)
+        batch, head, tile, all_keys, end, first_query = block(sizes)
+        tiles = (end + keys - 1) // keys
+        if tid == 0:
+            for number in range(stages):
+                init(shared, keys_full + 2 * number, 1)
+                init(shared, values_full + 2 * number, 1)
+                init(shared, keys_empty + 2 * number, 8)
+                init(shared, values_empty + 2 * number, 8)
+            init(shared, queries_full, 256)
+            fence()
+        cuda.syncthreads()
+        stage, parity, number = cint(0), cint(0), cint(0)
+        if tid < 128:
+            give()
+            if tid == 0:
+                open_map(k_map)
+                open_map(v_map)
+                parity = cint(1)  # of the phase before the first
+                while number < tiles:
+                    wait(shared, keys_empty + 2 * stage, parity)
+                    expect(shared, keys_full + 2 * stage, tile_bytes)
+                    copy(shared, keys_at + stage * tile_floats, k_map, number * keys, head, batch,
+                         keys_full + 2 * stage)  # fmt: skip
+                    wait(shared, values_empty + 2 * stage, parity)
+                    expect(shared, values_full + 2 * stage, tile_bytes)
+                    copy(shared, values_at + stage * tile_floats, v_map, number * keys, head, batch,
+                         values_full + 2 * stage)  # fmt: skip
+                    stage += 1
+                    if stage == stages:
+                        stage = cint(0)
+                        parity ^= 1
+                    number += 1
+        else:
+            take()
+            lane, group = tid & 31, (tid >> 7) - 1
+            stage_queries(shared, tid - 128, tensors, plain_sizes(sizes), rotation, batch, head, tile, first_query)
+            fence()
+            arrive(shared, queries_full)
+            wait(shared, queries_full, 0)
+            row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
+            seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
+                    bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+            queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
+            wait(shared, keys_full, 0)
+            scores = first_there(start(shared, queries, keys_at))
+            if lane == 0:
+                arrive(shared, keys_empty)
+            scores = seen_scores(scores, cint(0), lane, seen)
+            row_max = tops(scores, fresh(), scale)
+            made = weigh(scores, row_max, row_max, zero(), scale)
+            row_sum, p = row_sums_of(made), pack(weights_of(made))
+            number = cint(1)
+            while number < tiles:
+                after, parity_after = stage + 1, parity
+                if after == stages:
+                    after, parity_after = cint(0), parity ^ 1
+                wait(shared, values_full + 2 * stage, parity)
+                wait(shared, keys_full + 2 * after, parity_after)
+                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
+                scores, acc = scores_there(scores_of(started)), sums_of(started)
+                if lane == 0:
+                    arrive(shared, keys_empty + 2 * after)
+                scores = seen_scores(scores, number * keys, lane, seen)
+                top = tops(scores, row_max, scale)
+                made = weigh(scores, row_max, top, row_sum, scale)
+                row_max, row_sum = top, row_sums_of(made)
+                acc = sums_there(acc)
+                if lane == 0:
+                    arrive(shared, values_empty + 2 * stage)
+                p = pack(weights_of(made))
+                acc = scale_acc(acc, factors_of(made), lane)
+                stage, parity = after, parity_after
+                number += 1
+            wait(shared, values_full + 2 * stage, parity)
+            acc = last(shared, p, acc, values_at + stage * tile_floats)
+            row_sum = sum_rows(row_sum)
+            acc = sums_there(acc)
+            write(tensors, sizes, batch, head, row, lane, acc, row_sum)
+
+    return kernel
+
+
+@functools.cache
+def wgmma_kernel(shape: WgmmaShape) -> Kernel:
+    """The kernel of a shape: grid (KV heads, tiles of rows, batch). Its last arguments are maps of keys and values."""
+    made = build(shape)
+    made.__name__ = made.__qualname__ = shape.name
+    signature = (*types_of(shape.element), INTS, INTS)
+    return Kernel(made, signature, THREADS, min_blocks=1, architecture="sm_90a")
+
+
+@functools.cache
+def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
+    """Rotated keys `[batch, kv_heads, seq_k, hdim]`, and the rows of a block: grid (blocks, KV heads, batch)."""
+    chunks, hdim, vector = shape.row_chunks, shape.hdim, shape.element.vector
+    row_step = ROTATE_THREADS // chunks
+    block_rows = row_step * ROTATED_ROWS
+    offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
+    load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
+    places, state_of = columns(shape, 1, 0, shape.half_split), begin(shape, 1, row_step)  # type: ignore[arg-type]
+    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
+
+    @op(types.void)
+    def store(b, pointer, words, state, rotation, batch, row, last, chunk):
+        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        for number, offset in enumerate(offsets):
+            x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
+            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                store_words(b, "st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
+
+    def kernel(tensors, sizes, rotation, workspace, rotated):
+        tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        chunk, row = tid % chunks, cint(cuda.blockIdx.x) * block_rows + tid // chunks
+        if chunk * vector < hdim and row < sizes.seq_k:
+            k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
+            words = load(k, row, sizes.seq_k - 1, tensors.k_row, places(chunk, rotation.rotary_dim))
+            first = uint64(batch * sizes.kv_heads + head) * uint64(sizes.seq_k) + uint64(row)
+            out = advance(rotated, first * uint64(hdim) + uint64(chunk * vector))
+            store(out, words, state_of(rotation, chunk), rotation, batch, row, sizes.seq_k - 1, chunk)
+
+    pairs_name = "_halves" * shape.half_split
+    kernel.__name__ = kernel.__qualname__ = f"rotate_keys_{shape.dtype}_d{hdim}_{shape.embedding}{pairs_name}"
+    return Kernel(kernel, (*types_of(shape.element), shape.element.pointer), ROTATE_THREADS), block_rows
+
+
