@@ -22,7 +22,7 @@ from .decode import prologue
 from .embed import begin, pairs_of, rotate, turns
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
-from .prompt import SLAB_ROW, WgmmaShape, bytes_at, place, tile_of, unscaled
+from .prompt import SLAB_CHUNKS, SLAB_ROW, WgmmaShape, bytes_at, place, scale_scores, tile_of, unscaled
 from .schedule import query_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import FLOAT, I64, constant, f32, i32, op, pure, store_words
@@ -40,7 +40,8 @@ def store_query(shape: WgmmaShape) -> Any:
         group = b.lshr(row, i32(6))
         base = b.add(bytes_at(b, shared, index), b.mul(group, i32(shape.slabs * atoms.GROUP_ROWS * SLAB_ROW)))
         address = place(b, base, b.and_(row, i32(63)), chunk, atoms.GROUP_ROWS)
-        store_words(b, "st.shared", address, shape.element.words(b, values))
+        with b.if_then(b.icmp_signed("<", chunk, i32(SLAB_CHUNKS * shape.slabs))):
+            store_words(b, "st.shared", address, shape.element.words(b, values))
 
     return store
 
@@ -97,6 +98,7 @@ def build(shape: WgmmaShape) -> Any:
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
     tops, weigh = step(held // 2, (1, 2))
+    scaled = scale_scores(held)
     weights_of, row_sums_of, factors_of = atoms.part(0, held), atoms.part(held, 2), atoms.part(held + 2, 2)
     masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
@@ -112,11 +114,12 @@ def build(shape: WgmmaShape) -> Any:
     stage_queries = prologue(shape, store)  # type: ignore[arg-type]
 
     @cuda.jit(device=True, forceinline=True)
-    def seen_scores(scores, key, lane, seen):
+    def seen_scores(scores, key, lane, seen, scale):
         beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
+        made = ordered(scores)
         if alibi:
             beyond = True
-        made = ordered(scores)
+            made = scaled(made, scale)
         if cuda.any_sync(FULL_MASK, beyond):
             made = masked(made, key + 2 * (lane & 3), seen)
         return made
@@ -167,11 +170,13 @@ def build(shape: WgmmaShape) -> Any:
             seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
                     bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
             queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
+            if alibi:  # the bias is one of scaled scores
+                scale = float32(1.0)
             wait(shared, keys_full, 0)
             scores = first_there(start(shared, queries, keys_at))
             if lane == 0:
                 arrive(shared, keys_empty)
-            scores = seen_scores(scores, cint(0), lane, seen)
+            scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
             row_max = tops(scores, fresh(), scale)
             made = weigh(scores, row_max, row_max, zero(), scale)
             row_sum, p = row_sums_of(made), pack(weights_of(made))
@@ -186,7 +191,7 @@ def build(shape: WgmmaShape) -> Any:
                 scores, acc = scores_there(scores_of(started)), sums_of(started)
                 if lane == 0:
                     arrive(shared, keys_empty + 2 * after)
-                scores = seen_scores(scores, number * keys, lane, seen)
+                scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
                 top = tops(scores, row_max, scale)
                 made = weigh(scores, row_max, top, row_sum, scale)
                 row_max, row_sum = top, row_sums_of(made)

@@ -11,8 +11,9 @@ import torch
 from test_decode import allowed, drawn, exact, output, turn_of
 
 from kernels.flash.prompt_mma import prompt_kernel
-from kernels.flash.prompt_plan import prompt_plan, shape_of
-from kernels.runtime.compile import compile_ptx, resources
+from kernels.flash.prompt_plan import prompt_plan, shape_of, wgmma_shape
+from kernels.flash.prompt_wgmma import wgmma_kernel
+from kernels.runtime.compile import assemble, compile_ptx, resources
 from kernels.version import Kernel, Plan, Problem, Unsupported
 
 
@@ -53,17 +54,21 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
     ({"family": "alibi", "rotary_dim": 0, "heads": 4, "seq_q": 20, "causal": True}, False),
 ]
-QUICK = [(0, "float16"), (1, "bfloat16")]
+QUICK = [(False, 0, "float16"), (True, 1, "bfloat16")]
 VALUES = [
-    pytest.param(dtype, *case, id=f"{dtype}-{case}", marks=[pytest.mark.deep] * ((number, dtype) not in QUICK))
+    pytest.param(
+        wgmma, dtype, *case, id=f"{'wgmma' if wgmma else 'mma'}-{dtype}-{case}",
+        marks=[pytest.mark.deep] * ((wgmma, number, dtype) not in QUICK),
+    )
     for number, case in enumerate(CASES)
     for dtype in ("float16", "bfloat16")
-]
+    for wgmma in (False, True)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "sizes", "half_split"), VALUES)
-def test_values(dtype: str, sizes: dict[str, Any], half_split: bool) -> None:
-    assert_right(problem_of(dtype, **sizes), how={"half_split": half_split}, half_split=half_split)
+@pytest.mark.parametrize(("wgmma", "dtype", "sizes", "half_split"), VALUES)
+def test_values(wgmma: bool, dtype: str, sizes: dict[str, Any], half_split: bool) -> None:
+    assert_right(problem_of(dtype, **sizes), how={"half_split": half_split}, half_split=half_split, wgmma=wgmma)
 
 
 @pytest.mark.deep
@@ -79,15 +84,14 @@ def test_smaller_cards_have_less_in_shared_memory(target: str, hdim: int) -> Non
 @pytest.mark.deep
 @pytest.mark.parametrize("half_split", [False, True])
 @pytest.mark.parametrize("tables", [False, True])
-@pytest.mark.parametrize("hdim", [64, 192])
-def test_positions_and_tables(hdim: int, tables: bool, half_split: bool) -> None:
+@pytest.mark.parametrize(("hdim", "wgmma"), [(64, False), (192, False), (128, True)])
+def test_positions_and_tables(hdim: int, wgmma: bool, tables: bool, half_split: bool) -> None:
     problem = problem_of(batch=2, hdim=hdim, rotary_dim=48)
     positions = np.random.default_rng(2).integers(0, 500 if tables else 2**20, (2, 70)).astype(np.int32)
     turn = [turn_of(problem, torch.from_numpy(each)) for each in positions]
     made = tuple(x.float().numpy() for x in turn_of(problem, torch.arange(500))) if tables else None
-    assert_right(
-        problem, how={"half_split": half_split, "turn": turn}, half_split=half_split, positions=positions, tables=made
-    )
+    how = {"half_split": half_split, "turn": turn}
+    assert_right(problem, how=how, half_split=half_split, positions=positions, tables=made, wgmma=wgmma)
 
 
 @pytest.mark.deep
@@ -103,32 +107,42 @@ def test_sequences_of_a_batch_have_lengths_of_their_own_in_a_longer_cache() -> N
 
 
 @pytest.mark.deep
-def test_growing_scores_and_any_order_of_warps_change_nothing() -> None:
+@pytest.mark.parametrize("wgmma", [False, True])
+def test_growing_scores_and_any_order_of_warps_change_nothing(wgmma: bool) -> None:
     """Scores that grow along the keys make every tile rescale what came before."""
     problem = problem_of(seq_k=800, heads=1, seq_q=20)
     inputs = drawn(problem)
     inputs["k"] = inputs["k"] * torch.linspace(0, 8, 800)[None, None, :, None].to(inputs["k"].dtype)
     for seed in range(3):
-        made, findings = output(prompt_plan(problem), inputs, seed=seed)
+        made, findings = output(prompt_plan(problem, wgmma=wgmma), inputs, seed=seed)
         assert not findings and right(problem, inputs, made)
 
 
-ORDERS = {"barrier": r"\s*bar(?:rier)?\.(?:cta\.)?sync\b[^;]*;", "wait": r"\s*cp\.async\.wait_group \d+;"}
+ORDERS = {
+    "barrier": r"\s*bar(?:rier)?\.(?:cta\.)?sync\b[^;]*;",
+    "copies": r"\s*cp\.async\.wait_group \d+;",
+    "phase": r"\{ \.reg \.pred done;[^}]*\}",
+    "arrival": r"mbarrier\.arrive\.[^;]*;",
+    "proxy": r"fence\.proxy\.[^;]*;",
+    "products": r"wgmma\.wait_group[^;]*;",
+}
 
 
 def without(kind: str, number: int) -> Any:
-    """`ptx_of` with the `number`-th of an instruction taken away."""
+    """`ptx_of` of the last launch with the `number`-th of an instruction taken away."""
 
     def ptx_of(kernel: Kernel) -> str:
         ptx = compile_ptx(kernel)
         found = list(re.finditer(ORDERS[kind], ptx))
+        if kernel.name.startswith("rotate"):
+            return ptx
         return ptx[: found[number].start()] + ptx[found[number].end() :]
 
     return ptx_of
 
 
 def orders(plan: Plan) -> list[tuple[str, int]]:
-    ptx = compile_ptx(plan.launches[0].kernel)
+    ptx = compile_ptx(plan.launches[-1].kernel)
     return [(kind, number) for kind in ORDERS for number in range(len(re.findall(ORDERS[kind], ptx)))]
 
 
@@ -152,6 +166,20 @@ def test_a_barrier_or_a_wait_taken_away_is_found(shape: dict[str, int]) -> None:
         assert found, (kind, number)
 
 
+@pytest.mark.deep
+def test_what_orders_copies_and_products_taken_away_is_found() -> None:
+    """Five tiles in two stages. A product that nobody waited for leaves NaN, in the emulator."""
+    problem = problem_of(heads=1, seq_q=70, seq_k=600, rotary_dim=0)
+    plan, inputs = prompt_plan(problem, wgmma=True), drawn(problem)
+    made, findings = output(plan, inputs)
+    assert not findings and right(problem, inputs, made)
+    found = orders(plan)
+    assert {kind for kind, _ in found} == set(ORDERS) - {"copies"}
+    for kind, number in found:
+        made, findings = output(plan, inputs, ptx_of=without(kind, number))
+        assert findings or made.isnan().any(), (kind, number)
+
+
 @pytest.mark.parametrize(
     ("sizes", "plan", "message"),
     [
@@ -169,7 +197,13 @@ def test_what_no_kernel_takes_is_refused(sizes: dict[str, Any], plan: dict[str, 
 @pytest.mark.deep
 @pytest.mark.parametrize("hdim", [64, 96, 128, 192, 256])
 @pytest.mark.parametrize("embedding", ["none", "rates", "positions"])
-def test_kernels_do_not_spill(hdim: int, embedding: str) -> None:
-    shape = shape_of("float16", hdim, 4096, embedding, embedding == "rates", "sm_90")
-    used = resources(prompt_kernel(shape), "sm_90")
-    assert used.spill_bytes == used.stack_bytes == 0 and used.registers * shape.threads <= 65_536
+@pytest.mark.parametrize("wgmma", [False, True])
+def test_kernels_do_not_spill(hdim: int, embedding: str, wgmma: bool) -> None:
+    halves, kernel = embedding == "rates", None
+    if wgmma:
+        kernel = wgmma_kernel(wgmma_shape("float16", hdim, embedding, halves))
+        assert "serialized" not in assemble(compile_ptx(kernel, "sm_90"), "sm_90")[1]
+    else:
+        kernel = prompt_kernel(shape_of("float16", hdim, 4096, embedding, halves, "sm_90"))
+    used = resources(kernel, "sm_90")
+    assert used.spill_bytes == used.stack_bytes == 0 and used.registers * (kernel.max_threads or 0) <= 65_536
