@@ -10,16 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from numba import cuda, float32, types
+from numba import cuda, float32, types, uint64
 
 from ..device.asm import _asm
 from ..device.cint import cint
+from ..device.vector import advance
 from ..version import SharedLayout
 from .args import Sizes
+from .decode import prologue
 from .dtype import DTYPES, Dtype
-from .embed import pairs_of, rotate, turns
+from .embed import begin, pairs_of, rotate, turns
+from .loads import columns, load_rows
 from .schedule import WARP, dims_of, query_of
-from .tiles import I64, VOID, floats, i32, load_words, op, store_words
+from .tiles import (
+    FLOAT,
+    I64,
+    VOID,
+    as_floats,
+    exp2,
+    f32,
+    floats,
+    i32,
+    load_words,
+    maximum,
+    op,
+    pure,
+    store_words,
+)
 
 SLAB_DIMS, SLAB_CHUNKS, SLAB_ROW = 64, 8, 128  # a slab's dims, its chunks of 16 bytes and bytes in a row
 ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advances no further without a new seed
@@ -185,18 +202,21 @@ class WgmmaShape:
 
 
 def tile_of(rows: int) -> Any:
-    """tile(sizes) -> (batch, KV head, tile of rows, end of the keys that it sees, first query).
+    """tile(sizes) -> (batch, KV head, tile of rows, keys, end of those that it sees, first query).
 
-    Where tiles do not straddle heads, those that see the most keys come first.
+    The grid is (tiles, KV heads, batch): blocks that share keys run together. Causal, it is (KV heads, tiles, batch),
+    and tiles that see the most keys come first, where none straddles heads.
     """
 
     @cuda.jit(device=True, forceinline=True)
     def tile(sizes):
-        head, y, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
-        number = sizes.tiles - 1 - y
-        if sizes.seq_q % rows == 0:
-            of_head = sizes.seq_q // rows
-            number = y % sizes.group * of_head + of_head - 1 - y // sizes.group
+        number, head, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        if sizes.causal != 0:
+            y, head = head, number
+            number = sizes.tiles - 1 - y
+            if sizes.group > 1 and sizes.seq_q % rows == 0:
+                of_head = sizes.seq_q // rows
+                number = y % sizes.group * of_head + of_head - 1 - y // sizes.group
         keys, first_query = sizes.seq_k, sizes.q_offset
         if sizes.by_length != 0:
             keys = min(cint(sizes.lengths[batch]), sizes.seq_k)
@@ -241,15 +261,70 @@ def bytes_at(b: Any, shared: Any, index: Any) -> Any:
     return b.add(shared, b.shl(index, i32(2)))
 
 
-def store_query(shape: PromptShape) -> Any:
-    """store(shared, index, row, chunk, values): 8 floats, rounded, to the tile of queries."""
+def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> Any:
+    """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): a tile of queries, rotated.
+
+    `index` is that of the tile; where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries
+    takes a thread's rows at once; rows behind the last are the last again. One that straddles heads takes row by row.
+    """
+    chunks, step, hdim, vector = shape.row_chunks, shape.threads // shape.row_chunks, shape.hdim, shape.element.vector
+    count = shape.rows // step
+    batches = [range(first, min(first + ROW_STEPS, count)) for first in range(0, count, ROW_STEPS)]
+    begun, pairs = begin(shape, 1, step), pairs_of(shape, 1)  # type: ignore[arg-type]
+    columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split  # type: ignore[arg-type]
+
+    def batch_of(numbers: range) -> Any:
+        offsets = tuple(step * number for number in numbers)
+        load = load_rows(offsets, 1, pieces, shape.element.size, "ld.global.nc")
+
+        @op(types.void)
+        def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
+            base, turned = bytes_at(b, shared, i32(index)), None
+            if shape.rotates:
+                first = b.add(query, i32(offsets[0]))
+                turned = turns(shape, b, state, rotation, (batch, first, last, chunk, 1), step)  # type: ignore[arg-type]
+            for number, offset in enumerate(offsets):
+                x = words[4 * number : 4 * number + 4]
+                if turned is not None:
+                    x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
+                with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
+                    store_words(b, "st.shared", where(b, base, b.add(row, i32(offset)), chunk), x)
+
+        return load, keep
+
+    (load_first, keep_first), *more = [batch_of(numbers) for numbers in batches]
+    load_second, keep_second = more[0] if more else (load_first, keep_first)
+    twice = len(more) == 1
 
     @op(types.void)
-    def store(b, shared, index, row, chunk, values):
-        address = place(b, bytes_at(b, shared, index), row, chunk, shape.rows)
-        store_words(b, "st.shared", address, shape.element.words(b, values))
+    def put(b, shared, row, chunk, values):
+        with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
+            address = where(b, bytes_at(b, shared, i32(index)), row, chunk)
+            store_words(b, "st.shared", address, shape.element.words(b, values))
 
-    return store
+    by_row = prologue(shape, put)  # type: ignore[arg-type]
+
+    @cuda.jit(device=True, forceinline=True)
+    def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query):
+        last_row = min(tile * rows + rows, sizes.group * sizes.seq_q) - 1
+        of_group, query = query_of(tile * rows, sizes)
+        last_group, last = query_of(last_row, sizes)
+        if of_group == last_group:
+            chunk, row = tid % chunks, tid // chunks
+            if chunk * vector < hdim:
+                q = advance(tensors.q, uint64(batch) * tensors.q_batch)
+                q = advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
+                places, state = columns_of(chunk, rotation.rotary_dim), begun(rotation, chunk)
+                words = load_first(q, query + row, last, tensors.q_row, places)
+                place, end = first_query + query + row, first_query + last
+                keep_first(shared, words, state, rotation, batch, place, end, row, chunk)
+                if twice:
+                    words = load_second(q, query + row, last, tensors.q_row, places)
+                    keep_second(shared, words, state, rotation, batch, place, end, row, chunk)
+        else:
+            by_row(shared, tid, tensors, unscaled(sizes), rotation, batch, head, tile, first_query)
+
+    return stage
 
 
 def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:
@@ -325,3 +400,62 @@ def rotate_rows(shape: PromptShape) -> Any:
     return turn
 
 
+
+
+@cuda.jit(device=True, forceinline=True)
+def out_row(tensors, sizes, batch, head, row):
+    """Where a row of a KV head begins in the output."""
+    of_group, query = query_of(row, sizes)
+    out = advance(tensors.out, uint64(batch) * tensors.out_batch)
+    out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
+    return advance(out, uint64(query) * uint64(tensors.out_row))
+
+
+def inverse(b: Any, total: Any) -> Any:
+    """1 / total, 0 of a row without keys. An exact division would be a call."""
+    has_keys = b.fcmp_unordered("!=", total, f32(0.0))
+    return b.select(has_keys, pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
+
+
+def merge_keys(shape: PromptShape) -> Any:
+    """done(shared, tid, tensors, sizes, batch, head, tile): the output, of all warps' accumulators and statistics.
+
+    They are in shared memory, in front of a barrier that it has.
+    """
+    at, rows, hdim, threads, vector = shape.layout, shape.rows, shape.hdim, shape.threads, shape.element.vector
+    items, pitch, size = rows * (hdim // vector), 4 * shape.row_pitch, shape.element.size
+
+    @op(types.void)
+    def put(b, shared, pointer, row, dim):
+        statistics = [b.add(bytes_at(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
+        maxima, totals = (
+            [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
+            for base in statistics
+        )
+        top = maxima[0]
+        for other in maxima[1:]:
+            top = maximum(b, top, other)
+        out, total = [f32(0.0)] * vector, f32(0.0)
+        address = b.add(bytes_at(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
+        for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
+            factor = exp2(b, b.fsub(row_max, top))
+            total = b.fma(factor, row_sum, total)
+            values = [x for i in (0, 16) for x in load_words(b, "ld.shared", address, 4, rows * pitch * warp + i)]
+            out = [b.fma(factor, x, y) for x, y in zip(as_floats(b, values), out)]
+        by = inverse(b, total)
+        where = b.add(pointer, b.zext(b.mul(dim, i32(size)), I64))
+        store_words(b, "st.global", where, shape.element.words(b, [b.fmul(x, by) for x in out]))
+
+    @cuda.jit(device=True, forceinline=True)
+    def done(shared, tid, tensors, sizes, batch, head, tile):
+        cuda.syncthreads()
+        item = tid
+        while item < items:
+            row = item // (hdim // vector)
+            dim = vector * (item - row * (hdim // vector))
+            of_head = tile * rows + row
+            if of_head < sizes.group * sizes.seq_q:
+                put(shared, out_row(tensors, sizes, batch, head, of_head), row, dim)
+            item += threads
+
+    return done

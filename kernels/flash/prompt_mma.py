@@ -16,9 +16,8 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .decode import prologue, store_statistics
+from .decode import store_statistics
 from .embed import begin, state_size
-from .epilogue import finish
 from .loads import columns
 from .mask import bounds_of, mask
 from .prompt import (
@@ -26,13 +25,14 @@ from .prompt import (
     PromptShape,
     commit,
     copy_rows,
+    merge_keys,
     rotate_rows,
     scale_scores,
-    store_query,
+    stage_queries,
     tile_of,
-    unscaled,
     wait_groups,
 )
+from .prompt import place as place_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, update
 from .tiles import constant, load_shared, store_shared
 
@@ -46,25 +46,21 @@ def build(shape: PromptShape) -> Any:
     keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(2 * ahead)
     state_of, kept = begin(shape, 1, shape.row_step), state_size(shape, 1)  # type: ignore[arg-type]
     keep_state, kept_state, turn = store_shared(kept), load_shared(kept), rotate_rows(shape)
-    keep_query, queries_of = store_query(shape), atoms_tile.query_fragments(shape)
+    queries_of = atoms_tile.query_fragments(shape)
     dots, weigh, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
     masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     softmax, scaled = update(2, keys // 4, (1, 2), atoms_tile.rescale(hdim // 2)), scale_scores(keys // 2)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, (1, 2))
-    statistics, done = store_statistics(shape), finish(shape)  # type: ignore[arg-type]
-    block, of_rows, plain_sizes, end_group = tile_of(rows), query_index(rows), unscaled, commit
+    statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
+    block, of_rows, end_group = tile_of(rows), query_index(rows), commit
     query, sums, turns_at, row_max_at, row_sum_at = (
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
     )
     reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
     values_at, meet = sums + stages * tile_floats, shape.sums > stages * tile_floats
 
-    @cuda.jit(device=True, forceinline=True)
-    def store(shared, row, chunk, x):
-        keep_query(shared, query, row, chunk, x)
-
-    stage = prologue(shape, store)  # type: ignore[arg-type]
+    stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
@@ -88,7 +84,7 @@ def build(shape: PromptShape) -> Any:
                 copy_values(shared, values_at + number * tile_floats, v, number * tile_keys, all_keys, tensors.v_row,
                             value_at, row, chunk)  # fmt: skip
             end_group()
-        stage(shared, tid, tensors, plain_sizes(sizes), rotation, batch, head, tile, first_query)
+        stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
         if rotates:
             if tid < row_chunks:
                 keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
@@ -148,7 +144,7 @@ def build(shape: PromptShape) -> Any:
         if lane & 3 == 0:
             statistics(shared, row_max_at + first, lane >> 2, row_max)
             statistics(shared, row_sum_at + first, lane >> 2, row_sum)
-        done(shared, tid, tensors, sizes, workspace, (batch, head, tile, cint(0)), cint(0))
+        done(shared, tid, tensors, sizes, batch, head, tile)
 
     return kernel
 

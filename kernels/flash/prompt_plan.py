@@ -76,7 +76,9 @@ class Prompt:
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """On wgmma, the launch that rotates keys comes first, where they are to be rotated."""
-        grid, layout = (self.kv_heads, self.tiles, self.batch), self.shape.layout
+        grid, layout = (self.tiles, self.kv_heads, self.batch), self.shape.layout
+        if self.causal:
+            grid = (self.kv_heads, self.tiles, self.batch)
         if isinstance(self.shape, PromptShape):
             return (Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), args, layout),)
         made = Launch(wgmma_kernel(self.shape), grid, (THREADS,), (*args, "k_map", "v_map"), layout)

@@ -18,32 +18,26 @@ from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .decode import prologue
 from .embed import begin, pairs_of, rotate, turns
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
-from .prompt import SLAB_CHUNKS, SLAB_ROW, WgmmaShape, bytes_at, place, scale_scores, tile_of, unscaled
-from .schedule import query_of
+from .prompt import SLAB_ROW, WgmmaShape, inverse, out_row, place, scale_scores, stage_queries, tile_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import FLOAT, I64, constant, f32, i32, op, pure, store_words
+from .tiles import I64, constant, i32, op, store_words
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
 ROTATED_ROWS, ROTATE_THREADS = 4, 256
 
 
-def store_query(shape: WgmmaShape) -> Any:
-    """store(shared, index, row, chunk, values): 8 floats, rounded, to the tile of the row's warpgroup."""
+def query_place(shape: WgmmaShape) -> Any:
+    """where(b, base, row, chunk): the address of a chunk in the tile of the row's warpgroup."""
 
-    @op(types.void)
-    def store(b, shared, index, row, chunk, values):
-        group = b.lshr(row, i32(6))
-        base = b.add(bytes_at(b, shared, index), b.mul(group, i32(shape.slabs * atoms.GROUP_ROWS * SLAB_ROW)))
-        address = place(b, base, b.and_(row, i32(63)), chunk, atoms.GROUP_ROWS)
-        with b.if_then(b.icmp_signed("<", chunk, i32(SLAB_CHUNKS * shape.slabs))):
-            store_words(b, "st.shared", address, shape.element.words(b, values))
+    def where(b: Any, base: Any, row: Any, chunk: Any) -> Any:
+        group = b.mul(b.lshr(row, i32(6)), i32(shape.slabs * atoms.GROUP_ROWS * SLAB_ROW))
+        return place(b, b.add(base, group), b.and_(row, i32(63)), chunk, atoms.GROUP_ROWS)
 
-    return store
+    return where
 
 
 def store_rows(shape: WgmmaShape) -> Any:
@@ -55,9 +49,7 @@ def store_rows(shape: WgmmaShape) -> Any:
     def half_of(half: int) -> Any:
         @op(types.void)
         def put(b, pointer, member, acc, row_sum):
-            has_keys = b.fcmp_unordered("!=", row_sum[half], f32(0.0))
-            by = pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, row_sum[half])  # a division would be a call
-            by = b.select(has_keys, by, f32(0.0))
+            by = inverse(b, row_sum[half])
             address = b.add(pointer, b.zext(b.shl(member, i32(2)), I64))
             for tile in range(shape.hdim // 8):
                 pair = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
@@ -67,12 +59,7 @@ def store_rows(shape: WgmmaShape) -> Any:
 
     put_first, put_second = half_of(0), half_of(1)
 
-    @cuda.jit(device=True, forceinline=True)
-    def pointer_of(tensors, sizes, batch, head, row):
-        of_group, query = query_of(row, sizes)
-        out = advance(tensors.out, uint64(batch) * tensors.out_batch)
-        out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
-        return advance(out, uint64(query) * uint64(tensors.out_row))
+    pointer_of = out_row
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
@@ -102,16 +89,12 @@ def build(shape: WgmmaShape) -> Any:
     weights_of, row_sums_of, factors_of = atoms.part(0, held), atoms.part(held, 2), atoms.part(held + 2, 2)
     masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
-    block, plain_sizes, write, keep_query = tile_of(shape.rows), unscaled, store_rows(shape), store_query(shape)
+    block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
     fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
-    @cuda.jit(device=True, forceinline=True)
-    def store(shared, row, chunk, x):
-        keep_query(shared, query, row, chunk, x)
-
-    stage_queries = prologue(shape, store)  # type: ignore[arg-type]
+    stage = stage_queries(shape, query, query_place(shape))
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):
@@ -138,7 +121,7 @@ def build(shape: WgmmaShape) -> Any:
             init(shared, queries_full, 256)
             fence()
         cuda.syncthreads()
-        stage, parity, number = cint(0), cint(0), cint(0)
+        turn, parity, number = cint(0), cint(0), cint(0)
         if tid < 128:
             give()
             if tid == 0:
@@ -146,23 +129,23 @@ def build(shape: WgmmaShape) -> Any:
                 open_map(v_map)
                 parity = cint(1)  # of the phase before the first
                 while number < tiles:
-                    wait(shared, keys_empty + 2 * stage, parity)
-                    expect(shared, keys_full + 2 * stage, tile_bytes)
-                    copy(shared, keys_at + stage * tile_floats, k_map, number * keys, head, batch,
-                         keys_full + 2 * stage)  # fmt: skip
-                    wait(shared, values_empty + 2 * stage, parity)
-                    expect(shared, values_full + 2 * stage, tile_bytes)
-                    copy(shared, values_at + stage * tile_floats, v_map, number * keys, head, batch,
-                         values_full + 2 * stage)  # fmt: skip
-                    stage += 1
-                    if stage == stages:
-                        stage = cint(0)
+                    wait(shared, keys_empty + 2 * turn, parity)
+                    expect(shared, keys_full + 2 * turn, tile_bytes)
+                    copy(shared, keys_at + turn * tile_floats, k_map, number * keys, head, batch,
+                         keys_full + 2 * turn)  # fmt: skip
+                    wait(shared, values_empty + 2 * turn, parity)
+                    expect(shared, values_full + 2 * turn, tile_bytes)
+                    copy(shared, values_at + turn * tile_floats, v_map, number * keys, head, batch,
+                         values_full + 2 * turn)  # fmt: skip
+                    turn += 1
+                    if turn == stages:
+                        turn = cint(0)
                         parity ^= 1
                     number += 1
         else:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
-            stage_queries(shared, tid - 128, tensors, plain_sizes(sizes), rotation, batch, head, tile, first_query)
+            stage(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query)
             fence()
             arrive(shared, queries_full)
             wait(shared, queries_full, 0)
@@ -182,12 +165,12 @@ def build(shape: WgmmaShape) -> Any:
             row_sum, p = row_sums_of(made), pack(weights_of(made))
             number = cint(1)
             while number < tiles:
-                after, parity_after = stage + 1, parity
+                after, parity_after = turn + 1, parity
                 if after == stages:
                     after, parity_after = cint(0), parity ^ 1
-                wait(shared, values_full + 2 * stage, parity)
+                wait(shared, values_full + 2 * turn, parity)
                 wait(shared, keys_full + 2 * after, parity_after)
-                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
+                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + turn * tile_floats)
                 scores, acc = scores_there(scores_of(started)), sums_of(started)
                 if lane == 0:
                     arrive(shared, keys_empty + 2 * after)
@@ -197,13 +180,13 @@ def build(shape: WgmmaShape) -> Any:
                 row_max, row_sum = top, row_sums_of(made)
                 acc = sums_there(acc)
                 if lane == 0:
-                    arrive(shared, values_empty + 2 * stage)
+                    arrive(shared, values_empty + 2 * turn)
                 p = pack(weights_of(made))
                 acc = scale_acc(acc, factors_of(made), lane)
-                stage, parity = after, parity_after
+                turn, parity = after, parity_after
                 number += 1
-            wait(shared, values_full + 2 * stage, parity)
-            acc = last(shared, p, acc, values_at + stage * tile_floats)
+            wait(shared, values_full + 2 * turn, parity)
+            acc = last(shared, p, acc, values_at + turn * tile_floats)
             row_sum = sum_rows(row_sum)
             acc = sums_there(acc)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
