@@ -19,7 +19,7 @@ from ..version import SharedLayout
 from .args import Sizes
 from .decode import prologue
 from .dtype import DTYPES, Dtype
-from .embed import begin, pairs_of, rotate, turns
+from .embed import pairs_of, rotate, turns
 from .loads import columns, load_rows
 from .schedule import WARP, dims_of, query_of
 from .tiles import (
@@ -36,6 +36,7 @@ from .tiles import (
     op,
     pure,
     store_words,
+    zero_words,
 )
 
 SLAB_DIMS, SLAB_CHUNKS, SLAB_ROW = 64, 8, 128  # a slab's dims, its chunks of 16 bytes and bytes in a row
@@ -261,16 +262,20 @@ def bytes_at(b: Any, shared: Any, index: Any) -> Any:
     return b.add(shared, b.shl(index, i32(2)))
 
 
-def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> Any:
-    """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): a tile of queries, rotated.
+def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tuple[Any, Any]:
+    """A tile of queries, rotated, by two functions, between which a thread may ask for other things.
 
-    `index` is that of the tile; where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries
-    takes a thread's rows at once; rows behind the last are the last again. One that straddles heads takes row by row.
+    ask(tid, tensors, sizes, rotation, batch, head, tile) -> raw registers
+    stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
+
+    `state` is that of `embed.begin` for rows threads / row_chunks apart. `index` is that of the tile;
+    where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries takes a thread's rows at once;
+    rows behind the last are the last again. One that straddles heads takes row by row, all of it in `stage`.
     """
     chunks, step, hdim, vector = shape.row_chunks, shape.threads // shape.row_chunks, shape.hdim, shape.element.vector
     count = shape.rows // step
     batches = [range(first, min(first + ROW_STEPS, count)) for first in range(0, count, ROW_STEPS)]
-    begun, pairs = begin(shape, 1, step), pairs_of(shape, 1)  # type: ignore[arg-type]
+    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
     columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split  # type: ignore[arg-type]
 
     def batch_of(numbers: range) -> Any:
@@ -304,27 +309,45 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> An
 
     by_row = prologue(shape, put)  # type: ignore[arg-type]
 
+    none = zero_words(4 * len(batches[0]))
+
     @cuda.jit(device=True, forceinline=True)
-    def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query):
+    def head_of(sizes, tile):
         last_row = min(tile * rows + rows, sizes.group * sizes.seq_q) - 1
         of_group, query = query_of(tile * rows, sizes)
         last_group, last = query_of(last_row, sizes)
-        if of_group == last_group:
-            chunk, row = tid % chunks, tid // chunks
+        return of_group, query, last, of_group == last_group
+
+    @cuda.jit(device=True, forceinline=True)
+    def rows_of(tensors, sizes, batch, head, of_group):
+        q = advance(tensors.q, uint64(batch) * tensors.q_batch)
+        return advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
+
+    @cuda.jit(device=True, forceinline=True)
+    def ask(tid, tensors, sizes, rotation, batch, head, tile):
+        words, chunk = none(), tid % chunks
+        of_group, query, last, whole = head_of(sizes, tile)
+        if whole and chunk * vector < hdim:
+            q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
+            words = load_first(q, query + tid // chunks, last, tensors.q_row, places)
+        return words
+
+    @cuda.jit(device=True, forceinline=True)
+    def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state):
+        of_group, query, last, whole = head_of(sizes, tile)
+        chunk, row = tid % chunks, tid // chunks
+        if whole:
             if chunk * vector < hdim:
-                q = advance(tensors.q, uint64(batch) * tensors.q_batch)
-                q = advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
-                places, state = columns_of(chunk, rotation.rotary_dim), begun(rotation, chunk)
-                words = load_first(q, query + row, last, tensors.q_row, places)
                 place, end = first_query + query + row, first_query + last
                 keep_first(shared, words, state, rotation, batch, place, end, row, chunk)
                 if twice:
+                    q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
                     words = load_second(q, query + row, last, tensors.q_row, places)
                     keep_second(shared, words, state, rotation, batch, place, end, row, chunk)
         else:
             by_row(shared, tid, tensors, unscaled(sizes), rotation, batch, head, tile, first_query)
 
-    return stage
+    return ask, stage
 
 
 def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:

@@ -60,7 +60,7 @@ def build(shape: PromptShape) -> Any:
     reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
     values_at, meet = sums + stages * tile_floats, shape.sums > stages * tile_floats
 
-    stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
+    ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
@@ -74,6 +74,8 @@ def build(shape: PromptShape) -> Any:
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
         mine = chunk * vector < hdim
+        words = ask(tid, tensors, sizes, rotation, batch, head, tile)
+        state = state_of(rotation, chunk)
         for first_tile in range(ahead):
             number = cint(first_tile)
             if mine and number < tiles:
@@ -84,10 +86,10 @@ def build(shape: PromptShape) -> Any:
                 copy_values(shared, values_at + number * tile_floats, v, number * tile_keys, all_keys, tensors.v_row,
                             value_at, row, chunk)  # fmt: skip
             end_group()
-        stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
+        stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
         if rotates:
             if tid < row_chunks:
-                keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
+                keep_state(shared, turns_at + tid * kept, state)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
         place = of_rows(tile, row_warp, lane)
@@ -100,8 +102,8 @@ def build(shape: PromptShape) -> Any:
             keys_there()
             if rotates:
                 if mine:
-                    state = kept_state(shared, turns_at + chunk * kept)
-                    turn(shared, k_tile, state, rotation, batch, number * tile_keys, all_keys - 1, row, chunk)
+                    kept_of = kept_state(shared, turns_at + chunk * kept)
+                    turn(shared, k_tile, kept_of, rotation, batch, number * tile_keys, all_keys - 1, row, chunk)
             cuda.syncthreads()
             if reused:
                 after = number + ahead

@@ -94,7 +94,8 @@ def build(shape: WgmmaShape) -> Any:
     fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
-    stage = stage_queries(shape, query, query_place(shape))
+    ask, stage = stage_queries(shape, query, query_place(shape))
+    state_of, row_chunks = begin(shape, 1, shape.threads // shape.row_chunks), shape.row_chunks  # type: ignore[arg-type]
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):
@@ -145,7 +146,9 @@ def build(shape: WgmmaShape) -> Any:
         else:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
-            stage(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query)
+            words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
+            state = state_of(rotation, (tid - 128) % row_chunks)
+            stage(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
             fence()
             arrive(shared, queries_full)
             wait(shared, queries_full, 0)
