@@ -121,16 +121,6 @@ def start_both(shape: WgmmaShape) -> Any:
     return start
 
 
-def part(first: int, count: int) -> Any:
-    """some(values) -> `count` of them."""
-
-    @op(floats(count))
-    def some(b, values):
-        return values[first : first + count]
-
-    return some
-
-
 def wait(count: int, pending: int) -> Any:
     """there(values) -> the same, when all but the last `pending` groups of products are done."""
 

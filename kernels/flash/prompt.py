@@ -19,7 +19,8 @@ from ..version import SharedLayout
 from .args import Sizes
 from .decode import prologue
 from .dtype import DTYPES, Dtype
-from .embed import pairs_of, rotate, turns
+from .embed import advance as advance_angle
+from .embed import pairs_of, rotate, seeds, turns
 from .loads import columns, load_rows
 from .schedule import WARP, dims_of, query_of
 from .tiles import (
@@ -400,19 +401,33 @@ def wait_groups(pending: int) -> Any:
     return wait
 
 
-def rotate_rows(shape: PromptShape) -> Any:
-    """turn(shared, index, state, rotation, batch, first, last, row, chunk): the chunks that `copy_rows` copied.
+def rotate_rows(shape: PromptShape) -> tuple[Any, Any]:
+    """Keys of a tile, rotated in place by the thread that copied them (`copy_rows`), in two functions.
 
-    In place, by the thread that copied them; some are loaded before the first is stored.
+    seed(state, first, row) -> (cos, sin) of each pair for the first row, where they come of rates: worth computing
+    while the copies are under way.
+    turn(shared, index, seed, state, rotation, batch, first, last, row, chunk)
     """
-    together = 1 if shape.reloads else 4
     pairs, step = pairs_of(shape, 1), shape.row_step  # type: ignore[arg-type]
+    together, by_rates, size = 1 if shape.reloads else 4, shape.embedding == "rates", shape.element.vector
+
+    @op(floats(size))
+    def seed(b, state, first, row):
+        return seeds(b, b.sitofp(b.add(first, row), FLOAT), state[:size]) if by_rates else [f32(0.0)] * size
+
+    def advanced(b: Any, turn: Any, step_of: Any) -> Any:
+        while True:
+            yield turn
+            turn = advance_angle(b, turn, step_of)
 
     @op(types.void)
-    def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
+    def turn(b, shared, index, seed, state, rotation, batch, first, last, row, chunk):
         targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
-        where = (batch, b.add(first, row), last, chunk, 1)
-        turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
+        if by_rates:
+            turned = advanced(b, seed, state[size:])
+        else:
+            where = (batch, b.add(first, row), last, chunk, 1)
+            turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
         for start in range(0, ROW_STEPS, together):
             chosen = targets[start : start + together]
             loaded = [load_words(b, "ld.shared", address, 4, offset) for address, offset in chosen]
@@ -420,9 +435,7 @@ def rotate_rows(shape: PromptShape) -> Any:
                 x = rotate(b, shape.element.floats(b, words), next(turned), pairs)
                 store_words(b, "st.shared", address, shape.element.words(b, x), offset)
 
-    return turn
-
-
+    return seed, turn
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -33,8 +33,8 @@ from .prompt import (
     wait_groups,
 )
 from .prompt import place as place_of
-from .softmax import FULL_MASK, NO_KEY, lane_sum, update
-from .tiles import constant, load_shared, store_shared
+from .softmax import FULL_MASK, NO_KEY, lane_sum, step
+from .tiles import constant, load_shared, part, store_shared
 
 
 def build(shape: PromptShape) -> Any:
@@ -45,11 +45,14 @@ def build(shape: PromptShape) -> Any:
     copy_keys, copy_values = copy_rows(shape, 1 + shape.half_split), copy_rows(shape, 1)
     keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(2 * ahead)
     state_of, kept = begin(shape, 1, shape.row_step), state_size(shape, 1)  # type: ignore[arg-type]
-    keep_state, kept_state, turn = store_shared(kept), load_shared(kept), rotate_rows(shape)
+    keep_state, kept_state, (seed, turn) = store_shared(kept), load_shared(kept), rotate_rows(shape)
     queries_of = atoms_tile.query_fragments(shape)
-    dots, weigh, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
+    dots, add, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
     masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
-    softmax, scaled = update(2, keys // 4, (1, 2), atoms_tile.rescale(hdim // 2)), scale_scores(keys // 2)
+    (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
+    held = keys // 2
+    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
+    no_state = constant(kept, 0.0)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, (1, 2))
     statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
@@ -95,15 +98,21 @@ def build(shape: PromptShape) -> Any:
         place = of_rows(tile, row_warp, lane)
         seen = (bounds(place, all_keys, first_query, batch, head, sizes, rotation),
                 bounds(place + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
-        acc, row_max, row_sum = zero_acc(), fresh(), zero()
+        acc, row_max, row_sum, scale = zero_acc(), fresh(), zero(), sizes.scale
+        if alibi:  # the bias is one of scaled scores
+            scale = float32(1.0)
         buffer, number = cint(0), cint(0)
         while number < tiles:
             k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
+            kept_of = no_state()
+            if rotates:
+                kept_of = kept_state(shared, turns_at + chunk * kept)
+            first_turn = seed(kept_of, number * tile_keys, row)
             keys_there()
             if rotates:
                 if mine:
-                    kept_of = kept_state(shared, turns_at + chunk * kept)
-                    turn(shared, k_tile, kept_of, rotation, batch, number * tile_keys, all_keys - 1, row, chunk)
+                    turn(shared, k_tile, first_turn, kept_of, rotation, batch, number * tile_keys, all_keys - 1, row,
+                         chunk)  # fmt: skip
             cuda.syncthreads()
             if reused:
                 after = number + ahead
@@ -123,17 +132,21 @@ def build(shape: PromptShape) -> Any:
                 end_group()
             if reloads:
                 q = queries_of(shared, query, row_warp * fragment, lane)
-            scores = scaled(dots(shared, k_tile, key_warp * keys, q, lane), sizes.scale)
+            scores = dots(shared, k_tile, key_warp * keys, q, lane)
             key = number * tile_keys + key_warp * keys
             beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
             if alibi:
                 beyond = True
+                scores = scaled(scores, sizes.scale)
             if cuda.any_sync(FULL_MASK, beyond):
                 scores = masked(scores, key + 2 * (lane & 3), seen)
-            p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
+            top = tops(scores, row_max, scale)
+            made = weigh(scores, row_max, top, row_sum, scale)
+            row_max, row_sum = top, row_sums_of(made)
+            acc = scale_acc(acc, factors_of(made), lane)
             values_there()
             cuda.syncthreads()
-            acc = weigh(shared, v_tile, key_warp * keys, p, acc, lane)
+            acc = add(shared, v_tile, key_warp * keys, weights_of(made), acc, lane)
             number += 1
             buffer += 1
             if buffer == stages:

@@ -23,7 +23,7 @@ from .loads import columns, load_rows
 from .mask import bounds_of, mask
 from .prompt import SLAB_ROW, WgmmaShape, inverse, out_row, place, scale_scores, stage_queries, tile_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import I64, constant, i32, op, store_words
+from .tiles import I64, constant, i32, op, part, store_words
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
@@ -81,12 +81,12 @@ def build(shape: WgmmaShape) -> Any:
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
     copy, start = atoms.copy_tile(shape), atoms.start_scores(shape)
     both, last = atoms.start_both(shape), atoms.start_sums(shape)
-    scores_of, sums_of = atoms.part(0, held), atoms.part(held, sums)
+    scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
     tops, weigh = step(held // 2, (1, 2))
     scaled = scale_scores(held)
-    weights_of, row_sums_of, factors_of = atoms.part(0, held), atoms.part(held, 2), atoms.part(held + 2, 2)
+    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
     block, write = tile_of(shape.rows), store_rows(shape)

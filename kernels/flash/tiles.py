@@ -150,6 +150,16 @@ def constant(count: int, value: float) -> Any:
     return fill
 
 
+def part(first: int, count: int) -> Any:
+    """some(values) -> `count` float32 of them, from `first` on."""
+
+    @op(floats(count))
+    def some(b, values):
+        return values[first : first + count]
+
+    return some
+
+
 def zero_words(count: int) -> Any:
     @op(words(count))
     def fill(b):
