@@ -263,6 +263,11 @@ def bytes_at(b: Any, shared: Any, index: Any) -> Any:
     return b.add(shared, b.shl(index, i32(2)))
 
 
+def asked_words(shape: PromptShape | WgmmaShape) -> int:
+    """Registers of queries that a thread asks for at a time."""
+    return 4 * min(shape.rows * shape.row_chunks // shape.threads, ROW_STEPS)
+
+
 def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tuple[Any, Any]:
     """A tile of queries, rotated, by two functions, between which a thread may ask for other things.
 
@@ -310,7 +315,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     by_row = prologue(shape, put)  # type: ignore[arg-type]
 
-    none = zero_words(4 * len(batches[0]))
+    none = zero_words(asked_words(shape))
 
     @cuda.jit(device=True, forceinline=True)
     def head_of(sizes, tile):

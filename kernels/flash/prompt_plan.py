@@ -119,7 +119,8 @@ def prompt_plan(
     halves = half_split and rotary_dim > 0
     shape: PromptShape | WgmmaShape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target)
     if wgmma:
-        require(lengths is None, "lengths", "given", "none", "lengths of sequences are {needed} on wgmma")
+        template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
+        require(lengths is None, "seq_k", "lengths", "one for all", template)
         shape = wgmma_shape(problem.dtype, hdim, embedding, halves)
     call = Prompt(
         replace(shape, **fields), batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale,

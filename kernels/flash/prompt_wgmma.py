@@ -1,7 +1,8 @@
 """Attention of prompts on wgmma, with RoPE on queries as they come and on keys in a launch of its own before.
 
-One thread copies tiles of keys and values with tensor maps; two warpgroups multiply. A tile: start its scores and the
-weighted sum of the tile before together, wait for the scores, online softmax while the sum is under way.
+One thread waits for that launch, and copies tiles of keys and values with tensor maps; two warpgroups multiply. A tile:
+start its scores and the weighted sum of the tile before together, wait for the scores, online softmax while the sum is
+under way.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .embed import begin, pairs_of, rotate, turns
+from .embed import begin, pairs_of, rotate, state_size, turns
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
-from .prompt import SLAB_ROW, WgmmaShape, inverse, out_row, place, scale_scores, stage_queries, tile_of
+from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import I64, constant, i32, op, part, store_words
+from .tiles import I64, constant, i32, launch_dependents, op, part, store_words, wait_for_launch, zero_words
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
@@ -92,9 +93,11 @@ def build(shape: WgmmaShape) -> Any:
     block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
     fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
+    rotates, rotated = shape.rotates, wait_for_launch
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
     ask, stage = stage_queries(shape, query, query_place(shape))
+    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)  # type: ignore[arg-type]
     state_of, row_chunks = begin(shape, 1, shape.threads // shape.row_chunks), shape.row_chunks  # type: ignore[arg-type]
 
     @cuda.jit(device=True, forceinline=True)
@@ -121,6 +124,10 @@ def build(shape: WgmmaShape) -> Any:
                 init(shared, values_empty + 2 * number, 8)
             init(shared, queries_full, 256)
             fence()
+        words, state = no_words(), no_state()
+        if tid >= 128:
+            words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
+            state = state_of(rotation, (tid - 128) % row_chunks)
         cuda.syncthreads()
         turn, parity, number = cint(0), cint(0), cint(0)
         if tid < 128:
@@ -129,6 +136,8 @@ def build(shape: WgmmaShape) -> Any:
                 open_map(k_map)
                 open_map(v_map)
                 parity = cint(1)  # of the phase before the first
+                if rotates:
+                    rotated()
                 while number < tiles:
                     wait(shared, keys_empty + 2 * turn, parity)
                     expect(shared, keys_full + 2 * turn, tile_bytes)
@@ -146,8 +155,6 @@ def build(shape: WgmmaShape) -> Any:
         else:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
-            words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
-            state = state_of(rotation, (tid - 128) % row_chunks)
             stage(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
             fence()
             arrive(shared, queries_full)
@@ -226,6 +233,7 @@ def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
                 store_words(b, "st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
 
     def kernel(tensors, sizes, rotation, workspace, rotated):
+        launch_dependents()
         tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
         chunk, row = tid % chunks, cint(cuda.blockIdx.x) * block_rows + tid // chunks
         if chunk * vector < hdim and row < sizes.seq_k:
