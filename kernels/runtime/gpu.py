@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
+from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import SYNC, Buffer, Launch, Plan, Sync, Unsupported
 from .compile import assembled, compile_ptx, entry_name, require_block_shared, require_target
 
@@ -211,6 +212,21 @@ def prepare_launch(
     return launcher(function, config, [ctypes.addressof(cell) for cell in cells], cells)
 
 
+def encode_map(of: TensorMap, address: int) -> bytes:
+    """The driver's form of a map of 2-byte elements that begin at `address`. Raises: GpuError."""
+    room = (ctypes.c_uint8 * (MAP_BYTES + 63))()
+    place = -(-ctypes.addressof(room) // 64) * 64
+    rank, swizzle = len(of.sizes), {0: 0, 32: 1, 64: 2, 128: 3}[of.swizzle]
+    wide, narrow = (lambda x, kind=kind: (kind * len(x))(*x) for kind in (ctypes.c_uint64, ctypes.c_uint32))
+    float16, promote_256_bytes, plain, zeros = 6, 3, 0, 0
+    code = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(place), float16, rank, ctypes.c_void_p(address), wide(of.sizes), wide(of.strides),
+        narrow(of.box), narrow([1] * rank), plain, swizzle, promote_256_bytes, zeros,
+    )  # fmt: skip
+    _check((driver.CUresult(code), None))
+    return ctypes.string_at(place, MAP_BYTES)
+
+
 def set_bytes(plan: Plan, inputs: Mapping[str, Any]) -> int:
     """Bytes of one set of a plan's buffers, as `BufferSet` lays them out."""
     return sum(_placed_bytes(buffer) for buffer in _buffers(plan, inputs).values())
@@ -243,6 +259,11 @@ class BufferSet:
             if contents is not None:
                 self[0, name].copy_(torch.as_tensor(contents))
         self.arena[1:] = self.arena[:1]
+        maps = {name: buffer.tensor_map for name, buffer in buffers.items() if buffer.tensor_map is not None}
+        for copy in range(copies):
+            for name, of in maps.items():
+                encoded = np.frombuffer(encode_map(of, self[copy, of.buffer].data_ptr()), np.int32)
+                self[copy, name].copy_(torch.from_numpy(encoded.copy()))
 
     def _view(self, copy: int, name: str, padded: bool = False) -> torch.Tensor:
         buffer = self.buffers[name]
