@@ -12,9 +12,10 @@ from typing import Any
 from IPython.display import HTML, Markdown, display
 
 from ..claims import judge, rule
+from ..evidence import Evidence
+from ..evidence.study import Study
 from ..figures.style import Plot
 from ..measure.studies import studies
-from ..models.targets import Evidence
 from ..records.current import complete_runs
 from ..records.files import DataError, gpu_folder, parsed
 from ..records.known import NOT_MEASURED, REFUSED, Known, known
@@ -92,9 +93,7 @@ def show(what: Plot | Table | Missing, evidence: Measured | Evidence) -> None:
 
 def source_of(evidence: Measured | Evidence) -> Source:
     """Where the numbers of a table are from that names no source of its own: the evidence that it is shown for."""
-    if isinstance(evidence, Measured):
-        return measured_in(evidence)
-    return measured_in(*evidence.studies.values()) if evidence.studies else Source()
+    return measured_in(evidence) if isinstance(evidence, Measured) else Source()
 
 
 _seen: Counter[str] = Counter()  # anchors of this page
@@ -130,13 +129,13 @@ def refused(evidence: Measured, *asked: tuple[str, int]) -> None:
     say(f"{'; '.join(why(*each) for each in asked)}.")
 
 
-def _stale(measured: Iterable[Measured | None]) -> dict[str, list[str]]:
+def _stale(measured: Iterable[Measured | Study | None]) -> dict[str, list[str]]:
     """The versions whose code has changed since they were measured, by study."""
     found = {str(each.run["study"]): each.stale_versions() for each in measured if each}
     return {study: names for study, names in found.items() if names}
 
 
-def stale_words(*measured: Measured | None) -> str:
+def stale_words(*measured: Measured | Study | None) -> str:
     """Which versions have changed since these studies measured them."""
     listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in _stale(measured).items()]
     if not listed:
@@ -144,7 +143,7 @@ def stale_words(*measured: Measured | None) -> str:
     return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}."
 
 
-def say_if_stale(*measured: Measured | None) -> None:
+def say_if_stale(*measured: Measured | Study | None) -> None:
     """Say it; nothing where none has."""
     stale = _stale(measured)
     if sum(map(len, stale.values())) > FEW:

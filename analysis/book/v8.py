@@ -6,15 +6,17 @@ from kernels.limits import EMULATED_TARGET, capability
 from kernels.v8 import CLUSTERS_SINCE
 
 from .. import figures
+from ..evidence import Evidence
+from ..evidence.origin import measured
+from ..evidence.study import Study
 from ..figures.style import Plot
 from ..measure.studies import MAIN
 from ..measure.tune import choice
 from ..models import steps, targets
-from ..models.targets import BEYOND, NEEDED, SHAPES, Evidence, label, measured_at, read
+from ..models.targets import BEYOND, MEASURED_IN, NEEDED, home, label
 from ..tables.table import Missing
-from ..tables.v8 import needs, untimed
+from ..tables.v8 import SHAPES, needs, tuned, untimed
 from .notebook import card
-from .origin import Source, measured_on
 
 
 def load(gpu: str, source: str = "recorded") -> Evidence:
@@ -24,38 +26,37 @@ def load(gpu: str, source: str = "recorded") -> Evidence:
         from ..measure.tune import tune
 
         tune()
-    return read(gpu)
+    return Evidence.load(gpu)
 
 
-def tuned(evidence: Evidence) -> Source:
-    """Where the times of shapes and cuts are from."""
-    return measured_on(evidence.card, evidence.shapes[["commit", "measured_at"]].to_dict("records"))
+def studies(e: Evidence) -> list[Study]:
+    """Those that the chapter shows, as far as they are measured."""
+    return [study for study in map(e.study, dict.fromkeys((*NEEDED, *MEASURED_IN))) if study]
 
 
-def idea(evidence: Evidence) -> Plot:
+def idea(e: Evidence) -> Plot:
     """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
-    target = evidence.target if capability(evidence.target) >= CLUSTERS_SINCE else EMULATED_TARGET
+    target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     return figures.v8_idea(*choice(MAIN, target), MAIN, target)
 
 
-def tile(evidence: Evidence) -> Plot:
+def tile(e: Evidence) -> Plot:
     """What one block does when, with the times of its parts where those were measured."""
-    frame = steps.cuts(evidence.shapes)
-    return figures.v8_tile(frame[frame["problem"] == label(MAIN)], evidence.card, tuned(evidence))
+    frame = steps.cuts(steps.shapes(e))
+    return figures.v8_tile(frame[frame["problem"] == label(MAIN)], e.card, tuned(e))
 
 
 @needs(SHAPES, warpgroups=True)
-def cuts(evidence: Evidence) -> Plot | Missing:
-    frame = steps.cuts(evidence.shapes)
+def cuts(e: Evidence) -> Plot | Missing:
+    frame = steps.cuts(steps.shapes(e))
     if frame.empty:
         return Missing(why="Parts of the kernel were left out in a past audit of another card alone")
-    return figures.v8_cuts(frame, evidence.card, tuned(evidence))
+    return figures.v8_cuts(frame, e.card, tuned(e))
 
 
 @needs("beyond")
-def family(evidence: Evidence) -> Plot | Missing:
+def family(e: Evidence) -> Plot | Missing:
     """The family at every problem where V8 was timed."""
-    frame = targets.family(evidence)
-    used = [measured.run for problem in BEYOND if (measured := measured_at(evidence, problem))]
-    source = measured_on(evidence.card, used)
-    return figures.v8_family(frame, evidence.card, source) if len(frame) else untimed(evidence)
+    frame = targets.family(e)
+    source = measured(e, *dict.fromkeys(home(e, problem) for problem in BEYOND))
+    return figures.v8_family(frame, e.card, source) if len(frame) else untimed(e)

@@ -39,9 +39,9 @@ def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)
             for wait, colour, hatch in zip(profiles.WAITS, COLOURS, HATCHES):
-                look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait.name}
-                axis.barh(range(len(bars)), bars[wait.name], 0.8, left=left, edgecolor="white", lw=0.3, **look)
-                left += bars[wait.name]
+                look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait}
+                axis.barh(range(len(bars)), bars[wait], 0.8, left=left, edgecolor="white", lw=0.3, **look)
+                left += bars[wait]
             axis.set_yticks(range(len(bars)), [short(version) for version in bars.index])
             axis.set_ylim(len(bars) - 0.4, -0.6)
             axis.set_xlim(0, 100)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..evidence.origin import measured_in
+from ..evidence import Evidence
+from ..evidence.origin import measured
 from ..models import fusion
 from ..models.advice import CORE_KEYS, MANY_HEADS, kv_heads
-from ..models.targets import MEASURED_IN, Evidence, beside_one_graph
-from ..records.measured import Measured
+from ..models.targets import MEASURED_IN, beside_one_graph
+from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, legend
 
 OUTCOMES: dict[str, dict[str, Any]] = {
@@ -22,13 +23,13 @@ BEATEN = {"marker": "o", "markerfacecolor": "none", "color": "0.1", "label": "Py
 CELL = 0.23  # between marks of the same keys and heads
 
 
-def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
+def fusion_map(e: Evidence) -> Plot | Missing:
     """Where full fusion is the fastest of the family, ties or loses, by keys and by heads of K and V; and where it
     loses to the fastest peer, of those problems that have one."""
-    rows, peers = [], beside_one_graph(evidence)
-    for problem in fusion.problems(measured):
-        times = fusion.times(measured, problem)
-        best, second = sorted(times, key=lambda version: times[version])[:2]
+    rows, peers = [], beside_one_graph(e)
+    for problem in fusion.problems(e):
+        times = {version: us.value for version, us in fusion.times(e, problem).items()}
+        best, second = sorted(times, key=times.__getitem__)[:2]
         rows.append(
             {
                 "problem": str(problem),
@@ -36,12 +37,14 @@ def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
                 "kv_heads": kv_heads(problem),
                 "winner": best,
                 "margin": times[second] / times[best],
-                "outcome": fusion.outcome(fusion.winners(measured, problem) or {best}),
+                "outcome": fusion.outcome(fusion.winners(e, problem)),
                 "peer": peers[problem].version if problem in peers else None,
-                "peer_over_full": peers[problem].ratio.value if problem in peers else None,
+                "peer_over_full": peers[problem].over.value if problem in peers else None,
                 "beaten": problem in peers and peers[problem].faster,
             }
         )
+    if not rows:
+        return Missing.study("map")
     frame = pd.DataFrame(rows).sort_values(["keys", "kv_heads", "outcome"], kind="stable")
     keys, heads = (sorted(frame[name].unique()) for name in ("keys", "kv_heads"))
     cells = frame.groupby(["keys", "kv_heads"])
@@ -67,15 +70,15 @@ def fusion_map(measured: Measured, evidence: Evidence) -> Plot:
             axis.plot(x[frame["beaten"]], y[frame["beaten"]], ls="", ms=11, **BEATEN)
         axis.set_xticks(range(len(keys)), keys)
         axis.set_yticks(range(len(heads)), heads)
-        axis.set(xlabel=f"keys; {measured.card}", ylabel="batch × heads of K and V")
+        axis.set(xlabel=f"keys; {e.card}", ylabel="batch × heads of K and V")
         legend(figure, [axis])
     return Plot(
         "fusion-map",
         figure,
-        f"Three versions of one core on {len(frame)} problems, device_warm on the {measured.card}; a mark is a "
+        f"Three versions of one core on {len(frame)} problems, device_warm on the {e.card}; a mark is a "
         "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two tie "
-        f"if their times differ by less than 3 %, or by less than the 95 % interval {measured.covers()}.",
+        f"if their times differ by less than 3 %, or by less than the 95 % interval {e.study('map').covers()}.",
         "Dot plot by the number of keys and of heads of K and V: where full fusion is fastest, ties, and loses.",
         frame,
-        measured_in(measured, *(evidence.studies[name] for name in MEASURED_IN if name in evidence.studies)),
+        measured(e, "map", *MEASURED_IN),
     )

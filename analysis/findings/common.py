@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import STUDIES
+from ..models.fusion import right as right
 from ..records import published
 
 
@@ -21,12 +22,6 @@ def across(e: Evidence, version: str, over: str, study: str = "", hdim: Sequence
     """How many times as fast as a version on another problem a version is, each at its own of the documents' shapes."""
     slow, fast = (e.time(name, study=study, hdim=hdim) for name in (over, version))
     return slow / fast
-
-
-def right(e: Evidence, study: str, problem: Problem, *names: str) -> bool:
-    """Whether the results of all these versions are right on a problem."""
-    checks = [e.study(study).check(name, problem) for name in names]
-    return all(check and check.status == "ok" for check in checks)
 
 
 def printed(version: str, over: str | None = None, hdim: Sequence[int] = ()) -> Estimates:

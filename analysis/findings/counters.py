@@ -8,7 +8,6 @@ import pandas as pd
 
 from ..evidence import Evidence, NotMeasured, said
 from ..models import counter_agreement, profiles, roofline
-from ..records.measured import Measured
 from ..records.text import span
 from . import Says, checks, finding, numbers
 
@@ -28,7 +27,7 @@ def launches(e: Evidence) -> pd.DataFrame:
 @functools.lru_cache(maxsize=4)
 def points(e: Evidence) -> pd.DataFrame:
     """Every point of the roofline. Raises: NotMeasured."""
-    found = roofline.points(Measured.read(e.record.folder, "log"), profiled=profiles.launches(e.record.folder))
+    found = roofline.points(e)
     if found.empty:
         raise NotMeasured("no version was timed that was profiled or counted")
     return found

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, NotMeasured
-from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, NAIVE
+from ..models import fusion
 from ..models.advice import FEW_QUERIES, few_heads, log_load, many_heads, short
 from . import Says, checks, faster, finding, not_faster, numbers, of_values
 from .common import right
@@ -72,19 +72,9 @@ class Outcomes(NamedTuple):
 
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
-    found = Counter(outcome(e, problem) for problem in problems(e, of))
-    return Outcomes(found["won"], found["tied"], found["lost"])
-
-
-def outcome(e: Evidence, problem: Problem) -> str:
-    """Won, tied or lost; a tie is within 3 %, or an interval that reaches 1. Empty where not all three were timed."""
-    times = {version: e.time(version, study="map", problem=problem)[problem] for version in FUSIONS}
-    if not all(times.values()):
-        return ""
-    best = min(times, key=lambda version: times[version].value)
-    over = {version: times[version] / times[best] for version in FUSIONS}
-    fastest = {version for version, each in over.items() if version == best or each.value < TIE or each.low <= 1}
-    return "lost" if FULL not in fastest else "won" if fastest == {FULL} else "tied"
+    winners = [fusion.winners(e, problem) for problem in problems(e, of)]
+    found = Counter(fusion.outcome(each) for each in winners if each)
+    return Outcomes(found[fusion.ALONE], found[fusion.TIES], found[fusion.LOSES])
 
 
 def many_rule(e: Evidence) -> Says:

@@ -13,12 +13,12 @@ from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
 from ..measure.studies import CACHED
 from ..models.advice import FEW_QUERIES, decoding, one_query
-from ..models.targets import BEYOND, COMPARED, V8
+from ..models.targets import BEYOND, COMPARED, V8, home
 from ..records.files import problem_of, read_records
 from . import Says, checks, faster, finding, numbers, slower
 from .common import right
 from .fuse import FULL, HYBRID, everywhere, gains, outcomes, worst
-from .v8 import beside_pytorch, home
+from .v8 import beside_pytorch
 
 WRITTEN_OUT, SDPA = CACHED
 HEADS = 128  # of K and V over the batch, which fill a card though each has one query
@@ -164,7 +164,7 @@ def half(e: Evidence) -> Says:
     def prompt(problem: Problem) -> bool:
         return problem.seq_q == PREFILL and not problem.causal
 
-    full = rates(e, ((problem, V8, home(e, problem)) for problem in filter(prompt, BEYOND)))
+    full = rates(e, ((problem, V8, study) for problem in filter(prompt, BEYOND) if (study := home(e, problem))))
     peers = e.study("fp16").versions("fp16", peers=True)
     fastest: dict[Problem, Estimate] = {}
     for problem in filter(prompt, e.study("fp16").problems("fp16")):
@@ -181,7 +181,7 @@ def half(e: Evidence) -> Says:
 @finding("use-errors", """On the {problems} problems timed beside PyTorch the largest error against float64 is
 {least:.1e} to {largest:.1e}, at most {relative:.2f}× that of fp32 math, on an {card}. Inputs are of the order of 1.""")
 def errors(e: Evidence) -> Says:
-    found = [e.study(home(e, problem)).check(V8, problem) for problem in COMPARED if right_anywhere(e, problem)]
+    found = [e.study(study).check(V8, problem) for problem in COMPARED if (study := home(e, problem))]
     given = [check for check in found if check]
     if not given:
         raise NotMeasured("V8 was not timed right beside PyTorch")
@@ -190,10 +190,3 @@ def errors(e: Evidence) -> Says:
     return numbers(
         problems=len(given), least=min(largest), largest=max(largest), relative=relative
     ), checks(relative <= ERROR_FACTOR)
-
-
-def right_anywhere(e: Evidence, problem: Problem) -> bool:
-    try:
-        return bool(home(e, problem))
-    except NotMeasured:
-        return False

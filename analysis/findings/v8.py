@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -12,12 +11,11 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 
 from ..evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import AUTOTUNED, FUSIONS, MAIN, ONE_GRAPH
+from ..measure.studies import FUSIONS, MAIN
 from ..models import profiles, steps, targets
 from ..models.advice import decoding, starved
-from ..models.targets import BEYOND, COMPARED, MEASURED_IN, PORTABLE, V7, V8
+from ..models.targets import BEYOND, PORTABLE, V7, V8, beside_one_graph, rivals
 from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower
-from .common import right
 
 FULL, HYBRID, SEPARATE = FUSIONS
 
@@ -25,38 +23,9 @@ FULL, HYBRID, SEPARATE = FUSIONS
 # ---------------------------------------------------------------- beside others
 
 
-def home(e: Evidence, problem: Problem) -> str:
-    """The first study in which a right V8 was timed on a problem. Raises: NotMeasured."""
-    for name in MEASURED_IN:
-        if right(e, name, problem, V8) and e.time(V8, study=name, problem=problem):
-            return name
-    raise NotMeasured(f"{V8} was not timed right on {problem}")
-
-
-def beside(e: Evidence, problem: Problem, names: Iterable[str] = ()) -> dict[str, Estimate]:
-    """How many times as fast as each right peer V8 is, or as each of `names`, in the study where that is least."""
-    found: dict[str, Estimate] = {}
-    for study in MEASURED_IN:
-        for name in names or e.study(study).versions("rope", peers=True):
-            if right(e, study, problem, V8, name):
-                over = e.speedup(V8, over=name, study=study, problem=problem)[problem]
-                if over and not over.value > getattr(found.get(name), "value", math.inf):
-                    found[name] = over
-    return found
-
-
-def fastest(e: Evidence, problem: Problem, names: Iterable[str] = ()) -> str:
-    """The fastest right peer, or of `names`. Raises: NotMeasured."""
-    found = beside(e, problem, names)
-    if not found:
-        raise NotMeasured(f"{V8} was not timed right beside another on {problem}")
-    return min(found, key=lambda name: found[name].value)
-
-
 def over(e: Evidence, problems: Iterable[Problem] = BEYOND, names: Iterable[str] = ()) -> Estimates:
     """How many times as fast as the fastest right peer V8 is, or as the fastest of `names`, where both were timed."""
-    found = {problem: min(each.values(), key=lambda one: one.value)
-             for problem in problems if (each := beside(e, problem, names))}  # fmt: skip
+    found = {problem: each[0].over for problem in problems if (each := rivals(e, problem, names))}
     return Estimates(found, "×")
 
 
@@ -90,24 +59,16 @@ class BesidePyTorch(NamedTuple):
         return checks(self.starved.lost > 0, 2 * single.lost > single.problems, not_slower(self.elsewhere.over))
 
 
-@functools.lru_cache(maxsize=4)
 def beside_pytorch(e: Evidence) -> BesidePyTorch:
     """Raises: NotMeasured."""
-    whole = {*ONE_GRAPH, *AUTOTUNED}
-    found = {problem: each for problem in COMPARED if whole & {*(each := beside(e, problem))}}
+    found = beside_one_graph(e)
     if not found:
         raise NotMeasured("PyTorch as one graph was not timed beside V8")
 
     def part(of: Callable[[Problem], bool]) -> Part:
-        least = {p: min(each.values(), key=lambda one: one.value) for p, each in found.items() if of(p)}
-        return Part(Estimates(least, "×"))
+        return Part(Estimates({problem: each.over for problem, each in found.items() if of(problem)}, "×"))
 
     return BesidePyTorch(part(starved), part(decoding), part(lambda problem: not starved(problem)))
-
-
-def main_time(e: Evidence) -> Estimates:
-    """Microseconds at the main shape. Raises: NotMeasured."""
-    return e.time(V8, study=home(e, MAIN), problem=MAIN)
 
 
 @finding("v8-main", """There it is {v7} as fast as the log's hybrid, `rope_v7`, and {peer} as fast as the fastest way of
@@ -115,7 +76,10 @@ PyTorch or Triton that was timed ({name}). Over a hybrid and separate kernels on
 {hybrid} and {separate}.""")
 def main(e: Evidence) -> Says:
     v7, hybrid, separate = (over(e, (MAIN,), (name,)) for name in (V7, HYBRID, SEPARATE))
-    peer, name = over(e, (MAIN,)), VERSIONS[fastest(e, MAIN)].title
+    fastest = next(iter(rivals(e, MAIN)), None)
+    if fastest is None:
+        raise NotMeasured(f"{V8} was not timed right beside another on {MAIN}")
+    peer, name = Estimates({MAIN: fastest.over}, "×"), VERSIONS[fastest.version].title
     return numbers(v7=v7, peer=peer, name=name, hybrid=hybrid, separate=separate), checks(
         *map(faster, (v7, peer, hybrid, separate))
     )
@@ -138,7 +102,7 @@ def tiles(e: Evidence) -> Says:
 
 def shapes(e: Evidence) -> pd.DataFrame:
     """The rows of shapes.csv. Raises: NotMeasured of none."""
-    found = targets.read(e.record.folder).shapes
+    found = steps.shapes(e)
     if found.empty:
         raise NotMeasured("the shapes of V8 were not searched: `make tune`")
     return found
@@ -150,7 +114,7 @@ left.""")
 def cuts(e: Evidence) -> Says:
     searched = shapes(e)
     whole = steps.base(searched, MAIN)
-    left = {name: us / whole for name in steps.CUTS if whole and (us := steps.time_of(searched, MAIN, name))}
+    left = {name: us / whole for name in steps.CUTS if whole and (us := steps.best(searched, MAIN, cut=name))}
     if len(left) < len(steps.CUTS):
         raise NotMeasured("parts of the kernel were left out in a past audit of another card alone")
     copies, unrotated = left.pop("copies_alone"), left.pop("no_embedding")
@@ -207,9 +171,8 @@ def portable(e: Evidence) -> Says:
 @finding("v8-targets", """On an {card} V8 reaches {reached} of its {targets} targets at every problem that they cover.
 The others are the first rows of the table. The targets cover {covered} problems, none of them decoding.""")
 def reached(e: Evidence) -> Says:
-    evidence = targets.read(e.record.folder)
-    found, own = targets.results(evidence), targets.targets_of(evidence)
-    count = sum(all(each.verdict == targets.REACHED for each in found if each.target == target) for target in own)
-    return numbers(reached=count, targets=len(own), covered=len(BEYOND)), checks(
-        2 * count > len(own), not any(map(decoding, BEYOND))
+    found = targets.results(e)
+    count = sum(all(each.verdict == targets.REACHED for each in own) for own in found.values())
+    return numbers(reached=count, targets=len(found), covered=len(BEYOND)), checks(
+        2 * count > len(found), not any(map(decoding, BEYOND))
     )

@@ -1,4 +1,4 @@
-"""Whether to fuse RoPE into attention: the chapter's rule, and the measured shapes that are nearest.
+"""Whether to fuse RoPE into attention: the chapter's rules, and the measured shapes that are nearest.
 
 python -m analysis advise --heads 32 --seq-q 128 --seq-k 1024 --hdim 128 --rotary-dim 64
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 from kernels import Problem, Unsupported
 from kernels.constants import MUST_BE, require
 from kernels.v8 import require_problem, wgmma_shape
 
+from ..evidence import Estimate, Evidence
 from ..measure.studies import FUSIONS, MAIN
-from ..records.current import complete_runs
-from ..records.files import REFERENCE, DataError, gpu_folder, known_gpus, parsed
-from ..records.interval import Ratio
-from ..records.known import best
-from ..records.measured import Measured, Time
-from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems
+from ..records.files import REFERENCE, DataError, known_gpus
+from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
 
 MEANS = {
     FULL: "fuse it fully",
@@ -31,7 +28,6 @@ MEANS = {
 STUDIES = ("map", "beyond")  # those that time the whole family
 SHOWN = 3
 FAR = 4.0  # a factor in one size, beyond which a measured problem says little
-CORE_KEYS = wgmma_shape.KEYS
 
 SIZES: dict[str, Callable[[Problem], float]] = {
     "heads of K": lambda p: p.batch * p.kv_heads,
@@ -43,135 +39,9 @@ SIZES: dict[str, Callable[[Problem], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Near:
-    """A measured problem near the one asked about, which differs from it by at most `factor` in every size.
-
-    `us` is the time of full fusion, `over` how many times as long each of the others takes.
-    """
-
-    problem: Problem
-    factor: float
-    us: Time
-    over: dict[str, Ratio]
-
-    @property
-    def fastest(self) -> str:
-        """The version that took least there."""
-        taken = {FULL: 1.0} | {version: ratio.value for version, ratio in self.over.items()}
-        return min(taken, key=lambda version: taken[version])
-
-    @property
-    def text(self) -> str:
-        others = (
-            f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
-            for version, each in self.over.items()
-        )
-        return f"{self.problem}: full fusion takes {self.us.us:,.1f} µs, {', '.join(others)}"
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What was measured nearest to a problem, the nearest first, and the version that the chapter's rules choose."""
-
-    problem: Problem
-    card: str
-    rule: str
-    nearest: tuple[Near, ...]
-
-    @property
-    def far(self) -> bool:
-        """Whether nothing that was measured is within a factor of `FAR` in every size."""
-        return self.nearest[0].factor > FAR
-
-    @property
-    def text(self) -> str:
-        first = self.nearest[0].fastest
-        lines = [f"By the nearest measured shape on the {self.card}: {MEANS[first]} ({first}). "]
-        lines[0] += (
-            "The rules say the same."
-            if first == self.rule
-            else f"The rules say otherwise: {MEANS[self.rule]} ({self.rule})."
-        )
-        if starved(self.problem):
-            lines[0] += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
-        if self.far:
-            lines[0] += f" Nothing within a factor of {FAR:g} in every size was measured."
-        near = (f"  {each.text}; sizes within {each.factor:.2g}×" for each in self.nearest)
-        return "\n".join([*lines, "The nearest measured shapes:", *near])
-
-
-def rule(problem: Problem) -> str:
-    """The version that the chapter's rules choose."""
-    return HYBRID if few_heads(problem) else FULL
-
-
-def _ratios(problem: Problem, other: Problem) -> list[float]:
-    """By how many doublings the sizes of two problems differ; a mask is one."""
-    sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
-    return [*sizes, float(problem.causal != other.causal)]
-
-
-def nearest(studies: Sequence[Measured], problem: Problem, count: int = SHOWN) -> tuple[Near, ...]:
-    """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
-    found: dict[Problem, Measured] = {}
-    for measured in studies:
-        for other in problems(measured):
-            found.setdefault(other, measured)
-    near = []
-    for other in sorted(found, key=lambda other: (math.hypot(*_ratios(problem, other)), other))[:count]:
-        measured = found[other]
-        us, over = measured.time(FULL, other), {v: measured.ratio(v, FULL, other) for v in (HYBRID, SEPARATE)}
-        assert us is not None
-        factor = 2 ** max(_ratios(problem, other)[:-1])
-        near.append(Near(other, factor, us, {version: ratio for version, ratio in over.items() if ratio}))
-    return tuple(near)
-
-
-def advice_of(studies: Sequence[Measured], problem: Problem) -> Advice:
-    """The advice for a problem by studies of one card. Raises: Unsupported, DataError where none has the family."""
-    require_problem(problem, "rope")
-    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    near = nearest(studies, problem)
-    if near:
-        return Advice(problem, studies[0].card, rule(problem), near)
-    for measured in studies:
-        for version in FUSIONS:
-            known = best(measured, version, measured.problems("rope"))
-            if not known.ran:
-                why = f": {known.reason}" if known.reason else ""
-                raise DataError(f"{version} is {known.word} on the {measured.card}{why}")
-    raise DataError("the three versions were not timed together: `make measure STUDY=map` does")
-
-
-def load(gpu: str | None = None) -> list[Measured]:
-    """The studies of the family on a card: by default of the only one there is, or of the reference.
-
-    Raises: DataError for an unknown card, or where several were measured and none is named.
-    """
-    known = known_gpus()
-    if gpu is None and len(known) != 1 and REFERENCE not in known:
-        raise DataError(f"name the card by --gpu; there is: {', '.join(known) or 'none'}")
-    folder = gpu_folder(gpu or (known[0] if len(known) == 1 else REFERENCE))
-    runs = complete_runs(parsed(folder / "runs.csv", "runs"))
-    return [Measured.read(folder, study) for study in STUDIES if study in runs]
-
-
-def advise(problem: Problem, gpu: str | None = None) -> Advice:
-    """Whether to fuse RoPE into attention. Raises: Unsupported, DataError."""
-    return advice_of(load(gpu), problem)
-
-
-def answer(problem: Problem, gpu: str | None = None) -> str:
-    """The text of the advice, or what has to be measured for it, or why there is none."""
-    try:
-        return advise(problem, gpu).text
-    except (DataError, Unsupported) as why:
-        return str(why)
-
-
 # ---------------------------------------------------------------- the rules of the chapter
 
+CORE_KEYS = wgmma_shape.KEYS
 MANY_HEADS = 32
 FEW_QUERIES = 1024  # over the batch and all heads
 
@@ -181,13 +51,18 @@ def kv_heads(problem: Problem) -> int:
     return problem.batch * problem.kv_heads
 
 
+def short(problem: Problem) -> bool:
+    """Whether one tile holds all keys."""
+    return problem.seq_k <= CORE_KEYS
+
+
 def few_heads(problem: Problem) -> bool:
-    """Whether many keys meet heads of K too few to fill a card, so that K is better rotated in a launch before."""
+    """Whether many keys meet too few heads of K to fill a card, so that K is better rotated in a launch before."""
     return not short(problem) and kv_heads(problem) < MANY_HEADS
 
 
 def many_heads(problem: Problem) -> bool:
-    """Whether many keys meet heads of K enough to fill a card."""
+    """Whether many keys meet enough heads of K to fill a card."""
     return not short(problem) and not few_heads(problem)
 
 
@@ -208,13 +83,125 @@ def one_query(problem: Problem) -> bool:
 
 
 def starved(problem: Problem) -> bool:
-    """Whether many keys meet few queries over all heads, so that few clusters of blocks go through all keys."""
+    """Whether many keys meet few queries over all heads, so that few clusters of blocks read all keys."""
     return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES
 
 
-def short(problem: Problem) -> bool:
-    """Whether one tile holds all keys."""
-    return problem.seq_k <= CORE_KEYS
+def rule(problem: Problem) -> str:
+    """The version that the chapter's rules choose."""
+    return HYBRID if few_heads(problem) else FULL
+
+
+# ---------------------------------------------------------------- the nearest measured shapes
+
+
+class Near(NamedTuple):
+    """A measured problem that differs from the one asked about by at most `factor` in every size.
+
+    `us` is the time of full fusion, `over` how many times as long each of the others takes.
+    """
+
+    problem: Problem
+    factor: float
+    us: Estimate
+    over: dict[str, Estimate]
+
+    @property
+    def fastest(self) -> str:
+        least = min(self.over, key=lambda version: self.over[version].value)
+        return least if self.over[least].value < 1 else FULL
+
+    @property
+    def text(self) -> str:
+        others = (
+            f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
+            for version, each in self.over.items()
+        )
+        return f"{self.problem}: full fusion takes {self.us.value:,.1f} µs, {', '.join(others)}"
+
+
+class Advice(NamedTuple):
+    """The version that the chapter's rules choose for a problem, and what was measured nearest to it, in that order."""
+
+    problem: Problem
+    card: str
+    rule: str
+    nearest: tuple[Near, ...]
+
+    @property
+    def far(self) -> bool:
+        """Whether nothing that was measured is within a factor of `FAR` in every size."""
+        return self.nearest[0].factor > FAR
+
+    @property
+    def text(self) -> str:
+        first = self.nearest[0].fastest
+        agrees = (
+            "The rules say the same."
+            if first == self.rule
+            else f"The rules say otherwise: {MEANS[self.rule]} ({self.rule})."
+        )
+        line = f"By the nearest measured shape on the {self.card}: {MEANS[first]} ({first}). {agrees}"
+        if starved(self.problem):
+            line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
+        if self.far:
+            line += f" Nothing within a factor of {FAR:g} in every size was measured."
+        near = (f"  {each.text}; sizes within {each.factor:.2g}×" for each in self.nearest)
+        return "\n".join([line, "The nearest measured shapes:", *near])
+
+
+def nearest(e: Evidence, problem: Problem, count: int = SHOWN) -> tuple[Near, ...]:
+    """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
+
+    def apart(other: Problem) -> list[float]:
+        sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
+        return [*sizes, float(problem.causal != other.causal)]  # a mask counts as one doubling
+
+    found: dict[Problem, str] = {}
+    for study in STUDIES:
+        for other in problems(e, study):
+            found.setdefault(other, study)
+    near = []
+    for other in sorted(found, key=lambda other: (math.hypot(*apart(other)), other))[:count]:
+        us = times(e, other, found[other])
+        over = {version: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
+        near.append(Near(other, 2 ** max(apart(other)[:-1]), us[FULL], over))
+    return tuple(near)
+
+
+def advice_of(e: Evidence, problem: Problem) -> Advice:
+    """The advice for a problem on one card. Raises: Unsupported, DataError where the family was not timed."""
+    require_problem(problem, "rope")
+    require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
+    near = nearest(e, problem)
+    if near:
+        return Advice(problem, e.card, rule(problem), near)
+    for study in filter(None, map(e.study, STUDIES)):
+        for version in FUSIONS:
+            known = study.best(version, study.problems("rope"))
+            if not known.ran:
+                why = f": {known.reason}" if known.reason else ""
+                raise DataError(f"{version} is {known.word} on the {e.card}{why}")
+    raise DataError("the three versions were not timed together: `make measure STUDY=map` does")
+
+
+def advise(problem: Problem, gpu: str | None = None) -> Advice:
+    """Whether to fuse RoPE into attention on a card: by default the only one measured, or the reference.
+
+    Raises: Unsupported; DataError for an unknown card, or where several were measured and none is named.
+    """
+    known = known_gpus()
+    if gpu is None and len(known) != 1 and REFERENCE not in known:
+        raise DataError(f"name the card by --gpu; there is: {', '.join(known) or 'none'}")
+    return advice_of(Evidence.load(gpu or (known[0] if len(known) == 1 else REFERENCE)), problem)
+
+
+def answer(problem: Problem, gpu: str | None = None) -> str:
+    """The text of the advice, or why there is none."""
+    try:
+        return advise(problem, gpu).text
+    except (DataError, Unsupported) as why:
+        return str(why)
 
 
 TYPICAL = {
@@ -225,9 +212,6 @@ TYPICAL = {
     "a prompt": Problem("rope", 1, 8, 8, 1536, 1536, 128, 128),
     "the log's largest of 4 heads": Problem("rope", 1, 4, 4, 64, 64, 2048, 128),
 }
-
-
-# ---------------------------------------------------------------- the command
 
 
 def main(arguments: list[str] | None = None) -> int:

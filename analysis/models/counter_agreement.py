@@ -19,8 +19,6 @@ from .profiles import LANES
 from .roofline import SECTOR_BYTES, counts
 
 NEAR, CLOSE = 0.01, 0.10  # agreement: within 1 %, within 10 %
-MOST = 0.75  # of the launches: a count that is close in so many, of so many, can stand for the hardware's
-ENOUGH = 10
 MUFU = tuple(f"inst.mufu.{name}" for name in ("sin", "cos", "ex2", "lg2", "rcp", "rsqrt", "sqrt", "tanh"))
 OWN = "sectors read that the launch itself writes"
 
@@ -149,31 +147,20 @@ def compare(profiled: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
 
 
 def _weighted(frame: pd.DataFrame, weights: Mapping[str, float]) -> pd.Series:
-    """A weighted sum of columns, of which those that are not there count nothing; NaN where one is not recorded."""
-    sums = pd.Series(0.0, index=frame.index)
-    for name, weight in weights.items():
-        if name in frame:
-            sums += weight * frame[name]
-    return sums
+    """A weighted sum of columns: a missing column counts as zero; NaN where a value is not recorded."""
+    chosen = pd.Series({name: weight for name, weight in weights.items() if name in frame}, dtype=float)
+    return frame[chosen.index].mul(chosen).sum(axis="columns", skipna=False)
 
 
 def agreement(compared: pd.DataFrame) -> pd.DataFrame:
     """A row a quantity: launches, median ratio, its 5th and 95th percentile, and the shares that are near and close."""
-    rows = []
-    for quantity in QUANTITIES:
-        ratio = compared[compared["quantity"] == quantity.name]["ratio"]
-        if len(ratio):
-            away = (ratio - 1).abs()
-            rows.append(
-                {
-                    "quantity": quantity.name,
-                    "launches": len(ratio),
-                    "median": ratio.median(),
-                    "low": ratio.quantile(0.05),
-                    "high": ratio.quantile(0.95),
-                    "near": (away <= NEAR).mean(),
-                    "close": (away <= CLOSE).mean(),
-                    "why": quantity.why,
-                }
-            )
-    return pd.DataFrame(rows)
+    ratios = compared.assign(away=(compared["ratio"] - 1).abs()).groupby("quantity", sort=False)
+    found = ratios.agg(
+        launches=("ratio", "size"),
+        median=("ratio", "median"),
+        low=("ratio", lambda ratio: ratio.quantile(0.05)),
+        high=("ratio", lambda ratio: ratio.quantile(0.95)),
+        near=("away", lambda away: (away <= NEAR).mean()),
+        close=("away", lambda away: (away <= CLOSE).mean()),
+    )
+    return found.reset_index().assign(why=lambda frame: frame["quantity"].map({q.name: q.why for q in QUANTITIES}))

@@ -4,44 +4,41 @@ from __future__ import annotations
 
 from kernels import Problem
 
+from ..evidence import Estimate, Evidence
+from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS
-from ..records.interval import TIE
-from ..records.measured import Measured
 
 FULL, HYBRID, SEPARATE = FUSIONS
 WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
+REGIMES = ("few queries", "short, few heads", "short, many heads", "many queries")
 
 
-def times(evidence: Measured, problem: Problem) -> dict[str, float]:
-    """Microseconds of each of the family whose result is right; empty where not all of it was timed."""
-    found = {}
-    for version in FUSIONS:
-        check, taken = evidence.check(version, problem), evidence.time(version, problem)
-        if check and check.status == "ok" and taken:
-            found[version] = taken.us
-    return found if len(found) == len(FUSIONS) else {}
+def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
+    """Whether the results of all these versions are right on a problem of a study."""
+    checks = (e.study(study).check(version, problem) for version in versions)
+    return all(check and check.status == "ok" for check in checks)
 
 
-def problems(evidence: Measured) -> list[Problem]:
-    """Problems on which the whole family was timed."""
-    return [problem for problem in evidence.problems("rope") if times(evidence, problem)]
+def times(e: Evidence, problem: Problem, study: str = "map") -> dict[str, Estimate]:
+    """Microseconds of each of the family; empty where not all of it was timed, or is right."""
+    found = {version: e.time(version, study=study, problem=problem)[problem] for version in FUSIONS}
+    return found if all(found.values()) and right(e, study, problem, *FUSIONS) else {}
 
 
-def winners(evidence: Measured, problem: Problem) -> set[str]:
-    """Of the family the fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1.
+def problems(e: Evidence, study: str = "map") -> list[Problem]:
+    """The problems of a study on which the whole family was timed."""
+    return [problem for problem in e.study(study).problems("rope") if times(e, problem, study)]
 
-    Nothing where not all of it was timed in one process.
-    """
-    taken = {version: evidence.time(version, problem) for version in FUSIONS}
-    timed = {version: each.us for version, each in taken.items() if each}
-    if len(timed) < len(FUSIONS):
+
+def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
+    """Of the family the fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1."""
+    taken = times(e, problem, study)
+    if not taken:
         return set()
-    best = min(timed, key=lambda version: timed[version])
-    ratios = {version: evidence.ratio(version, best, problem) for version in FUSIONS}
-    if not all(ratios.values()):
-        return set()
-    return {version for version, ratio in ratios.items() if ratio and (ratio.value < TIE or ratio.low <= 1)}
+    least = min(taken, key=lambda version: taken[version].value)
+    over = {version: us / taken[least] for version, us in taken.items() if version != least}
+    return {least, *(version for version, ratio in over.items() if ratio.value < TIE or ratio.low <= 1)}
 
 
 def outcome(fastest: set[str]) -> str:
@@ -56,6 +53,3 @@ def regime(problem: Problem) -> str:
     if problem.seq_q >= 256:
         return "many queries"
     return "short, many heads" if problem.batch * problem.heads >= 32 else "short, few heads"
-
-
-REGIMES = ("few queries", "short, few heads", "short, many heads", "many queries")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -54,23 +54,16 @@ METRICS = {
 UNITS = {"DRAM": "dram_percent", "L2": "l2_percent", "L1 and shared memory": "l1_percent", "issue": "issue_percent"}
 
 
-class Wait(NamedTuple):
-    """Reasons for which a warp does not issue, under one heading."""
-
-    name: str
-    reasons: tuple[str, ...]
-
-
 ISSUES = "nothing: it issues, or could"
-WAITS = (
-    Wait(ISSUES, ("selected", "not_selected")),
-    Wait("its last result, or a unit", ("wait", "dispatch_stall", "math_pipe_throttle")),
-    Wait("its next instruction", ("no_instruction", "branch_resolving", "imc_miss")),
-    Wait("shared memory, special functions", ("short_scoreboard", "mio_throttle")),
-    Wait("global or local memory", ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar")),
-    Wait("other warps at a barrier", ("barrier",)),
-    Wait("something else", ("sleeping", "misc")),
-)
+WAITS = {  # the reasons for which a warp does not issue, under headings
+    ISSUES: ("selected", "not_selected"),
+    "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
+    "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
+    "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
+    "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
+    "other warps at a barrier": ("barrier",),
+    "something else": ("sleeping", "misc"),
+}
 
 
 def launches(folder: Path) -> pd.DataFrame:
@@ -112,16 +105,11 @@ def at(profiled: pd.DataFrame, hdim: int, study: str = "log") -> pd.DataFrame:
 
 
 def waits(launch: Mapping[str, Any]) -> dict[str, float]:
-    """The share of its time, between 0 and 1, that a warp spends on each of `WAITS`."""
-    spent = {wait.name: sum(stalled(launch, reason) for reason in wait.reasons) for wait in WAITS}
+    """The share of its time, between 0 and 1, that a warp spends on each of `WAITS`; a GPU may lack some reasons."""
+    values = {reason: launch[f"stall_{reason}"] for reason in STALLS}
+    spent = {name: sum(values[each] for each in reasons if values[each] >= 0) for name, reasons in WAITS.items()}
     total = sum(spent.values())
     return {name: value / total for name, value in spent.items()}
-
-
-def stalled(launch: Mapping[str, Any], reason: str) -> float:
-    """Warps of a scheduler that wait for a reason, an instruction issued; 0 for one that this GPU does not have."""
-    value = float(launch[f"stall_{reason}"])
-    return 0.0 if math.isnan(value) else value
 
 
 def coherence(profiled: pd.DataFrame, target: str) -> pd.Series:
@@ -156,6 +144,6 @@ def bound(launch: Mapping[str, Any], sms: int) -> str:
 
 def tally(attention: pd.DataFrame, sms: int) -> Counter[str]:
     """How many launches are held back by `latency`, too few `blocks`, or a unit: `DRAM`, `L2`, `L1`, `issue`."""
-    words = (bound(row, sms) for row in attention.to_dict("records"))
     short = {"too": "blocks", "latency:": "latency"}
-    return Counter(short.get(first, first) for first in (word.split()[0] for word in words))
+    first = [bound(row, sms).split()[0] for row in attention.to_dict("records")]
+    return Counter(short.get(word, word) for word in first)

@@ -10,9 +10,11 @@ import pandas as pd
 
 from kernels import Problem
 
+from ..evidence import Evidence
+from ..evidence.interval import TIE
 from ..measure import tune
 from ..measure.studies import MAIN
-from ..records.interval import TIE
+from ..records.files import with_problems
 from .targets import UNMEASURED, label
 
 IN_ORDER = tuple(dict.fromkeys((MAIN, *tune.PROBLEMS)))
@@ -22,6 +24,13 @@ CUTS = {  # parts of V8's kernel that a past audit left out; no command measures
     "no_embedding": "nothing rotated",
     "copies_alone": "only copies and exchanges",
 }
+
+
+def shapes(e: Evidence) -> pd.DataFrame:
+    """What the search of V8's shapes measured; no rows where it was not made on this card."""
+    found = with_problems(e.record.frame("shapes"))
+    number, flag = found["median_us"].astype(float), found["chosen"].astype(bool)
+    return found.assign(cut=found["cut"].fillna(""), median_us=number, chosen=flag)
 
 
 @dataclass(frozen=True)
@@ -47,15 +56,10 @@ class Step:
         for problem in self.problems or [each for each in IN_ORDER if each in set(cut)]:
             slow, fast = best(shapes, problem, **self.without), best(shapes, problem, **self.having)
             if self.cut:
-                slow, fast = time_of(shapes, problem, self.cut), base(shapes, problem)
+                slow, fast = best(shapes, problem, cut=self.cut), base(shapes, problem)
             if slow and fast:
                 found[problem] = fast / slow if self.added else slow / fast
         return found
-
-
-def time_of(shapes: pd.DataFrame, problem: Problem, cut: str) -> float | None:
-    """Microseconds of the kernel with one change."""
-    return best(shapes, problem, cut=cut)
 
 
 def best(shapes: pd.DataFrame, problem: Problem, **columns: Any) -> float | None:
@@ -196,7 +200,7 @@ def cuts(shapes: pd.DataFrame) -> pd.DataFrame:
     recorded = set(shapes["problem"][shapes["cut"].isin(CUTS)])
     for problem in IN_ORDER:
         whole = base(shapes, problem) if problem in recorded else None
-        parts = {"the kernel": whole, **{about: time_of(shapes, problem, cut) for cut, about in CUTS.items()}}
+        parts = {"the kernel": whole, **{about: best(shapes, problem, cut=cut) for cut, about in CUTS.items()}}
         for part, us in parts.items():
             if us and whole:
                 rows.append((label(problem), part, us, us / whole))

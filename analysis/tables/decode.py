@@ -2,83 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from kernels import Problem
 
-from ..book.origin import measured_in
+from ..evidence import Estimate, Evidence
+from ..evidence.origin import measured
 from ..measure.studies import CACHED, ONE_GRAPH
-from ..models.targets import V8, Evidence, floor, label
-from ..records.interval import Ratio
-from ..records.measured import Measured, Time
+from ..models.fusion import right
+from ..models.targets import V8, floor, label
+from ..records.text import NOTHING
 from .speed import fastest
-from .table import Missing, Table, microseconds, ratio
+from .table import Missing, Table, ratio, time_cell
 from .use import missing
 
+STUDY = "decode"
 WRITTEN_OUT, SDPA = CACHED
 
 
-class Token(NamedTuple):
-    """One query a head: the same step with keys that are not rotated, and from a cache of rotated ones."""
-
-    problem: Problem
-    measured: Measured
-
-    def us(self, name: str) -> Time | None:
-        """What V8 or a peer takes; None where it was not timed, or its result is wrong."""
-        problem = self._of(name)
-        check = self.measured.check(name, problem)
-        return self.measured.time(name, problem) if check and check.status == "ok" else None
-
-    def over(self, slow: str, fast: str) -> Ratio | None:
-        """How many times longer one takes than the other, in the same processes."""
-        if not (self.us(slow) and self.us(fast)):
-            return None
-        a, b = (self.measured.medians(name, self._of(name), "device_warm") for name in (slow, fast))
-        return self.measured.mean((a / b).dropna(), "device_warm", a, b)
-
-    def _of(self, name: str) -> Problem:
-        return replace(self.problem, cache="rotated") if name in CACHED else self.problem
+def taken(e: Evidence, name: str, step: Problem) -> Estimate | None:
+    """What V8 or a peer takes in a step of decoding, some from a cache of rotated keys; None where it is not right."""
+    problem = replace(step, cache="rotated") if name in CACHED else step
+    if not right(e, STUDY, problem, name):
+        return None
+    return e.time(name, study=STUDY, problem=problem)[problem]
 
 
-def tokens(measured: Measured) -> Iterator[Token]:
-    """Every step of decoding that was measured, in the order of the head dims."""
-    return (Token(problem, measured) for problem in measured.problems("rope") if problem.cache == "none")
-
-
-def table(measured: Measured | None, evidence: Evidence) -> Table | Missing:
+def table(e: Evidence) -> Table | Missing:
     """V8 and PyTorch at every step, V8's smallest speedup first."""
-    steps = [*tokens(measured)] if measured else []
-    if measured is None or not steps:
-        return missing(evidence, "make measure STUDY=decode")
-    rows = [
-        {
-            "problem": label(token.problem),
-            "v8": token.us(V8),
-            "raw": token.us(raw) if (raw := fastest(measured, ONE_GRAPH, token.problem)) else None,
-            "written": token.us(WRITTEN_OUT),
-            "sdpa": token.us(SDPA),
-            "over": token.over(WRITTEN_OUT, V8),
-            "floor": floor(token.problem, measured.gpu).us,
-        }
-        for token in steps
-    ]
+    rows = []
+    for step in e.study(STUDY).problems("rope"):
+        if step.cache == "none":
+            raw = fastest(e.study(STUDY), ONE_GRAPH, step)
+            us = {name: taken(e, name, step) for name in (V8, raw, WRITTEN_OUT, SDPA) if name}
+            written, own = us[WRITTEN_OUT], us[V8]
+            rows.append(
+                {
+                    "problem": label(step),
+                    "v8": own,
+                    "raw": us[raw] if raw else None,
+                    "written": written,
+                    "sdpa": us[SDPA],
+                    "over": written / own if written and own else None,
+                    "floor": floor(step, e.gpu).us,
+                }
+            )
+    if not rows:
+        return missing(e, "make measure STUDY=decode")
     return Table.from_frame(
         sorted(rows, key=lambda row: row["over"].value if row["over"] else 0.0),
         {
             "problem": ("problem", str),
-            "v8": ("rope_v8, µs", microseconds),
-            "raw": ("PyTorch, one graph, µs", microseconds),
-            "written": ("cache, written out, µs", microseconds),
-            "sdpa": ("cache, SDPA, µs", microseconds),
+            "v8": ("rope_v8, µs", _time),
+            "raw": ("PyTorch, one graph, µs", _time),
+            "written": ("cache, written out, µs", _time),
+            "sdpa": ("cache, SDPA, µs", _time),
             "over": ("V8 over cache, written out", ratio),
             "floor": ("floor, µs", "{:.1f}"),
         },
         slice(1, None),
-        f"device_warm on the {measured.card}. rope_v8 and the first column of PyTorch rotate all keys; with a cache of "
+        f"device_warm on the {e.card}. rope_v8 and the first column of PyTorch rotate all keys; with a cache of "
         "rotated keys PyTorch rotates the new query and key. Speedup with the 95 % interval "
-        f"{measured.covers()}. Floor: an empty launch plus the longer of two times, moving the bytes from memory and "
-        "computing the products on tensor cores.",
-    ).of(measured_in(measured))
+        f"{e.study(STUDY).covers()}. Floor: an empty launch plus the longer of two times, moving the bytes from memory "
+        "and computing the products on tensor cores.",
+    ).of(measured(e, STUDY))
+
+
+def _time(us: Estimate | None) -> str:
+    return time_cell(us) if us else NOTHING

@@ -9,28 +9,30 @@ from typing import Any
 
 from kernels import VERSIONS, Problem
 
+from ..evidence import Evidence
+from ..evidence.interval import TIE
+from ..evidence.known import FAILED, REFUSED
+from ..evidence.origin import measured
 from ..measure.studies import MAIN
 from ..models.targets import (
     BEYOND,
     COMPARED,
+    MEASURED_IN,
     V8,
-    Evidence,
     Rival,
     beside_one_graph,
     floor,
-    known_of,
+    known,
     label,
-    measured_at,
     relative_error,
     rivals,
+    v8_time,
 )
 from ..records.current import Row, complete_runs
 from ..records.files import gpu_folder, parsed, problem_of, read_records
-from ..records.interval import TIE, Ratio
-from ..records.known import FAILED, REFUSED
 from ..records.text import NOTHING, factor
-from .table import Format, Missing, Table, lines, mark, ratio, small, status, timed
-from .v8 import needs
+from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
+from .v8 import covered, needs
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
 PAST_AUDIT = "This was measured in a past audit of another card alone"
@@ -54,25 +56,23 @@ LOOPS = {
 
 
 @needs("beyond")
-def beside_pytorch(evidence: Evidence) -> Table:
+def beside_pytorch(e: Evidence) -> Table:
     """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
-    rows = []
-    peers = {problem: next(iter(rivals(evidence, problem, peers=True)), None) for problem in COMPARED}
+    peers = {problem: next(iter(rivals(e, problem)), None) for problem in COMPARED}
     peers = {problem: peer for problem, peer in peers.items() if peer or problem in BEYOND}
-    whole = beside_one_graph(evidence)
+    whole = beside_one_graph(e)
     unknown = "; where it says so, RoPE and attention compiled as one graph, which may be faster, were not timed"
-    for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].ratio.value if pair[1] else 0.0):
-        measured = peer.measured if peer else measured_at(evidence, problem)
-        rows.append(
-            {
-                "problem": label(problem),
-                "us": timed(measured, V8, problem) if measured else status(known_of(evidence, problem)),
-                "peer": _alternative(peer, problem in whole) if peer else NOTHING,
-                "speedup": lines(ratio(peer.ratio), _loss(peer.ratio)) if peer else NOTHING,
-                "floor": floor(problem, evidence.gpu).us,
-                "error": relative_error(measured.check(V8, problem)) if measured else None,
-            }
-        )
+    rows = [
+        {
+            "problem": label(problem),
+            "us": time_cell(v8_time(e, problem, peer.study if peer else "")),
+            "peer": _alternative(peer, problem in whole) if peer else NOTHING,
+            "speedup": lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
+            "floor": floor(problem, e.gpu).us,
+            "error": relative_error(e, problem, peer.study if peer else ""),
+        }
+        for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].over.value if pair[1] else 0.0)
+    ]
     return Table.from_frame(
         rows,
         {
@@ -84,20 +84,20 @@ def beside_pytorch(evidence: Evidence) -> Table:
             "error": ("error", factor),
         },
         slice(1, None),
-        f"Device time of one call (device_warm) on the {evidence.card}, the smallest speedup first. B batch, H heads, "
+        f"Device time of one call (device_warm) on the {e.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {evidence.covers}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
+        f"with the 95 % interval {covered(e)}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
         "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two inputs.",
-    )
+    ).of(measured(e, *MEASURED_IN))
 
 
 def _alternative(peer: Rival, whole: bool) -> str:
     unknown = "" if whole else small("as one graph: not timed")
-    return lines(f"{peer.taken.us:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
+    return lines(f"{peer.us.value:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
 
 
-def _loss(found: Ratio) -> str:
-    return mark("slower", "wrong") if found.value * TIE < 1 else ""
+def _loss(peer: Rival) -> str:
+    return mark("slower", "wrong") if peer.over.value * TIE < 1 else ""
 
 
 # ---------------------------------------------------------------- the op
@@ -199,16 +199,16 @@ OP_TABLES: dict[str, tuple[Callable[[list[Row]], Table], str]] = {  # by study: 
 }
 
 
-def op_table(evidence: Evidence, study: str) -> Table | Missing:
+def op_table(e: Evidence, study: str) -> Table | Missing:
     """What a study of the op measured."""
     make, command = OP_TABLES[study]
-    if rows := read_op(evidence.slug).get(study):
+    if rows := read_op(e.slug).get(study):
         return make(rows)
-    return missing(evidence, command) if command else Missing(why=PAST_AUDIT)
+    return missing(e, command) if command else Missing(why=PAST_AUDIT)
 
 
-def missing(evidence: Evidence, command: str) -> Missing:
+def missing(e: Evidence, command: str) -> Missing:
     """What measures what is not there, or why nothing can."""
-    found = known_of(evidence, MAIN)
+    found = known(e, MAIN)
     refused = found.word in (*REFUSED, FAILED)
     return Missing(why=f"`{V8}` is {found.word}: {found.reason}") if refused else Missing(command)

@@ -14,33 +14,32 @@ from kernels import Problem
 from kernels.limits import capability
 from kernels.v8 import WARPGROUPS_ON
 
+from ..evidence import Evidence
+from ..evidence.interval import covers
+from ..evidence.known import RAN
+from ..evidence.origin import Source, counters_of, measured, measured_on
 from ..measure.studies import MAIN
 from ..models import profiles, steps, targets
 from ..models.targets import (
     COUNTED,
     COUNTED_AT,
-    COUNTERS,
+    MEASURED_IN,
     MISSED,
-    NEEDED,
     REACHED,
-    SHAPES,
     UNMEASURED,
     UNTOLD,
-    V8,
-    Evidence,
     Result,
     floor,
-    known_of,
+    known,
     label,
-    measured_at,
     results,
-    targets_of,
     times_read,
-    worst,
+    v8_time,
 )
 from ..records.text import NOTHING
-from .table import Missing, Table, code, lines, link, mark, ratio, small, status, timed
+from .table import Missing, Table, code, lines, link, mark, ratio, small, time_cell
 
+SHAPES, COUNTERS = "shapes", "counters"
 STYLE = {  # of targets, and of steps
     MISSED: "wrong",
     UNTOLD: "stale",
@@ -52,66 +51,82 @@ STYLE = {  # of targets, and of steps
     "no difference": "unsupported",
 }
 OTHER_CORE = "These are parts and shapes of another core than the one that this card gets"
-COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters", **{name: f"make measure STUDY={name}" for name in NEEDED}}
+COMMANDS = {SHAPES: "make tune", COUNTERS: "make counters"}
 
 
-def needs(*measured: str, warpgroups: bool = False) -> Callable:
-    """For a function of the evidence: what has to be measured for it, else `Missing`; whether it is of that core."""
+def needs(name: str, warpgroups: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For a function of the evidence: the study, shapes or counters without which it is `Missing`; whether it is of the
+    core of warpgroups."""
+
+    def measured_on(e: Evidence) -> bool:
+        frames = {SHAPES: lambda: len(steps.shapes(e)), COUNTERS: lambda: len(profiled(e))}
+        return bool(frames[name]() if name in frames else e.study(name))
 
     def of(make: Callable[[Evidence], Any]) -> Callable[[Evidence], Any]:
         @functools.wraps(make)
-        def made(evidence: Evidence) -> Any:
-            if warpgroups and capability(evidence.target) != WARPGROUPS_ON:
+        def made(e: Evidence) -> Any:
+            if warpgroups and capability(e.target) != WARPGROUPS_ON:
                 return Missing(why=OTHER_CORE)
-            if lacking := evidence.lacks(*measured):
-                return Missing("` and `".join(COMMANDS[each] for each in lacking))
-            return make(evidence)
+            return make(e) if measured_on(e) else Missing(COMMANDS.get(name, f"make measure STUDY={name}"))
 
         return made
 
     return of
 
 
+def covered(e: Evidence) -> str:
+    """What the intervals of the studies of V8 cover; of studies that differ in it, the least."""
+    return covers(min((study.runs_covered() for study in map(e.study, MEASURED_IN) if study), default=1))
+
+
+def tuned(e: Evidence) -> Source:
+    """Where the times of shapes and cuts are from."""
+    return measured_on(e.card, steps.shapes(e)[["commit", "measured_at"]].to_dict("records"))
+
+
+def profiled(e: Evidence) -> Any:
+    """The profiled attention launches of V8 and its relatives."""
+    found = profiles.attention(profiles.launches(e.record.folder))
+    return found[found["version"].isin(COUNTED)]
+
+
 # ---------------------------------------------------------------- tables
 
 
 @needs("beyond")
-def target_table(evidence: Evidence) -> Table:
+def target_table(e: Evidence) -> Table:
     """Every target, missed ones first: the problem that is furthest from it, and at how many it is reached."""
     rows = []
-    found = results(evidence)
-    for target in targets_of(evidence):
-        own = [each for each in found if each.target == target]
-        last = worst(own)
-        verdicts = Counter(_verdict(evidence, each) for each in own)
+    for target, own in results(e).items():
+        verdicts = Counter(_verdict(e, each) for each in own)
         about = escape(target.about).replace("`rope_v7`", "<code>rope_v7</code>")
         at = (f" at {count} of {len(own)}" if len(own) > 1 else "" for count in verdicts.values())
         row = {"about": lines(about, small(f"{target.rule} {target.value:.3g}{target.unit}")), "worst": NOTHING}
         row["verdict"] = lines(*(mark(word, STYLE.get(word, word)) + where for word, where in zip(verdicts, at)))
-        if last and last.found:
+        if last := min((each for each in own if each.found), key=lambda each: each.margin, default=None):
             value = ratio(last.found).replace("×", target.unit, 1)
             row["worst"] = lines(value, small(label(last.problem)), small(code(last.rival)) if last.rival else "")
         rows.append((min(list(STYLE).index(word) if word in STYLE else 0 for word in verdicts), row))
     return Table.from_frame(
         [row for _, row in sorted(rows, key=lambda pair: pair[0])],
         {"about": ("target", str), "worst": ("at worst", str), "verdict": ("verdict", str)},
-        caption=f"Below a number: its 95 % interval {evidence.covers}. A target is reached, or missed, where the whole "
+        caption=f"Below a number: its 95 % interval {covered(e)}. A target is reached, or missed, where the whole "
         "interval says so; else it cannot be told. Peers and versions whose result is wrong do not count. Times are "
         "device_warm.",
-    )
+    ).of(measured(e, *MEASURED_IN))
 
 
-def _verdict(evidence: Evidence, result: Result) -> str:
+def _verdict(e: Evidence, result: Result) -> str:
     """The verdict, or where nothing was measured what keeps V8 from running, if that is why."""
     if result.verdict != UNMEASURED:
         return result.verdict
-    found = known_of(evidence, result.problem)
+    found = known(e, result.problem)
     return UNMEASURED if found.ran else found.word
 
 
-def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
+def floor_table(e: Evidence, problem: Problem = MAIN) -> Table:
     """What a call at the main shape cannot do without, and what it takes."""
-    least, measured = floor(problem, evidence.gpu), measured_at(evidence, problem)
+    least = floor(problem, e.gpu)
     rows = [
         ("an empty launch in a graph", f"{least.launch:.2f}"),
         (f"Q, K, V and the output, once each, at the rate of {least.memory}", f"{least.bytes:.2f}"),
@@ -119,34 +134,35 @@ def floor_table(evidence: Evidence, problem: Problem = MAIN) -> Table:
         ("both products, three TF32 products each", f"{least.tensor:.2f}"),
         ("<b>floor, fp32 units</b>", f"<b>{least.fp32_us:.2f}</b>"),
         ("<b>floor, tensor cores</b>", f"<b>{least.us:.2f}</b>"),
-        (f"{link(V8)}, measured", timed(measured, V8, problem) if measured else status(known_of(evidence, problem))),
+        (f"{link(targets.V8)}, measured", time_cell(v8_time(e, problem))),
     ]
-    caption = f"{label(problem)} on the {evidence.card}, from its measured ceilings. A floor is the launch and the "
-    return Table(("what", "µs"), rows, ("µs",), caption + "larger of bytes and operations, before rounding.")
+    caption = f"{label(problem)} on the {e.card}, from its measured ceilings. A floor is the launch and the "
+    table = Table(("what", "µs"), rows, ("µs",), caption + "larger of bytes and operations, before rounding.")
+    return table.of(measured(e, *MEASURED_IN))
 
 
 @needs(SHAPES, warpgroups=True)
-def step_table(evidence: Evidence) -> Table:
+def step_table(e: Evidence) -> Table:
     """Every step that today's code can take back: what was expected, and how much faster the kernel is with it."""
-    rows = []
+    rows, shapes = [], steps.shapes(e)
     for step in steps.STEPS:
-        found = step.compare(evidence.shapes)
+        found = step.compare(shapes)
         told = lines(*(f"{gain:.3f}× {small(label(problem))}" for problem, gain in found.items())) or NOTHING
         outcome = steps.held(found.values())
         rows.append((lines(step.idea, small(step.expected)), told, mark(outcome, STYLE[outcome])))
     return Table(
         ("step, and why it was expected to be faster", "speedup with it", "outcome"),
         rows,
-        caption=f"Speedup by the step, on the {evidence.card}: of the best tiling with it over the best without it, or "
+        caption=f"Speedup by the step, on the {e.card}: of the best tiling with it over the best without it, or "
         "of the kernel over itself with the step undone. device_warm, the middle of three repetitions; within 3 % "
         "there is no difference.",
-    )
+    ).of(tuned(e))
 
 
 @needs(SHAPES)
-def shape_table(evidence: Evidence) -> Table:
+def shape_table(e: Evidence) -> Table:
     """The shape that the rule chooses at each problem of the search, and how far the best one tried is from it."""
-    frame = steps.searched(evidence.shapes)
+    frame = steps.searched(steps.shapes(e))
     return Table.from_frame(
         frame.assign(shape=[f"{row.cluster} × {row.width}, {row.queries}" for row in frame.itertuples()]),
         {
@@ -157,17 +173,17 @@ def shape_table(evidence: Evidence) -> Table:
             "best_over_chosen": ("best over chosen", "{:.2f}"),
         },
         slice(2, None),
-        f"Time of the fastest right tiling over that of the chosen one, on the {evidence.card}: 1 where the rule chose "
+        f"Time of the fastest right tiling over that of the chosen one, on the {e.card}: 1 where the rule chose "
         "the fastest. A search of one run: differences of a few per cent are noise.",
-    )
+    ).of(tuned(e))
 
 
 @needs("embeddings")
-def embedding_table(evidence: Evidence) -> Table | Missing:
+def embedding_table(e: Evidence) -> Table | Missing:
     """What attention takes with an embedding over attention without any, and how exact a stored table is."""
-    frame = targets.embeddings(evidence)
+    frame = targets.embeddings(e)
     if frame.empty:
-        return untimed(evidence)
+        return untimed(e)
     over = frame.pivot(index="embedding", columns="problem", values="over_none")
     error = frame.groupby("embedding")["table_error"].max()
     rows = [
@@ -178,9 +194,9 @@ def embedding_table(evidence: Evidence) -> Table | Missing:
         ("embedding", "table off by", *over.columns),
         rows,
         ("table off by", *over.columns),
-        f"Time over that of attention without an embedding on the same core, {evidence.card}, device_warm; all dims "
+        f"Time over that of attention without an embedding on the same core, {e.card}, device_warm; all dims "
         "are embedded.",
-    )
+    ).of(measured(e, "embeddings"))
 
 
 def _over(value: float) -> str:
@@ -188,9 +204,9 @@ def _over(value: float) -> str:
 
 
 @needs(COUNTERS)
-def counter_table(evidence: Evidence) -> Table:
+def counter_table(e: Evidence) -> Table:
     """What the hardware counted of V8 and its relatives: how often each byte is read, what is busy, what waits."""
-    frame = evidence.profiled
+    frame = profiled(e)
     launches = [
         launch
         for problem, version in product(COUNTED_AT, COUNTED)
@@ -216,10 +232,10 @@ def counter_table(evidence: Evidence) -> Table:
             "waits": ("waits most for", _most),
         },
         slice(2, -1),
-        f"The attention launch on the {evidence.card}, by Nsight Compute. Read: bytes that SMs got from L2, and from "
+        f"The attention launch on the {e.card}, by Nsight Compute. Read: bytes that SMs got from L2, and from "
         "each other in a cluster, over those of Q, K and V. Per cent of peak: issue (schedulers), L2, L1 (the path to "
         "it and to shared memory). Waits: of the time of a warp.",
-    )
+    ).of(counters_of(e, frame["run"]))
 
 
 def _most(waits: Mapping[str, float]) -> str:
@@ -228,9 +244,9 @@ def _most(waits: Mapping[str, float]) -> str:
     return lines(escape(cause), small(f"{100 * waits[cause]:.0f} %"))
 
 
-def untimed(evidence: Evidence) -> Missing:
+def untimed(e: Evidence) -> Missing:
     """Why V8 has no time."""
-    found = known_of(evidence, MAIN)
-    if found.ran or found.word == UNMEASURED:
-        return Missing(COMMANDS["beyond"])
-    return Missing(why=f"`{V8}` is {found.word}" + f": {found.reason}" * bool(found.reason))
+    found = known(e, MAIN)
+    if found.word in (*RAN, UNMEASURED):
+        return Missing("make measure STUDY=beyond")
+    return Missing(why=f"`{targets.V8}` is {found.word}" + f": {found.reason}" * bool(found.reason))

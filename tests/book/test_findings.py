@@ -16,9 +16,9 @@ from analysis.book import front
 from analysis.book.findings import badge, paragraph
 from analysis.book.site.build import NOTEBOOKS
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
-from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, checks, faster, numbers, v8
+from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, checks, faster, numbers
 from analysis.measure.studies import study
-from analysis.models import waves
+from analysis.models import targets, waves
 from analysis.records.files import DATA, REFERENCE, DataError
 
 SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
@@ -97,9 +97,9 @@ def test_findings_cease_to_hold_where_every_comparison_is_turned_round(
     monkeypatch.setattr(Evidence, "speedup", lambda self, *asked, **more: 1 / speedup(self, *asked, **more))
     monkeypatch.setattr(Evidence, "share_closed", lambda self, *asked, **more: 1 - share(self, *asked, **more))
     monkeypatch.setattr(Evidence, "time", lambda self, *asked, **more: 1 / time(self, *asked, **more))
-    v8.beside_pytorch.cache_clear()
+    targets.beside_one_graph.cache_clear()
     holding = {each.id for each in findings.load().values() if each.on(e).badge == HOLDS}
-    v8.beside_pytorch.cache_clear()
+    targets.beside_one_graph.cache_clear()
     assert holding <= OTHERWISE
 
 

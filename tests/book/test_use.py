@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ import pytest
 
 import kernels
 from analysis.book.site.build import NOTEBOOKS
+from analysis.evidence import Estimate, Evidence
+from analysis.evidence.interval import TIE
+from analysis.evidence.study import Study
 from analysis.measure.studies import MAIN
 from analysis.models import targets
-from analysis.models.targets import BEYOND, Evidence, Rival, label
+from analysis.models.targets import BEYOND, Rival, label
 from analysis.records.files import REFERENCE, append_rows, problem_columns
-from analysis.records.interval import TIE, Ratio
-from analysis.records.measured import Measured
 from analysis.tables import decode, use
 from kernels import rope_attention
 from kernels.version import Problem
@@ -26,22 +26,22 @@ LOST = BEYOND[3]
 
 
 @pytest.fixture(scope="module")
-def evidence() -> Evidence:
-    return targets.read(REFERENCE)
+def e() -> Evidence:
+    return Evidence.load(REFERENCE)
 
 
 def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
-    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+    e: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = targets.rivals
 
-    def rivals(evidence: Evidence, problem: Problem, peers: bool, versions: bool = False) -> list[Rival]:
-        found = real(evidence, problem, peers, versions)
-        return [replace(found[0], ratio=Ratio(0.8, 0.79, 0.81))] if problem == LOST else found
+    def rivals(e: Evidence, problem: Problem) -> list[Rival]:
+        found = real(e, problem)
+        return [found[0]._replace(over=Estimate(0.8, 0.79, 0.81))] if problem == LOST else found
 
     monkeypatch.setattr(use, "rivals", rivals)
-    lost = [p for p in targets.COMPARED if (found := real(evidence, p, peers=True)) and found[0].ratio.value * TIE < 1]
-    rows = use.beside_pytorch(evidence).plain().rows
+    lost = [p for p in targets.COMPARED if (found := real(e, p)) and found[0].over.value * TIE < 1]
+    rows = use.beside_pytorch(e).plain().rows
     assert dict((row[0], row[3]) for row in rows)[label(LOST)].startswith("0.80×")
     slower = {row[0] for row in rows if any("slower" in cell for cell in row)}
     assert slower == {label(LOST), *(label(p) for p in lost)} and {row[0] for row in rows} >= {*map(label, BEYOND)}
@@ -49,32 +49,31 @@ def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
     assert gains == sorted(gains)
 
 
-def test_the_speedup_of_a_row_is_that_of_its_two_times(evidence: Evidence) -> None:
+def test_the_speedup_of_a_row_is_that_of_its_two_times(e: Evidence) -> None:
     """Up to a tie: a speedup is a mean over processes and printed to 0.01, the times are medians and printed to 0.1."""
-    for row in use.beside_pytorch(evidence).plain().rows:
+    for row in use.beside_pytorch(e).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
         assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup + 0.005)
 
 
-def test_what_is_not_measured_or_refused_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = evidence.studies["beyond"].check("rope_v8", LOST)
+def test_what_is_not_measured_or_refused_is_said(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = e.study("beyond").check("rope_v8", LOST)
     assert refused
-    check = Measured.check
+    check = Study.check
 
-    def refuse(self: Measured, version: str, problem: Problem) -> Any:
+    def refuse(self: Study, version: str, problem: Problem, *inputs: str) -> Any:
         at = (version, problem) == ("rope_v8", LOST)
-        return refused._replace(status="unsupported") if at else check(self, version, problem)
+        return refused._replace(status="unsupported") if at else check(self, version, problem, *inputs)
 
-    monkeypatch.setattr(Measured, "check", refuse)
-    rows = {row[0]: row for row in use.beside_pytorch(evidence).plain().rows}
+    monkeypatch.setattr(Study, "check", refuse)
+    rows = {row[0]: row for row in use.beside_pytorch(e).plain().rows}
     assert rows[label(LOST)][1:4] == ("unsupported", "–", "–") and rows[label(LOST)][5] == "–"
 
 
-def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(evidence: Evidence) -> None:
+def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(e: Evidence) -> None:
     """The speedup is that of the times shown; a wrong peer has neither."""
-    measured = Measured.load(REFERENCE, "decode")
-    table = decode.table(measured, evidence).plain()
-    assert len(table.rows) == sum(p.seq_q == 1 and p.cache == "none" for p in measured.problems("rope"))
+    table = decode.table(e).plain()
+    assert len(table.rows) == sum(p.seq_q == 1 and p.cache == "none" for p in e.study("decode").problems("rope"))
     over = [float(row[5].split("×")[0]) for row in table.rows]
     assert over == sorted(over) and over[0] < 1 < over[-1]
     v8, written = ([float(row[at].split(" ±")[0]) for row in table.rows] for at in (1, 3))
@@ -82,15 +81,15 @@ def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(evidence: Ev
     assert all(float(row[6]) < time for row, time in zip(table.rows, v8, strict=True))
 
 
-def test_a_wrong_cache_has_no_time_and_no_speedup(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured, check = Measured.load(REFERENCE, "decode"), Measured.check
+def test_a_wrong_cache_has_no_time_and_no_speedup(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = Study.check
 
-    def wrong(self: Measured, version: str, *args: Any, **kwargs: Any) -> Any:
+    def wrong(self: Study, version: str, *args: Any, **kwargs: Any) -> Any:
         found = check(self, version, *args, **kwargs)
         return found._replace(status="wrong") if version == decode.WRITTEN_OUT else found
 
-    monkeypatch.setattr(Measured, "check", wrong)
-    assert {(row[3], row[5]) for row in decode.table(measured, evidence).plain().rows} == {("–", "–")}
+    monkeypatch.setattr(Study, "check", wrong)
+    assert {(row[3], row[5]) for row in decode.table(e).plain().rows} == {("–", "–")}
 
 
 def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:

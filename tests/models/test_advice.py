@@ -1,0 +1,126 @@
+"""Advice: what the rules choose, and the nearest shapes on which the three versions were timed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.evidence import Evidence
+from analysis.measure.studies import FUSIONS, STUDIES
+from analysis.models import advice, fusion
+from analysis.models.fusion import FULL, HYBRID, SEPARATE
+from analysis.records import files
+from analysis.records.files import DataError
+from kernels import Problem, Unsupported
+from tests.models.card import make, record
+
+ONE = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)  # one tile of keys
+FEW = Problem("rope", 1, 8, seq_q=1, seq_k=4096, hdim=128, rotary_dim=128)
+MANY = Problem("rope", 1, 64, seq_q=64, seq_k=512, hdim=128, rotary_dim=128)
+US = {FULL: 10.0, HYBRID: 11.0, SEPARATE: 15.0}
+
+
+def times(*problems: Problem, factor: float = 1.0) -> dict[tuple[str, Problem], float | None]:
+    return {(version, problem): us * factor for version, us in US.items() for problem in problems}
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only card there is."""
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
+    return make(tmp_path)
+
+
+def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path) -> None:
+    far, near = replace(FEW, seq_k=1024), replace(FEW, seq_k=8192, heads=9, kv_heads=9)
+    record(card, "map", times(FEW) | times(far, factor=2.0) | times(near, factor=3.0))
+    e = Evidence.load(card)
+    asked = replace(FEW, seq_k=6144)
+    found = advice.nearest(e, asked)
+    assert [each.problem for each in found] == [near, FEW, far]  # 9 / 8 of the heads, 4 / 3 of the keys; 1.5; 6
+    assert [each.us.value for each in found] == pytest.approx([30.0, 10.0, 20.0], rel=1e-4)
+    assert found[0].factor == pytest.approx(4 / 3) and found[2].factor == pytest.approx(6.0)
+    for each in found:  # how many times as long the others take, not the inverse
+        assert {name: ratio.value for name, ratio in each.over.items()} == pytest.approx({HYBRID: 1.1, SEPARATE: 1.5})
+    assert found[0].fastest == FULL
+    masked = replace(asked, causal=True, seq_k=4096, q_offset=4095)
+    assert advice.nearest(e, masked)[0].problem == FEW
+
+
+def test_a_shape_counts_where_all_three_were_timed(card: Path) -> None:
+    record(card, "map", times(ONE, FEW) | {(HYBRID, FEW): None})
+    e = Evidence.load(card)
+    assert fusion.problems(e) == [ONE] and not fusion.winners(e, FEW)
+    assert [each.problem for each in advice.nearest(e, FEW)] == [ONE]
+
+
+@pytest.mark.parametrize(
+    ("problem", "choice", "pytorch"),
+    [
+        (ONE, FULL, False),
+        (replace(ONE, seq_k=65, q_offset=1), HYBRID, True),  # more than a tile of keys, 256 queries in all
+        (MANY, FULL, False),
+        (replace(MANY, heads=32, kv_heads=32), FULL, False),
+        (replace(MANY, heads=31, kv_heads=31), HYBRID, False),
+        (replace(MANY, heads=62, kv_heads=31), HYBRID, False),
+        (replace(MANY, batch=2, heads=31, kv_heads=31), FULL, False),
+        (replace(MANY, heads=16, kv_heads=16), HYBRID, True),
+        (replace(MANY, heads=17, kv_heads=17), HYBRID, False),
+        (FEW, HYBRID, True),
+    ],
+)
+def test_the_rules_of_the_chapter(card: Path, problem: Problem, choice: str, pytorch: bool) -> None:
+    record(card, "map", times(ONE, FEW, MANY))
+    given = advice.advise(problem)
+    assert given.rule == choice and ("say otherwise" in given.text) is (choice != FULL)  # the fastest at every shape
+    assert ("PyTorch" in given.text) is pytorch
+
+
+def test_advice_far_from_everything_measured_says_so(card: Path) -> None:
+    record(card, "map", times(FEW))
+    for factor, far in ((4, False), (5, True)):
+        given = advice.advise(replace(FEW, seq_k=4096 * factor, q_offset=4096 * factor - 1))
+        assert given.far is far and ("Nothing within a factor of 4" in given.text) is far
+
+
+def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(card, "log", times(ONE))
+    with pytest.raises(DataError, match="make measure STUDY=map"):
+        advice.advise(ONE)
+    record(card, "map", times(ONE, FEW, MANY))
+    assert advice.main(["--heads", "8", "--seq-q", "1", "--seq-k", "4096"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"10\.0 µs.* 1\.10 times .* 1\.50 times", said) and "Test GPU" in said
+    assert advice.main(["--hdim", "66"]) == 1
+    assert capsys.readouterr().err == "advise: hdim is 66; it must be a multiple of 4\n"
+    assert advice.main(["--gpu", "abacus"]) == 1 and "there is: test-gpu" in capsys.readouterr().err
+    with pytest.raises(Unsupported, match="rotary_dim is 0"):
+        advice.advise(replace(ONE, rotary_dim=0))
+
+
+@pytest.mark.parametrize(
+    ("us", "fastest", "outcome"),
+    [
+        ((10, 11, 15), {FULL}, fusion.ALONE),
+        ((10, 10.2, 15), {FULL, HYBRID}, fusion.TIES),
+        ((10.2, 10, 15), {FULL, HYBRID}, fusion.TIES),
+        ((10, 9, 15), {HYBRID}, fusion.LOSES),
+    ],
+)
+def test_the_fastest_of_the_family_and_what_ties_with_it(
+    card: Path, us: tuple[float, ...], fastest: set[str], outcome: str
+) -> None:
+    record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
+    found = fusion.winners(Evidence.load(card), ONE)
+    assert found == fastest and fusion.outcome(found) == outcome
+
+
+def test_the_grid_spans_what_it_says() -> None:
+    study = STUDIES["map"]
+    assert len(set(study.problems)) == len(study.problems) >= 60
+    for name, low, high in (("seq_q", 1, 2048), ("seq_k", 16, 4096), ("hdim", 64, 4096), ("rotary_dim", 32, 4096)):
+        sizes = [getattr(problem, name) for problem in study.problems]
+        assert (min(sizes), max(sizes)) == (low, high), name
