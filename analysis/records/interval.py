@@ -13,17 +13,6 @@ from ..evidence.interval import SIZES_US, TIE, Pool, covers, fit, half_width, po
 __all__ = ["SIZES_US", "TIE", "Pool", "covers", "fit", "half_width", "pool_of", "sized"]
 
 
-class Likely:
-    """Of a condition, in place of True: the values say so, but an interval does not. Another run may say otherwise."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-LIKELY = Likely()
-Condition = bool | None | Likely  # None: what it asks about was not measured
-
-
 class Ratio(NamedTuple):
     """A geometric mean over the processes and its 95 % interval; without bounds (NaN) from a single process."""
 
