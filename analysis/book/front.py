@@ -6,12 +6,12 @@ import re
 
 from ..claims.rule import stands
 from ..evidence import Evidence
+from ..evidence.known import WRONG
 from ..figures.style import Plot
 from ..findings import committed
 from ..measure.studies import SOURCE_TIMER
 from ..records import published
 from ..records.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
-from ..records.known import WRONG
 from ..records.measured import Measured
 from ..records.text import ratios
 from ..tables.table import Table, why_untimed

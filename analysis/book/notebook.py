@@ -13,12 +13,12 @@ from IPython.display import HTML, Markdown, display
 
 from ..claims import judge, rule
 from ..evidence import Evidence
+from ..evidence.known import NOT_MEASURED, REFUSED, Known
 from ..evidence.study import Study
 from ..figures.style import Plot
 from ..measure.studies import studies
 from ..records.current import complete_runs
 from ..records.files import DataError, gpu_folder, parsed
-from ..records.known import NOT_MEASURED, REFUSED, Known, known
 from ..records.measured import Measured
 from ..tables.table import Missing, Table, to, verdict_mark
 from . import citing, saving
@@ -123,7 +123,7 @@ def refused(evidence: Measured, *asked: tuple[str, int]) -> None:
 
     def why(name: str, hdim: int) -> str:
         problem = evidence.shapes(name, refused=True).get(hdim)
-        found = known(evidence, name, problem) if problem else Known(NOT_MEASURED)
+        found = evidence.known(name, problem) if problem else Known(NOT_MEASURED)
         return f"`{name}`: {found.reason if found.word in REFUSED else found.word}"
 
     say(f"{'; '.join(why(*each) for each in asked)}.")

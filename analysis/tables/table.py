@@ -20,7 +20,6 @@ from ..evidence import Check, Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
 from ..evidence.origin import Source
 from ..records.interval import Ratio
-from ..records.known import known
 from ..records.measured import Measured, Time
 from ..records.published import Published
 from ..records.text import NOTHING, factor
@@ -321,7 +320,7 @@ def why_untimed(evidence: Measured, over: str, version: str, problem: Problem) -
 
 
 def _untimed(evidence: Measured, version: str, problem: Problem) -> Any:
-    found = known(evidence, version, problem)
+    found = evidence.known(version, problem)
     return Known(NOT_MEASURED) if found.ran else found
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.evidence import Estimate, Evidence, Known
+from analysis.evidence.interval import TIE
 from analysis.evidence.known import NOT_MEASURED
 from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH
@@ -18,7 +19,6 @@ from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD,
 from analysis.records import files
 from analysis.records.current import today
 from analysis.records.files import append_rows, problem_columns
-from analysis.records.interval import TIE
 from kernels import VERSIONS, Problem
 from tests.models.card import GPU, make, record
 
