@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 
-from analysis.measure.failures import MEMORY_ALLOCATION, failure
+from analysis.measure.on_gpu import MEMORY_ALLOCATION, failure
 from analysis.measure.studies import CACHED
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking import reference

@@ -11,10 +11,9 @@ import pytest
 
 from analysis import __main__ as command_line
 from analysis.measure import gpu, preflight
-from analysis.measure.preflight import OK, STOPS, WARNING, Line, expected_seconds, judge
+from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, counters_allowed, expected_seconds, judge
 from analysis.measure.refused import REFUSED
 from analysis.measure.studies import STUDIES, Study
-from analysis.measure.survey import Machine, counters_allowed
 from kernels import Problem
 
 GB = 10**9

@@ -18,7 +18,7 @@ import torch
 
 from analysis import record
 from analysis.evidence.siblings import standing
-from analysis.measure import crew, failures, nvml, on_gpu, workers
+from analysis.measure import crew, nvml, on_gpu, workers
 from analysis.measure import run as measure
 from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
@@ -156,7 +156,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         ),
         (on_gpu, {"cold_copies": lambda *_: 3, "set_bytes": lambda *_: 2_000_000_000}),
         (nvml, {"throttle": frozenset, "others": lambda ours: 1, "sm_mhz": lambda: 1500}),
-        (failures, {"free_bytes": lambda: 500_000_000}),
+        (on_gpu, {"free_bytes": lambda: 500_000_000}),
         (torch.cuda, {"synchronize": card.synchronize, "empty_cache": lambda: None}),
         (torch.cuda, {"get_device_properties": lambda device: SimpleNamespace(L2_cache_size=1)}),
         (files, {"MEASURED": tmp_path}),
@@ -317,7 +317,7 @@ def test_memory_that_lacks_is_seen_through_what_wraps_it() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         wrapped()
-    assert failures.out_of_memory(caught.value) and not failures.out_of_memory(RuntimeError("out of memory"))
+    assert on_gpu.out_of_memory(caught.value) and not on_gpu.out_of_memory(RuntimeError("out of memory"))
 
 
 def test_what_a_library_refuses_is_unsupported_for_a_peer_alone(card: Card, tmp_path: Path) -> None:
