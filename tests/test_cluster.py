@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.records.files import ROOT, read_records
+from analysis.record.files import ROOT
 from analysis.records.measured import Measured
+from tests.rows import read_records
 
 pytestmark = pytest.mark.deep
 WORKFLOW = ROOT / "workflow"

@@ -30,9 +30,9 @@ from ..claims.rule import UNDECIDED, stands
 from ..evidence import Estimate, Evidence
 from ..evidence.known import FAILED, INFEASIBLE, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known
 from ..measure.studies import CONDITIONS, SOURCE_TIMER, matched, study
-from ..records import published
-from ..records.files import ROOT, DataError, card_name, gpu_folder, known_gpus, problem_columns, read_json
-from ..records.published import Published
+from ..record import published
+from ..record.files import ROOT, DataError, card_name, gpu_folder, known_gpus, problem_columns, read_json
+from ..record.published import Published
 from ..tables.claims import in_ledger
 from ..tables.table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from .findings import badge

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ..records.files import ROOT, DataError
+from ..record.files import ROOT, DataError
 
 CITATION, SETTINGS = ROOT / "CITATION.cff", ROOT / "book" / "settings.yml"
 PLACES = ("url", "repository", "doi")  # of settings.yml; what is not published yet is empty

@@ -8,7 +8,7 @@ from IPython.display import Markdown, display
 
 from ..evidence import Evidence
 from ..findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, load
-from ..records.files import DataError
+from ..record.files import DataError
 from ..tables.table import mark
 
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", NOT_MEASURED: "unsupported"}

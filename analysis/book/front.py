@@ -10,10 +10,10 @@ from ..evidence.known import WRONG
 from ..figures.style import Plot
 from ..findings import committed
 from ..measure.studies import SOURCE_TIMER
-from ..records import published
-from ..records.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
+from ..record import published
+from ..record.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
+from ..record.text import ratios
 from ..records.measured import Measured
-from ..records.text import ratios
 from ..tables.table import Table, why_untimed
 from .findings import paragraph
 from .notebook import say

@@ -17,8 +17,9 @@ from ..evidence.known import NOT_MEASURED, REFUSED, Known
 from ..evidence.study import Study
 from ..figures.style import Plot
 from ..measure.studies import studies
+from ..record import rows as measured_rows
+from ..record.files import DataError, gpu_folder
 from ..records.current import complete_runs
-from ..records.files import DataError, gpu_folder, parsed
 from ..records.measured import Measured
 from ..tables.table import Missing, Table, to, verdict_mark
 from . import citing, saving
@@ -67,7 +68,7 @@ def load(gpu: str | int, source: str = "recorded", *studies: str) -> Measured:
 
 def try_load(gpu: str | int, study: str) -> Measured | None:
     """The recorded evidence of a study, or None where no run is complete. Raises: DataError where it is damaged."""
-    complete = complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs"))
+    complete = complete_runs(measured_rows(gpu_folder(gpu), "runs"))
     return Measured.load(str(gpu), study) if study in complete else None
 
 

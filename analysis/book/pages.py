@@ -22,7 +22,7 @@ from ..claims import judge
 from ..claims.claim import Claim
 from ..evidence import Evidence
 from ..measure.studies import TIMERS
-from ..records.files import ROOT, DataError
+from ..record.files import ROOT, DataError
 from ..tables import versions
 from ..tables.language import beside_control, why_unlike
 from ..tables.table import Table, family_title, has_page, page_of, short

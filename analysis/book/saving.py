@@ -15,7 +15,7 @@ import matplotlib as mpl
 
 from ..figures.style import STYLE, Plot
 from ..measure.provenance import commit
-from ..records.files import BUILD, DATA
+from ..record.files import BUILD, DATA
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition
 

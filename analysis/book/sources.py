@@ -18,7 +18,7 @@ from kernels import VERSIONS
 from kernels.version import CudaFunction, Launch, Plan
 
 from ..models.moves import example, known
-from ..records.files import DataError
+from ..record.files import DataError
 
 CONTEXT = 2  # lines around a change
 COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}

@@ -11,14 +11,14 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..record import rows
+from ..record import rows, state_of
 from ..record.files import COUNTS, RESOURCES, parsed, read_json, with_problems, written
 from .current import complete_runs
 from .interval import Pool
 from .pool import pools
 from .study import Study
 
-TABLES = ("gpu.json", "runs.csv", "checks.csv", "timings.csv", "counters.csv")
+TABLES = ("checks", "timings", "counters")
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
 
@@ -35,7 +35,8 @@ class Record:
     @classmethod
     def load(cls, folder: Path) -> Record:
         """The record of a folder, once until a file of it is written again."""
-        return _load(folder, *map(written, (*(folder / name for name in TABLES), COUNTS, RESOURCES)))
+        beside = map(written, (folder / "gpu.json", COUNTS, RESOURCES))
+        return _load(folder, *beside, state_of(folder, *TABLES))
 
     def frame(self, table: str) -> pd.DataFrame:
         """The rows of all runs in a table: not to be changed. Raises: DataError."""

@@ -21,7 +21,7 @@ from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
 from .. import record
-from ..record.files import REFERENCE, DataError, gpu_folder, written
+from ..record.files import REFERENCE, DataError, gpu_folder
 from .current import called_today
 from .interval import Pool, fit, half_width, pool_of, sized
 from .siblings import standing
@@ -36,7 +36,7 @@ def pools(folder: Path) -> Mapping[str, Pool]:
 
     Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
     """
-    return _pools(folder, written(folder / "timings.csv"))
+    return _pools(folder, record.state_of(folder, "timings"))
 
 
 @functools.cache

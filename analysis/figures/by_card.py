@@ -15,7 +15,7 @@ from ..evidence.known import FAILED
 from ..evidence.known import WRONG as WRONG_RESULT
 from ..evidence.origin import Source
 from ..measure.studies import SOURCE_TIMER
-from ..records.text import number
+from ..record.text import number
 from ..tables.table import family_title, short
 from .style import MARKERS, PALETTE, SERIES, WRONG, Plot, canvas, log_ticks
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ..evidence.known import NOT_MEASURED
 from ..evidence.origin import Source, published_on
-from ..records import published
+from ..record import published
 from .style import PALETTE, Plot, canvas, log_ticks
 
 WORDS = {

@@ -21,7 +21,7 @@ from kernels import Problem
 
 from ..evidence.origin import COUNTED, Source, computed
 from ..models.moves import Stage, changes, known, moves, plan_of
-from ..records.text import number
+from ..record.text import number
 from ..tables.table import short
 from .style import STYLE, WIDTH, Plot
 

@@ -12,8 +12,8 @@ from ..evidence import Evidence
 from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
 from ..models.moves import SCALAR, SEPARATE
-from ..records import published
-from ..records.text import factor
+from ..record import published
+from ..record.text import factor
 from ..tables.table import of_card, short
 from .style import PALETTE, Plot, canvas, log_ticks
 

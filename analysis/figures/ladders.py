@@ -14,7 +14,7 @@ from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED, OK, WRONG
 from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
-from ..records import published
+from ..record import published
 from ..tables.table import family_title, of_card, short
 from .style import PALETTE, Plot, canvas, legend, log_ticks
 from .style import WRONG as CROSS

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ..evidence.origin import COUNTED, computed
 from ..models.moves import Stage, moves, plan_of
-from ..records.text import number
+from ..record.text import number
 from .flow import EMBED, INK, LINE, SIZE, WAIT, arrows, buffer, kernel, label, sheet, table, waiting, write
 from .style import STYLE, Plot
 

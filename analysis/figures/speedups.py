@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..evidence.origin import measured, published_on
-from ..records import published
+from ..record import published
 from ..tables.table import of_card, short
 from .style import SERIES, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks
 

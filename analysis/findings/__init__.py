@@ -24,7 +24,7 @@ from typing import Any
 
 from ..evidence import Comparison, Estimates, Evidence, Undecided, every
 from ..evidence.interval import TIE
-from ..records.files import DATA, REFERENCE, DataError
+from ..record.files import DATA, REFERENCE, DataError
 
 BADGES = HOLDS, DIFFERS, NOT_MEASURED = "holds here", "differs here", "not measured here"
 Numbers = Mapping[str, Any]

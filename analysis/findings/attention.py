@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..evidence import Evidence, NotMeasured
 from ..models.waves import occupied
-from ..records import published
+from ..record import published
 from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower, ties
 from .common import fastest_peer, versions
 

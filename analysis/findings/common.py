@@ -10,7 +10,7 @@ from kernels import VERSIONS
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import STUDIES
 from ..models.fusion import right as right
-from ..records import published
+from ..record import published
 
 
 def versions(e: Evidence, family: str, study: str = "log") -> list[str]:

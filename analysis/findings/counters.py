@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..evidence import Evidence, NotMeasured, said
 from ..models import counter_agreement, profiles, roofline
-from ..records.text import span
+from ..record.text import span
 from . import Says, checks, finding, numbers
 
 HDIM, LARGE = 2048, 8192

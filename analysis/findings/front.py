@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..evidence import Evidence
 from ..measure.studies import MAIN
 from ..models.waves import as_many_there, occupied, windows
-from ..records.text import number
+from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 from .common import printed
 from .rope import SEPARATE, SMALL, V7, others

@@ -7,7 +7,7 @@ from kernels.checking.check import supports
 
 from ..evidence import Estimates, Evidence, NotMeasured
 from ..measure.studies import study
-from ..records.published import main_problems
+from ..record.published import main_problems
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 
 ALIKE = 1.1  # a version and its control whose times are nearer than this owe nothing to the language

@@ -8,7 +8,7 @@ from kernels import Problem
 
 from ..evidence import Evidence
 from ..measure.studies import MAIN
-from ..records.text import number
+from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 
 SEPARATE, V7 = "rope_separate", "rope_v7"

@@ -14,7 +14,8 @@ from ..evidence.current import Row, complete_runs
 from ..measure.studies import CACHED
 from ..models.advice import FEW_QUERIES, decoding, one_query
 from ..models.targets import BEYOND, COMPARED, V8, home
-from ..records.files import problem_of, read_records
+from ..record import records as measured_records
+from ..record.files import problem_of
 from . import Says, checks, faster, finding, numbers, slower
 from .common import right
 from .fuse import FULL, HYBRID, everywhere, gains, outcomes, worst
@@ -48,7 +49,7 @@ def hybrid(e: Evidence) -> Says:
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     """What was measured of the op: the rows of a study's latest complete run. Raises: NotMeasured."""
-    rows = read_records(e.record.folder / f"{table}.csv", table)
+    rows = measured_records(e.record.folder, table)
     run = complete_runs(e.record.frame("runs")).get(study, {}).get("run")
     found = [row for row in rows if (row["study"], row["run"]) == (study, run)]
     if not found:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from kernels.runtime.gpu import GpuError
 
-from ..records import cards, files
-from ..records.files import ROOT, DataError
+from ..record import cards, files
+from ..record.files import ROOT, DataError
 from . import preflight
 from .on_gpu import identify
 from .refused import REFUSED

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..records.files import ROOT
+from ..record.files import ROOT
 
 UNKNOWN = "unknown"
 _said: set[str] = set()

@@ -19,7 +19,7 @@ from typing import Any
 
 from kernels.runtime.gpu import GpuError
 
-from ..records.files import DataError
+from ..record.files import DataError
 from .progress import tqdm
 
 MAX_COMPILERS = 16

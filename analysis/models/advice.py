@@ -17,7 +17,7 @@ from kernels.v8 import require_problem, wgmma_shape
 
 from ..evidence import Estimate, Evidence
 from ..measure.studies import FUSIONS, MAIN
-from ..records.files import REFERENCE, DataError, known_gpus
+from ..record.files import REFERENCE, DataError, known_gpus
 from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
 
 MEANS = {

@@ -13,8 +13,8 @@ from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
 from ..measure.studies import MAIN, STUDIES
+from ..record.files import COUNTS, DataError, problem_of, read_records
 from ..records.current import current
-from ..records.files import COUNTS, DataError, problem_of, read_records
 
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -14,8 +15,9 @@ from kernels import VERSIONS
 from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
 
 from ..measure.counters import STALL, STALLS
+from ..record import rows, state_of
+from ..record.files import with_problems
 from ..records.current import outdated
-from ..records.files import parsed, per_file, with_problems
 
 LANES = 32  # threads of a warp
 BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute
@@ -73,13 +75,13 @@ def launches(folder: Path) -> pd.DataFrame:
 
     Raises: DataError for a damaged file.
     """
-    return _launches(folder / "counters.csv")
+    return _launches(folder, state_of(folder, "counters"))
 
 
-@per_file
-def _launches(path: Path) -> pd.DataFrame:
+@functools.lru_cache(maxsize=8)
+def _launches(folder: Path, state: tuple[Any, ...]) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
-    long = with_problems(parsed(path, "counters"))
+    long = with_problems(rows(folder, "counters"))
     if long.empty:
         return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
     long = long[long["version"].isin(VERSIONS)]

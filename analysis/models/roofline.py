@@ -18,8 +18,8 @@ from kernels import VERSIONS, Problem
 
 from ..evidence import Evidence
 from ..evidence.current import outdated
-from ..records import published
-from ..records.files import COUNTS, parsed, with_problems
+from ..record import published
+from ..record.files import COUNTS, parsed, with_problems
 from . import profiles
 
 SECTOR_BYTES = 32

@@ -14,7 +14,7 @@ from ..evidence import Evidence
 from ..evidence.interval import TIE
 from ..measure import tune
 from ..measure.studies import MAIN
-from ..records.files import with_problems
+from ..record.files import with_problems
 from .targets import UNMEASURED, label
 
 IN_ORDER = tuple(dict.fromkeys((MAIN, *tune.PROBLEMS)))

@@ -10,8 +10,8 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import AUTHORS_SMS
-from ..records.files import RESOURCES, parsed
-from ..records.text import NOTHING
+from ..record.files import RESOURCES, parsed
+from ..record.text import NOTHING
 
 V7, SEPARATE = "rope_v7", "rope_separate"
 DIMS = (512, 2048)  # of the study of waves

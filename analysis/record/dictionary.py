@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterable
 
 from .columns import PROBLEM, SCHEMAS, Column
-from .files import DATA, RUN_TABLES, stored
+from .files import DATA, stored
+from .runs import TABLES
 
 HEAD = """# Data dictionary
 
@@ -54,11 +55,11 @@ def dictionary() -> str:
     """The text of data/README.md."""
     text = HEAD + _rows(PROBLEM)
     for table in SCHEMAS:
-        place = f"measured/&lt;gpu&gt;/&lt;run&gt;/{table}.csv" if table in RUN_TABLES else f"{table}.csv"
+        place = f"measured/&lt;gpu&gt;/&lt;run&gt;/{table}.csv" if table in TABLES else f"{table}.csv"
         place = place.replace(f"{table}.csv", "run.json") if table == "runs" else place
         place = f"measured/&lt;gpu&gt;/{table}.csv" if table == "verdicts" else place
         text += f"## {place}\n\n" + (f"{RUNS}\n\n" if table == "runs" else "")
-        text += _rows(c for c in stored(table, table in RUN_TABLES) if c.name not in {p.name for p in PROBLEM})
+        text += _rows(c for c in stored(table, table in TABLES) if c.name not in {p.name for p in PROBLEM})
     return text + CARD
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -174,32 +174,11 @@ def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False)
 
 def read_table(path: Path, table: str) -> pd.DataFrame:
     """Load a CSV of `SCHEMAS[table]`. Raises: as `read_cells`."""
-    if _of_card(path, table):
-        from .runs import rows
-
-        return rows(path.parent, table)
     return pd.DataFrame(read_cells(path, table))
 
 
-def _of_card(path: Path, table: str) -> bool:
-    """Whether a path is where a card's table was before each run had a folder."""
-    return table in RUN_TABLES and path.name == f"{table}.csv" and not path.exists()
-
-
-RUN_TABLES = ("runs", "checks", "timings", "op", "op_problems", "counters", "sanitizers", "shapes")
-
-
-def written(path: Path) -> tuple[Any, ...]:
+def written(path: Path) -> tuple[int, ...]:
     """Another value once a file has been written again; nothing where there is none."""
-    if _of_card(path, path.name.partition(".")[0]) and path.parent.exists():
-        found = []
-        for entry in os.scandir(path.parent):  # what is replaced changes its folder's time, what is appended to its own
-            found += [entry.name, *_written(Path(entry.path)), *_written(Path(entry.path, path.name))]
-        return tuple(found)
-    return _written(path)
-
-
-def _written(path: Path) -> tuple[int, ...]:
     try:
         state = os.stat(path)
     except OSError:
@@ -229,10 +208,6 @@ def parsed(path: Path, table: str) -> pd.DataFrame:
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
     """The rows of `read_table`, None where a cell is empty; none of no file or an empty one. Raises: DataError."""
-    if _of_card(path, table):
-        from .runs import records
-
-        return records(path.parent, table)
     if not path.exists() or not path.stat().st_size:
         return []
     cells = read_cells(path, table)
@@ -296,16 +271,6 @@ def append(path: Path, lines: str, header: str) -> None:
         raise DataError(f"{path}: could not be written ({error.strerror}); the rows before are kept") from error
 
 
-def append_rows(path: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows to a table. Raises: DataError; what was in the file is still there."""
-    if table in RUN_TABLES and path.name == f"{table}.csv":
-        from .runs import put
-
-        return put(path.parent, table, rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    append(path, lines_of(rows, table), header_of(table))
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file in one step that is on disk when this returns.
 
@@ -332,10 +297,6 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace a small table. Raises: as `replace_file`."""
-    if table in RUN_TABLES and path.name == f"{table}.csv":
-        from .runs import put
-
-        return put(path.parent, table, list(rows), replace=True)
     replace_file(path, (header_of(table) + lines_of(rows, table)).encode())
 
 

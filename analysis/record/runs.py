@@ -36,6 +36,7 @@ OF_RUN = tuple(name for name in COLUMNS if name not in (*OF_STUDY, "run", "study
 KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "integer": (int,), "number": (int, float), "flag": (bool,)}
 # Tables that hold one state of a card: what a later run has of a key takes the place of what earlier ones have.
 STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"], "shapes": []}
+TABLES = ("runs", "checks", "timings", "op", "op_problems", *STATES)
 LOCK = ".lock"
 PAUSE_S = 0.5
 
@@ -103,6 +104,16 @@ def cells_of(card: Path, table: str) -> Cells:
     return found
 
 
+def state_of(card: Path, *tables: str) -> tuple[Any, ...]:
+    """Another value once a table of a card has changed."""
+    found: list[Any] = []
+    if card.exists():
+        for entry in os.scandir(card):  # what is replaced changes its folder's time, what is appended to its own
+            found += [entry.name, *files.written(Path(entry.path))]
+            found += [files.written(Path(entry.path, f"{table}.csv")) for table in tables]
+    return tuple(found)
+
+
 def rows(gpu: str | Path, table: str) -> pd.DataFrame:
     """All rows of a table of a card, by its slug or folder, from the first run to the last; not to be changed.
 
@@ -111,7 +122,7 @@ def rows(gpu: str | Path, table: str) -> pd.DataFrame:
     Raises: DataError for an unknown card or a damaged file.
     """
     card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
-    return _rows(card, table, files.written(card / f"{table}.csv"))
+    return _rows(card, table, state_of(card, table))
 
 
 @functools.lru_cache(maxsize=64)
@@ -260,41 +271,3 @@ def wait(card: Path) -> None:
         while (lock := _hold(folder)) is None:
             time.sleep(PAUSE_S)
         os.close(lock)
-
-
-# ---------------------------------------------------------------- the way of before
-
-
-def put(card: Path, table: str, new: Sequence[Mapping[str, Any]], replace: bool = False) -> None:
-    """Add rows of a table to the folders of their runs, or have them in place of all that is there."""
-    if replace:
-        for folder in folders(card):
-            if table == "runs":
-                write_json(folder / ABOUT, {**about(folder), "studies": {}})
-            elif path := _table(folder, table):
-                path.unlink()
-    by_run: dict[str, list[Mapping[str, Any]]] = {}
-    for row in new:
-        by_run.setdefault(str(row.get("run") or "unnamed"), []).append(row)
-    for name, mine in by_run.items():
-        folder = card / name
-        folder.mkdir(parents=True, exist_ok=True)
-        said: dict[str, Any] = {"complete": False, "studies": {}}
-        if (folder / ABOUT).exists():
-            said = json.loads(json.dumps(about(folder)))
-        if table == "runs":
-            for row in mine:
-                row = {key: None if value != value else value for key, value in row.items()}
-                integers = [key for key, value in row.items() if isinstance(value, float) and key != "seconds"]
-                row.update({key: int(row[key]) for key in integers})
-                row = {key: value.item() if hasattr(value, "item") else value for key, value in row.items()}
-                said |= {key: row.get(key) for key in OF_RUN}
-                said["studies"][row["study"]] = {key: row.get(key) for key in OF_STUDY}
-            said["complete"] = all(study["complete"] for study in said["studies"].values())
-        write_json(folder / ABOUT, said)
-        if table != "runs":
-            zipped, path = folder / f"{table}.csv.gz", folder / f"{table}.csv"
-            if zipped.exists():
-                path.write_bytes(gzip.decompress(zipped.read_bytes()))
-                zipped.unlink()
-            append(path, lines_of(mine, table, of_run=True), header_of(table, of_run=True))

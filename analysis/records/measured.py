@@ -17,12 +17,13 @@ from kernels import VERSIONS, Problem
 from ..evidence.current import complete_runs
 from ..evidence.pool import pools
 from ..evidence.study import Check, Study
-from .files import DataError, gpu_folder, parsed, read_json, written
+from ..record import rows as measured_rows
+from ..record import state_of
+from ..record.files import DataError, gpu_folder, read_json, written
 from .interval import Ratio, geometric_mean, pool_of, share_closed
 
 __all__ = ["Check", "Measured", "Time", "baseline_of", "middle_us"]
 
-FILES = ("gpu.json", "runs.csv", "checks.csv", "timings.csv")
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 
 
@@ -66,7 +67,7 @@ class Measured(Study):
 
         Read once, as the files stand: not to be changed.
         """
-        return _read(folder, study, before, run, *(written(folder / name) for name in FILES))
+        return _read(folder, study, before, run, written(folder / "gpu.json"), state_of(folder, "checks", "timings"))
 
     @classmethod
     def _of(cls, folder: Path, study: str, before: str | None, run: str | None) -> Measured:
@@ -74,7 +75,7 @@ class Measured(Study):
         missing = [name for name in CEILINGS if name not in gpu.get("ceilings", {})]
         if missing:
             raise DataError(f"{folder / 'gpu.json'}: ceiling {missing[0]!r} is missing")
-        tables = {name: parsed(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
+        tables = {name: measured_rows(folder, name) for name in ("runs", "checks", "timings")}
         listed = tables["runs"]
         runs = complete_runs(listed[listed["run"] == run] if run else listed, before)
         if study not in runs:
@@ -87,7 +88,7 @@ class Measured(Study):
     def nothing(cls, slug: str, study: str) -> Measured:
         """The evidence of a study that has no complete run: no rows. Raises: DataError as `load`."""
         folder = gpu_folder(slug)
-        checks, timings = (parsed(folder / f"{name}.csv", name) for name in ("checks", "timings"))
+        checks, timings = (measured_rows(folder, name) for name in ("checks", "timings"))
         return cls(folder.name, read_json(folder / "gpu.json"), {"study": study}, checks, timings)
 
     def time(self, version: str, problem: Problem, timer: str = "device_warm") -> Time | None:

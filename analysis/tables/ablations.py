@@ -8,7 +8,7 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..evidence import Estimates, Evidence
-from ..records.text import number
+from ..record.text import number
 from .table import Table, code, link, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)

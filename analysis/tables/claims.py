@@ -33,7 +33,7 @@ from ..claims.rule import (
     WRONG,
 )
 from ..evidence.origin import DECIDED
-from ..records.text import NOTHING
+from ..record.text import NOTHING
 from .table import Missing, Table, lines, small, to, verdict_mark
 
 

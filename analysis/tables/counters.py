@@ -8,8 +8,8 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..models import profiles
-from ..records.files import RESOURCES, parsed
-from ..records.text import NOTHING
+from ..record.files import RESOURCES, parsed
+from ..record.text import NOTHING
 from .table import Table, code, hdim, lines, name, of_card, rotary, small
 
 POINT = {  # of `roofline.points`: column, header, unit, and how a number of units is written

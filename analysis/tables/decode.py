@@ -11,7 +11,7 @@ from ..evidence.origin import measured
 from ..measure.studies import CACHED, ONE_GRAPH
 from ..models.fusion import right
 from ..models.targets import V8, floor, label
-from ..records.text import NOTHING
+from ..record.text import NOTHING
 from .speed import fastest
 from .table import Missing, Table, ratio, time_cell
 from .use import missing

@@ -13,9 +13,9 @@ from ..evidence.origin import measured, measured_on
 from ..evidence.pool import RUNS, covered
 from ..measure.studies import STUDIES, TIMERS
 from ..record import rows as rows_of
-from ..records.files import ROOT
+from ..record.columns import STATUSES
+from ..record.files import ROOT
 from ..records.measured import Measured
-from ..records.schema import STATUSES
 from .table import Missing, Table, code, lines, name, of_card, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}

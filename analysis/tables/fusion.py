@@ -8,7 +8,7 @@ from kernels import VERSIONS
 
 from ..claims.measures import SEPARATE, embedded, rotary
 from ..evidence import Evidence
-from ..records.text import factor, number
+from ..record.text import factor, number
 from .table import NOTHING, Table, link
 
 HDIM = 2048

@@ -14,7 +14,7 @@ from ..measure.studies import FUSIONS, NAIVE
 from ..models.advice import SIZES, STUDIES, TYPICAL, advice_of, starved
 from ..models.fusion import FULL, HYBRID, REGIMES, SEPARATE, WORDS, problems, regime, winners
 from ..models.targets import label as shape_of
-from ..records.text import NOTHING
+from ..record.text import NOTHING
 from .table import Missing, Table, lines, mark, ratio, small, status, time_cell
 
 

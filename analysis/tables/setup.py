@@ -8,9 +8,9 @@ from ..book.origin import computed, measured_in, published_on
 from ..evidence import Evidence
 from ..findings.setup import megabytes
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, SOURCE_TIMER, partial_rope
-from ..records import published
+from ..record import published
+from ..record.text import NOTHING, number
 from ..records.measured import Measured
-from ..records.text import NOTHING, number
 from .table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"

@@ -14,9 +14,9 @@ from ..evidence import Evidence, Study
 from ..evidence.known import WRONG
 from ..evidence.origin import measured, published_on
 from ..measure.studies import SOURCE_TIMER, STUDIES
-from ..records import published
+from ..record import published
+from ..record.text import NOTHING
 from ..records.measured import Measured
-from ..records.text import NOTHING
 from .table import (
     Table,
     code,

@@ -14,9 +14,9 @@ from ..evidence import Estimate, Evidence, Study
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..evidence.origin import measured
 from ..measure.studies import SOURCE_TIMER
-from ..records import published
-from ..records.files import DataError
-from ..records.text import NOTHING, factor
+from ..record import published
+from ..record.files import DataError
+from ..record.text import NOTHING, factor
 from .speed import home
 from .table import Table, lines, link, mark, of_card, rotary, short, small, status, why_none
 

@@ -19,10 +19,10 @@ from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Check, Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
 from ..evidence.origin import Source
+from ..record.published import Published
+from ..record.text import NOTHING, factor
 from ..records.interval import Ratio
 from ..records.measured import Measured, Time
-from ..records.published import Published
-from ..records.text import NOTHING, factor
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised

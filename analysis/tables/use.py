@@ -28,9 +28,11 @@ from ..models.targets import (
     rivals,
     v8_time,
 )
+from ..record import records as measured_records
+from ..record import rows as measured_rows
+from ..record.files import gpu_folder, problem_of
+from ..record.text import NOTHING, factor
 from ..records.current import Row, complete_runs
-from ..records.files import gpu_folder, parsed, problem_of, read_records
-from ..records.text import NOTHING, factor
 from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
 from .v8 import covered, needs
 
@@ -106,8 +108,8 @@ def _loss(peer: Rival) -> str:
 def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
     """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without the table."""
     folder = gpu_folder(slug)
-    rows = read_records(folder / f"{table}.csv", table)
-    runs = complete_runs(parsed(folder / "runs.csv", "runs")) if rows else {}
+    rows = measured_records(folder, table)
+    runs = complete_runs(measured_rows(folder, "runs")) if rows else {}
     found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
     return {name: chosen for name, chosen in found.items() if chosen}
 

@@ -36,7 +36,7 @@ from ..models.targets import (
     times_read,
     v8_time,
 )
-from ..records.text import NOTHING
+from ..record.text import NOTHING
 from .table import Missing, Table, code, lines, link, mark, ratio, small, time_cell
 
 SHAPES, COUNTERS = "shapes", "counters"

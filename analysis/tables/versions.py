@@ -21,10 +21,10 @@ from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
 from ..models.moves import example
 from ..models.roofline import SECTOR_BYTES
-from ..records import published
-from ..records.files import parsed
-from ..records.published import main_problems
-from ..records.text import NOTHING, ratios, span
+from ..record import published
+from ..record import rows as measured_rows
+from ..record.published import main_problems
+from ..record.text import NOTHING, ratios, span
 from .table import (
     Table,
     badge,
@@ -259,8 +259,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     for problem, plan in planned(version.id).items():
         for hazard in plan.hazards:
             where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
-    path = e.record.folder / "sanitizers.csv"
-    found = parsed(path, "sanitizers") if where else None
+    found = measured_rows(e.record.folder, "sanitizers") if where else None
     rows = []
     for (kind, kernel, place, why), dims in where.items():
         seen: list[str] = []

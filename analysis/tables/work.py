@@ -12,10 +12,10 @@ from ..book.origin import COUNTED, DECIDED, measured_in
 from ..claims import judge
 from ..claims.claim import Claim
 from ..models.roofline import SECTOR_BYTES
-from ..records import published
-from ..records.files import COUNTS, DataError, parsed, with_problems
+from ..record import published
+from ..record.files import COUNTS, DataError, parsed, with_problems
+from ..record.text import number
 from ..records.measured import Measured
-from ..records.text import number
 from .claims import tested as tests_of
 from .table import NOTHING, Table, link, rotary, timed
 

@@ -15,11 +15,12 @@ from analysis import findings
 from analysis.book.site.place import Place
 from analysis.findings import BADGES
 from analysis.measure.studies import STUDIES, TIMERS
-from analysis.records.files import DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json, read_records
+from analysis.record.files import DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
 from analysis.records.measured import Measured
 from analysis.tables.table import page_of
 from kernels import VERSIONS
 from tests.cards import REFUSED, write
+from tests.rows import read_records
 
 NAME = re.compile(r"\bH200\b|nvidia-h200", re.IGNORECASE)
 NO_NUMBER = re.compile(r"(?<![\w`'])(?:nan|None)(?![\w`'])|\bno number\b|\bKeyError\b")

@@ -17,7 +17,7 @@ from analysis.book.compare import PUBLISHED, chosen, distances, source_of, speed
 from analysis.claims import judge
 from analysis.evidence import Comparison, Evidence
 from analysis.findings import DIFFERS, HOLDS, Finding, numbers
-from analysis.records import files
+from analysis.record import files
 from tests.cards import REFUSED, write
 
 FIRST, OTHER = "made-up-12-0", "made-up-8-9"

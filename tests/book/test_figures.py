@@ -16,7 +16,7 @@ from analysis import figures
 from analysis.book import citing, edition, saving
 from analysis.evidence import Evidence, origin
 from analysis.figures import style
-from analysis.records.files import ROOT
+from analysis.record.files import ROOT
 from analysis.tables.table import Table
 from kernels import VERSIONS, Problem
 from tests.cards import write

@@ -19,7 +19,7 @@ from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeas
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, checks, faster, numbers
 from analysis.measure.studies import study
 from analysis.models import targets, waves
-from analysis.records.files import DATA, REFERENCE, DataError
+from analysis.record.files import DATA, REFERENCE, DataError
 
 SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
 

@@ -14,8 +14,8 @@ from analysis.book.site import build, check
 from analysis.book.site.execute import BuildError, execute
 from analysis.book.site.place import Place
 from analysis.evidence import Evidence
-from analysis.records import files
-from analysis.records.files import REFERENCE
+from analysis.record import files
+from analysis.record.files import REFERENCE
 
 
 @pytest.fixture

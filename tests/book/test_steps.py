@@ -14,11 +14,12 @@ from analysis import figures
 from analysis.book import notebook
 from analysis.evidence import Evidence
 from analysis.models import moves
-from analysis.records import published
-from analysis.records.files import COUNTS, REFERENCE, DataError, problem_of, read_table
+from analysis.record import published
+from analysis.record.files import COUNTS, REFERENCE, DataError, problem_of
 from analysis.tables import speeds, steps
 from analysis.tables.table import has_page
 from kernels import VERSIONS
+from tests.rows import read_table
 
 OWN = [version.id for version in VERSIONS.values() if has_page(version)]
 

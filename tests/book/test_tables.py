@@ -6,11 +6,12 @@ from pathlib import Path
 from analysis import tables
 from analysis.evidence import Evidence
 from analysis.evidence.current import today
-from analysis.record.files import append_rows, problem_columns
+from analysis.record.files import problem_columns
 from analysis.records.measured import Measured
 from analysis.tables.language import language
 from analysis.tables.table import Missing
 from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
+from tests.rows import append_rows
 
 __all__ = ["folder"]
 

@@ -16,10 +16,11 @@ from analysis.evidence.study import Study
 from analysis.measure.studies import MAIN
 from analysis.models import targets
 from analysis.models.targets import BEYOND, Rival, label
-from analysis.records.files import REFERENCE, append_rows, problem_columns
+from analysis.record.files import REFERENCE, problem_columns
 from analysis.tables import decode, use
 from kernels import rope_attention
 from kernels.version import Problem
+from tests.rows import append_rows
 
 PAGE = NOTEBOOKS / "use.ipynb"
 LOST = BEYOND[3]

@@ -10,8 +10,8 @@ import pytest
 from analysis.book import pages
 from analysis.evidence import Evidence
 from analysis.measure import counters
-from analysis.records import published
-from analysis.records.files import REFERENCE, DataError
+from analysis.record import published
+from analysis.record.files import REFERENCE, DataError
 from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.measure.studies import STUDIES
-from analysis.records.files import DATA, REFERENCE, problem_of, read_json, read_records, write_json, write_table
+from analysis.record.files import DATA, REFERENCE, problem_of, read_json, write_json
+from tests.rows import read_records, write_table
 
 TIMES = ("p20_us", "median_us", "p80_us")
 NOT_SAID = {*TIMES, "timer", "n", "sm_mhz", "discarded", "max_abs_err", "nan_share", "core"}  # of what did not run

@@ -15,18 +15,10 @@ from analysis.claims.rule import HOLDS, OPEN, REFUTED, REPRODUCED, UNDECIDED, de
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
 from analysis.measure.studies import matched
-from analysis.record.files import (
-    MEASURED,
-    REFERENCE,
-    DataError,
-    append_rows,
-    known_gpus,
-    problem_columns,
-    read_table,
-    write_table,
-)
+from analysis.record.files import MEASURED, REFERENCE, DataError, known_gpus, problem_columns
 from analysis.record.published import by_id
 from kernels import VERSIONS, Problem
+from tests.rows import append_rows, read_table, write_table
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
 PARTIAL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)

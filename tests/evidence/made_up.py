@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from analysis.evidence.current import today
-from analysis.record.files import append_rows, problem_columns
+from analysis.record.files import problem_columns
 from kernels import Problem
+from tests.rows import append_rows
 
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 PROBLEM = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)

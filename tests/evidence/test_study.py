@@ -8,10 +8,11 @@ import pytest
 from analysis.evidence import Check, Evidence
 from analysis.evidence.current import today
 from analysis.record import published
-from analysis.record.files import DataError, append_rows, problem_columns
+from analysis.record.files import DataError, problem_columns
 from kernels import Problem
 from kernels.checking.reference import INPUTS
 from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
+from tests.rows import append_rows
 
 __all__ = ["folder"]
 

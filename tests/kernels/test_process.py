@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.records.files import ROOT
+from analysis.record.files import ROOT
 from kernels import VERSIONS, Problem
 from kernels.limits import EMULATED_TARGET
 from kernels.runtime import cache, compile

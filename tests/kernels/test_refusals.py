@@ -8,12 +8,13 @@ import pytest
 
 from analysis.measure import on_gpu
 from analysis.measure import run as measure
-from analysis.records.files import RESOURCES, read_table
+from analysis.record.files import RESOURCES
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.check import OWN, quick_cases, supports
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, Plan, SharedLayout, Version
+from tests.rows import read_table
 from tests.sampling import swept
 
 ASYNC = ("attention_async_double_buffer", Problem("attention", 1, 1, seq_q=8, hdim=32))

@@ -14,13 +14,14 @@ from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, tidy
 from analysis.measure.refused import REFUSED
 from analysis.measure.studies import STUDIES
 from analysis.models import targets
+from analysis.record import files
+from analysis.record.files import problem_columns
 from analysis.record.runs import OF_RUN
-from analysis.records import files
 from analysis.records.current import today
-from analysis.records.files import problem_columns, read_table, write_table
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD as STUB
+from tests.rows import read_table, write_table
 
 HDIMS = (512, 2048, 4096, 8192, 16384)
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)

@@ -14,11 +14,12 @@ import pytest
 
 from analysis.record import dictionary, files, rows, runs
 from analysis.record.cards import folder_of
-from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json, read_table, write_table
+from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json
 from analysis.record.problems import name_of, problem_columns, problem_of, values_of
 from analysis.record.runs import Run
 from kernels import Problem
 from tests.measure.stub_card import CARD, check_row, filled
+from tests.rows import read_table, write_table
 
 START = "2026-12-31T23:59:59Z"
 OTHER = {**CARD, "uuid": "GPU-ffff0000-0000-0000-0000-000000000000"}

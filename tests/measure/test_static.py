@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from analysis.measure import static
-from analysis.records import files
+from analysis.record import files
+from analysis.record.files import problem_columns, problem_of
 from analysis.records.current import current, is_current, outdated
-from analysis.records.files import problem_columns, problem_of, read_records, read_table, write_table
 from kernels import VERSIONS, Problem
 from kernels.device import mark
 from kernels.runtime.compile import compile_ptx
+from tests.rows import read_records, read_table, write_table
 
 CALL = "rope_v7", Problem("rope", 1, 1, seq_q=16, hdim=8192, rotary_dim=128)
 TODAYS = current(read_records(files.LAUNCHES, "launches"))

@@ -6,9 +6,10 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from analysis.record.files import problem_columns
 from analysis.records.current import today
-from analysis.records.files import append_rows, problem_columns
 from kernels import Problem
+from tests.rows import append_rows
 
 GPU = {
     "compute_capability": "9.0",

@@ -12,8 +12,8 @@ from analysis.evidence import Evidence
 from analysis.measure.studies import FUSIONS, STUDIES
 from analysis.models import advice, fusion
 from analysis.models.fusion import FULL, HYBRID, SEPARATE
-from analysis.records import files
-from analysis.records.files import DataError
+from analysis.record import files
+from analysis.record.files import DataError
 from kernels import Problem, Unsupported
 from tests.models.card import make, record
 

@@ -11,11 +11,12 @@ from analysis.evidence import Evidence
 from analysis.evidence.load import Record
 from analysis.measure import counters
 from analysis.models import counter_agreement, profiles, roofline
-from analysis.records import published
+from analysis.record import published
+from analysis.record.files import REFERENCE, gpu_folder, problem_columns
 from analysis.records.current import today
-from analysis.records.files import REFERENCE, append_rows, gpu_folder, problem_columns
 from kernels import Problem
 from tests.models.card import make, record
+from tests.rows import append_rows
 
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 

@@ -16,11 +16,12 @@ from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH
 from analysis.models import steps, targets
 from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD, V8, Target
-from analysis.records import files
+from analysis.record import files
+from analysis.record.files import problem_columns
 from analysis.records.current import today
-from analysis.records.files import append_rows, problem_columns
 from kernels import VERSIONS, Problem
 from tests.models.card import GPU, make, record
+from tests.rows import append_rows, parsed
 
 COMPILED, EAGER, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa", "triton_rope"
 
@@ -111,8 +112,8 @@ def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
     """Taken from the tables of the reference once more, by hand: the least time of any right peer beside V8's."""
     e = Evidence.load(files.REFERENCE)
     folder = files.gpu_folder(files.REFERENCE)
-    runs = files.parsed(folder / "runs.csv", "runs").query("complete == 1")
-    timings = files.parsed(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
+    runs = parsed(folder / "runs.csv", "runs").query("complete == 1")
+    timings = parsed(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
     latest = runs[runs["study"].isin(targets.MEASURED_IN)].groupby("study")["run"].max()
     for problem, rival in targets.beside_one_graph(e).items():
         columns = problem_columns(problem)

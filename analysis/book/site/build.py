@@ -26,9 +26,9 @@ from typing import Any
 from ... import figures, findings
 from ...evidence import Evidence
 from ...measure.provenance import commit
-from ...records.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
+from ...record.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
+from ...record.published import load as load_published
 from ...records.measured import Measured
-from ...records.published import load as load_published
 from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..front import five, readme

@@ -29,8 +29,9 @@ from ... import figures
 from ...claims import judge
 from ...evidence import Evidence
 from ...models import profiles
+from ...record import rows as measured_rows
+from ...record.files import ROOT, DataError, gpu_folder
 from ...records.current import complete_runs
-from ...records.files import ROOT, DataError, gpu_folder, parsed
 from ...records.measured import Measured
 from .. import pages
 
@@ -150,7 +151,7 @@ def read(gpu: str) -> None:
         Evidence.load(gpu).record.read()
         judge.verdicts_of(gpu)
         profiles.launches(gpu_folder(gpu))
-        for study in complete_runs(parsed(gpu_folder(gpu) / "runs.csv", "runs")):
+        for study in complete_runs(measured_rows(gpu_folder(gpu), "runs")):
             Measured.load(gpu, study)
 
 

@@ -12,9 +12,10 @@ from kernels import VERSIONS
 
 from ... import findings
 from ...claims import judge
-from ...records import published
+from ...record import published
+from ...record import rows as measured_rows
+from ...record.files import gpu_folder, is_committed
 from ...records.current import complete_runs
-from ...records.files import gpu_folder, is_committed, parsed
 from ...records.measured import Measured
 from .. import saving
 from ..citing import bibtex_of_edition
@@ -46,7 +47,7 @@ def figure_index(place: Place) -> str:
 
 def artifact(place: Place, evidence: Measured) -> str:
     """What is claimed, what checking it takes, and what may vary."""
-    runs = pd.DataFrame(complete_runs(parsed(gpu_folder(evidence.slug) / "runs.csv", "runs")).values())
+    runs = pd.DataFrame(complete_runs(measured_rows(gpu_folder(evidence.slug), "runs")).values())
     times = {name: pd.to_datetime(runs[name]) for name in ("started_at", "finished_at")} if len(runs) else {}
     took = (times["finished_at"] - times["started_at"]).groupby(runs["run"]).max().sum() if times else pd.Timedelta(0)
     return render(

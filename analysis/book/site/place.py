@@ -18,7 +18,7 @@ import yaml
 
 from ...evidence.origin import measured_in
 from ...measure.provenance import commit
-from ...records.files import BUILD, ROOT
+from ...record.files import BUILD, ROOT
 from ...records.measured import Measured
 from .. import pages
 from ..edition import CODE_LICENSE, LICENSE, LICENSE_URL, Edition, edition
