@@ -4,7 +4,7 @@ PYTHON3 ?= python3#             the Python (3.11, 3.12 or 3.13) that .venv is ma
 CUDA    ?= auto#                13, 12 (drivers from 525 on), or auto: what .venv has, and at first what the driver takes
 GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/; given, also where to write
 STUDY   ?= all#                 what `make measure` measures: all, or studies separated by commas
-CHECK   ?=#                     CHECK=1: `make gpu` says what stands before measuring here, `make archive` what would go
+CHECK   ?=#                     CHECK=1: `make gpu` says what stands before measuring here
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
 WHOLE   ?=#                     WHOLE=1: `make test-deep` runs in full the sweeps that it samples: hours
@@ -17,7 +17,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure tune op status archive claims compare \
+.PHONY: environment cluster book test test-deep gpu measure tune op status claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -48,9 +48,6 @@ op: .venv/.stamp
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status
-
-archive: .venv/.stamp
-	$(run) -m analysis archive $(card) $(if $(CHECK),--check)
 
 claims: .venv/.stamp
 	$(run) -m analysis claims
