@@ -110,6 +110,36 @@ def ways(e: Evidence, version: str, over: str, of: Callable[[Problem], bool] = d
     return Estimates(found, "×")
 
 
+def split(e: Evidence, dtype: str, over: str, of: Callable[[Problem], Problem] = lambda problem: problem) -> Estimates:
+    """How many times as fast as another the decode kernel is, where both are right; `of` gives the other's problem."""
+    found = {}
+    for step in e.study("split_keys").problems("rope"):
+        if (step.dtype, step.cache) != (dtype, "none") or not right(e, "split_keys", step, "rope_decode"):
+            continue
+        theirs = of(step)
+        if right(e, "split_keys", theirs, over):
+            slow = e.time(over, study="split_keys", problem=theirs)[theirs]
+            found[step] = slow / e.time("rope_decode", study="split_keys", problem=step)[step]
+    if not found:
+        raise NotMeasured("split keys were not measured: `make measure STUDY=split_keys`")
+    return Estimates(found, "×")
+
+
+def unrotated(problem: Problem) -> Problem:
+    """The step without RoPE, as SDPA has it of keys that are rotated already."""
+    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
+
+
+@finding("use-split", """**With up to 8 queries the op decodes by kernels of its own.** Blocks share the keys, and each
+key is rotated once for all heads that share it: in float32 that is {v8} as fast as `rope_v8` on an {card}, and {graph}
+as fast as PyTorch's graph with attention written out. In half precision it is {cudnn} as fast as cuDNN, which reads
+keys that are rotated already.""", card="nvidia-h100-80gb-hbm3")
+def split_keys(e: Evidence) -> Says:
+    v8, graph = split(e, "float32", V8), split(e, "float32", "torch_rope_one_graph")
+    cudnn = split(e, "float16", "torch_sdpa_half_cudnn", unrotated)
+    return numbers(v8=v8, graph=graph, cudnn=cudnn), checks(faster(v8), faster(graph), cudnn > 1 / 1.03)
+
+
 def lost(gain: Estimates) -> int:
     """On how many it is slower, interval included."""
     return sum(slower(gain.at(key)).intervals is True for key in gain)
