@@ -254,14 +254,16 @@ def _require_tensor(name: str, tensor: Any, dtypes: tuple[Any, ...], device: Any
 
 
 def require_strided(name: str, tensor: Any) -> None:
-    """Raises: TypeError. A signature leaves it out: it is asked where a call finds no launch, or no memory."""
+    """Raise TypeError for another layout. A signature omits it: it is checked where a call finds no launch, or no
+    memory.
+    """
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "nested" if tensor.is_nested else tensor.layout
         raise TypeError(f"{name} has layout {kind}; it must be torch.strided")
 
 
 def _rotary_dim(rotary_dim: Any, hdim: int, interleaved: bool, cos: Any, sin: Any) -> int:
-    """Dims that turn: those asked for, or all. Raises: ValueError."""
+    """The number of rotated dims: those asked for, or all. Raises: ValueError."""
     if (cos is None) != (sin is None):
         given, missing = ("sin", "cos") if cos is None else ("cos", "sin")
         raise ValueError(f"{given} is given and {missing} is not; give both or none")

@@ -287,7 +287,7 @@ def _kept_others(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Se
 def _places(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
 ) -> tuple[tuple[int, int, int, int], tuple[int, ...]]:
-    """The address of each, and the strides of one after those of another, in elements."""
+    """The address of each tensor, and the strides of all tensors one after the other, in elements."""
     addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
     return addresses, q.stride() + k.stride() + v.stride() + out.stride()
 
@@ -300,7 +300,7 @@ def _in_place(addresses: tuple[int, int, int, int], strides: tuple[int, ...], si
 
 @functools.lru_cache(maxsize=4096)
 def _fit(strides: tuple[int, ...], size: int) -> bool:
-    """Whether kernels take the strides of tensors of elements of `size` bytes, four of each."""
+    """Whether kernels take these strides, four per tensor, of elements of `size` bytes."""
     dims, rows = strides[3::4], strides[2::4]
     apart = (*strides[::4], *strides[1::4], *rows)
     aligned = all(size * stride % ROW_BYTES == 0 for stride in apart)
@@ -308,7 +308,7 @@ def _fit(strides: tuple[int, ...], size: int) -> bool:
 
 
 def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
-    """A tensor that a kernel takes where it lies: it, another view of it, or a copy, which is said."""
+    """x where a kernel can read it: x itself, another view of it, or a copy, with a warning."""
     x = _resolved(name, x)
     strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
     x = x.as_strided(x.shape, (*strides[:3], x.stride(3)))  # to a second row, head or batch that is not there: nowhere
@@ -320,21 +320,21 @@ def _placed(name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def _resolved(name: str, x: torch.Tensor) -> torch.Tensor:
-    """x with its own values in memory: a view such as z.conj().imag only says that they are negated."""
+    """x with its values in memory: a view such as z.conj().imag is only marked as negated."""
     if x.is_neg():
         _say_copy(name, "it is a lazily negated view")
     return x.resolve_neg()
 
 
 def _paired(name: str, x: torch.Tensor, rotary_dim: int) -> torch.Tensor:
-    """x with dims in the order that makes pairs (j, j + rotary_dim / 2) neighbours: products of q and k stay."""
+    """x with dims reordered so that the pairs (j, j + rotary_dim / 2) are adjacent; q k^T stays the same."""
     _say_copy(name, f"its {rotary_dim} rotary dims are half-split, which kernels take in multiples of 8")
     pairs = x[..., :rotary_dim].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
     return torch.cat((pairs, x[..., rotary_dim:]), -1)
 
 
 def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As kernels take them, two pairs at a time: an odd number of pairs gets one that does not turn."""
+    """cos and sin for kernels that rotate two pairs at a time: an odd number of pairs gets one with cos 1 and sin 0."""
     if cos.shape[1] % 2:
         _say_copy("cos", "it has an odd number of pairs")
         pad = torch.nn.functional.pad
@@ -347,7 +347,7 @@ def _tables(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def _positions(positions: torch.Tensor) -> torch.Tensor:
-    """int32, contiguous; what int32 does not hold stays out of range."""
+    """Contiguous int32; a position that does not fit int32 stays out of range."""
     if positions.dtype != torch.int32:
         positions = positions.clamp(-1, MOST_ROWS).to(torch.int32)
     return positions.contiguous()

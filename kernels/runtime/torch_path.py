@@ -102,7 +102,7 @@ class _Recomputed:
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> torch.Tensor:
-    """softmax(scale * turned q turned k^T + bias) v, like q; of any dtype, on any device."""
+    """softmax(scale * rotated q rotated k^T + bias) v, like q; for any dtype, on any device."""
     with _without_autocast(q):
         made = _Recomputed(q, k, v, tensors, asked)
         return (made.weights @ made.v).view(q.shape).to(q.dtype)
@@ -111,7 +111,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, 
 def gradients(
     grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of q, k and v, from that of the output; the weights are computed anew. It can be differentiated again."""
+    """The gradients of q, k and v from that of the output; the weights are recomputed. Differentiable again."""
     with _without_autocast(q):
         made = _Recomputed(q, k, v, tensors, asked)
         weights, grad = made.weights, grad.reshape(made.shape).to(made.q.dtype)
