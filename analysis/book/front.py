@@ -36,16 +36,7 @@ FINDINGS = (
     ("rope-v8", "rope-v8-core"),
 )
 BOX = ("fuse-tiles", "fuse-short", "fuse-many", "fuse-few", "fuse-pytorch")
-USED: tuple[tuple[str, ...], ...] = (
-    ("use-speed", "use-hybrid"),
-    ("use-overhead",),
-    ("use-cache", "use-cache-v8"),
-    ("use-decode",),
-    ("use-half",),
-    ("use-problems",),
-    ("use-errors",),
-)
-FOUND, USE = "found", "use"  # marks of the README, between which what is made from data stands
+FOUND = "found"  # the marks of the README, between which what is made from data stands
 
 
 def edition(evidence: Measured) -> None:
@@ -112,14 +103,11 @@ def five(evidence: Measured) -> Table:
 
 
 def readme(text: str, e: Evidence, plot: Plot, table: Table) -> str:
-    """`text` of the README with what was found, the box, and how fast the kernel is, in their marks.
-
-    Raises: DataError without the marks.
-    """
+    """`text` of the README with what was found and the box, between their marks. Raises: DataError without them."""
     found = [paragraph(e, *ids) for ids in FINDINGS]
     made = render("readme.md", findings=found, box=paragraph(e, *BOX), table=table.plain(), plot=plot)
     made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", made)
-    return _between(_between(text, FOUND, made), USE, "\n\n".join(paragraph(e, *ids) for ids in USED) + "\n")
+    return _between(text, FOUND, made)
 
 
 def _between(text: str, mark: str, made: str) -> str:
