@@ -30,6 +30,11 @@ def paragraph(e: Evidence, *ids: str) -> str:
     if unknown := [each for each in ids if each not in known]:
         raise DataError(f"there is no finding {unknown[0]!r}")
     text = " ".join(sentence(known[each], e) for each in ids).replace(" > - ", "\n> - ")  # a box has a line an item
+    return marked(text, e)
+
+
+def marked(text: str, e: Evidence) -> str:
+    """Text of the reference edition as the book of a card has it: on another card marked as such."""
     return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
 
 

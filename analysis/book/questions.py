@@ -18,7 +18,7 @@ from ..evidence.known import NOT_MEASURED
 from ..findings import Finding
 from ..record.text import number
 from ..tables.table import NOTHING, Table, lines, small, to, verdict_mark
-from .findings import badge, sentence
+from .findings import badge, marked, sentence
 from .origin import DECIDED
 
 CHAPTERS = causes, contradictions  # importing them registers their questions
@@ -38,7 +38,9 @@ def overview(settled: Mapping[str, Settled]) -> Table:
     def first(each: Settled) -> str:
         found = finding_of(each.question.chapter, each.question.id)
         answer = re.split(r"(?<=\.)(?:\*\*)?\s", found.home.text, maxsplit=1)[0].replace("**", "")
-        return answer if found.is_of(each.e) else f"{answer} {badge(found.on(each.e).badge)}"
+        if found.is_of(each.e):
+            return answer
+        return f"<span class='reference-card'>{answer}</span> {badge(found.on(each.e).badge)}"
 
     rows = [(to(key, text=escape(each.question.asks)), first(each)) for key, each in settled.items()]
     return Table(("question", "answer"), rows).of(DECIDED)
@@ -47,7 +49,7 @@ def overview(settled: Mapping[str, Settled]) -> Table:
 def answer(key: str, settled: Mapping[str, Settled]) -> None:
     """Show the written answer of a question, with a badge where it is of another card."""
     each = settled[key]
-    display(Markdown(sentence(finding_of(each.question.chapter, key), each.e)))
+    display(Markdown(marked(sentence(finding_of(each.question.chapter, key), each.e), each.e)))
 
 
 def unsettled(gpu: str) -> list[str]:
