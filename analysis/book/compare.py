@@ -29,6 +29,7 @@ from ..claims import judge
 from ..claims.rule import UNDECIDED, stands
 from ..evidence import Estimate, Evidence
 from ..evidence.known import FAILED, INFEASIBLE, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known
+from ..evidence.origin import Source, measured_on, published_on
 from ..measure.studies import CONDITIONS, SOURCE_TIMER, matched, study
 from ..record import published
 from ..record.files import ROOT, DataError, card_name, gpu_folder, known_gpus, problem_columns, read_json
@@ -37,7 +38,6 @@ from ..tables.claims import in_ledger
 from ..tables.table import Table, hdim, lines, link, mark, ratio, small, status, verdict_mark
 from .findings import badge
 from .front import FIVE
-from .origin import Source, measured_on, published_on
 
 OUT = ROOT / "_build" / "compare"
 WIDEST = 60  # characters of a column in the terminal

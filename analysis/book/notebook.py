@@ -13,17 +13,17 @@ from IPython.display import HTML, Markdown, display
 
 from ..claims import judge, rule
 from ..evidence import Evidence
+from ..evidence.current import complete_runs
 from ..evidence.known import NOT_MEASURED, REFUSED, Known
+from ..evidence.origin import Source, measured_in
 from ..evidence.study import Study
 from ..figures.style import Plot
 from ..measure.studies import studies
 from ..record import rows as measured_rows
 from ..record.files import DataError, gpu_folder
-from ..records.current import complete_runs
 from ..records.measured import Measured
 from ..tables.table import Missing, Table, to, verdict_mark
 from . import citing, saving
-from .origin import Source, measured_in
 from .sources import diff_text, kernel_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows

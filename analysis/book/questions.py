@@ -15,11 +15,11 @@ from ..claims.question import QUESTIONS, Item, Settled, settle
 from ..claims.rule import UNDECIDED
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
+from ..evidence.origin import DECIDED
 from ..findings import Finding
 from ..record.text import number
 from ..tables.table import NOTHING, Table, lines, small, to, verdict_mark
 from .findings import badge, marked, sentence
-from .origin import DECIDED
 
 CHAPTERS = causes, contradictions  # importing them registers their questions
 IN_CELLS = ("×", "%")  # units that a cell shows; others are named with what is measured

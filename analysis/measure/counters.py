@@ -31,10 +31,10 @@ from kernels.checking.check import supports
 from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import GpuError, Program, device_target
 
+from ..evidence.current import current, today
 from ..record import cards, records
 from ..record.files import DataError
 from ..record.problems import problem_columns, problem_of
-from ..records.current import current, today
 from .machine import environment, identity
 from .refused import Refused, exit_code, toolkit
 from .run import compile_all

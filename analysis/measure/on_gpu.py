@@ -19,8 +19,8 @@ from kernels.checking.reference import INPUTS, Reference, Verdict, compute_refer
 from kernels.runtime.gpu import GpuError, Program, device_target, set_bytes
 from kernels.version import Plan
 
+from ..evidence.current import today
 from ..record.files import problem_columns
-from ..records.current import today
 from . import nvml
 from .machine import ceilings, environment, identity, now, tensor_dtype, warm_up
 from .studies import SOURCE_TIMER

@@ -31,9 +31,9 @@ from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.version import Launch
 
+from ..evidence.current import today
 from ..record import cards
 from ..record.files import DataError, problem_columns
-from ..records.current import today
 from .machine import now, warm_up
 from .on_gpu import identify
 from .op_calls import FUNCTIONS, MODES, Call, drawn, judge, tensors

@@ -40,10 +40,10 @@ from kernels.runtime.compile import CompileError, assembled, compile_ptx, requir
 from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.probes import EMPTY
 
+from ..evidence.current import today
 from ..record import cards
 from ..record.files import ROOT, DataError
 from ..record.runs import Run
-from ..records.current import today
 from .machine import environment, identity, now
 from .progress import tqdm
 from .refused import REFUSED, Refused, exit_code, toolkit

@@ -42,10 +42,10 @@ from kernels.runtime.compile import resources as resources_of
 from kernels.runtime.emulator import run
 from kernels.version import PROBLEM_COLUMNS, Kernel
 
+from ..evidence.current import current, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import DataError, problem_columns, problem_of, read_records, read_table, write_table
-from ..records.current import current, today
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 Row = dict[str, Any]

@@ -34,11 +34,11 @@ from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
 from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
+from ..evidence.current import current, today
 from ..record import cards, records
 from ..record.files import DataError
 from ..record.problems import problem_columns
 from ..record.runs import read
-from ..records.current import current, today
 from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .progress import tqdm

@@ -13,8 +13,8 @@ import pandas as pd
 
 from kernels import VERSIONS
 
+from ..evidence.current import outdated
 from ..record.files import with_problems
-from ..records.current import outdated
 from .profiles import LANES
 from .roofline import SECTOR_BYTES, counts
 

@@ -12,9 +12,9 @@ from kernels import VERSIONS, Problem
 from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
+from ..evidence.current import current
 from ..measure.studies import MAIN, STUDIES
 from ..record.files import COUNTS, DataError, problem_of, read_records
-from ..records.current import current
 
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"

@@ -14,10 +14,10 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
 
+from ..evidence.current import outdated
 from ..measure.counters import STALL, STALLS
 from ..record import rows, state_of
 from ..record.files import with_problems
-from ..records.current import outdated
 
 LANES = 32  # threads of a warp
 BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute

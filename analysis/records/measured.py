@@ -12,17 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from kernels import VERSIONS, Problem
+from kernels import Problem
 
 from ..evidence.current import complete_runs
+from ..evidence.interval import pool_of
 from ..evidence.pool import pools
-from ..evidence.study import Check, Study
+from ..evidence.study import Study
 from ..record import rows as measured_rows
 from ..record import state_of
 from ..record.files import DataError, gpu_folder, read_json, written
-from .interval import Ratio, geometric_mean, pool_of, share_closed
-
-__all__ = ["Check", "Measured", "Time", "baseline_of", "middle_us"]
+from .interval import Ratio, geometric_mean
 
 CEILINGS = ("read_gb_s", "l2_read_gb_s", "fp32_tflops", "tensor_tflops", "empty_kernel_us", "empty_launch_us")
 
@@ -46,11 +45,6 @@ def middle_us(times: Iterable[pd.Series]) -> float | None:
     """The geometric mean of times by process; None of none."""
     logs = [float(np.log(each).mean()) for each in times]
     return math.exp(statistics.mean(logs)) if logs else None
-
-
-def baseline_of(version: str) -> str:
-    """What its source compares a version with, or an empty text."""
-    return VERSIONS[version].baseline or ""
 
 
 class Measured(Study):
@@ -110,23 +104,6 @@ class Measured(Study):
         if not len(values):
             return None
         return geometric_mean(np.asarray(values), pool_of(self.pools, timer, middle_us(times)))
-
-    def closed(self, version: str, without: str, baseline: str, problem: Problem) -> Ratio | None:
-        """The share of a version's gap to a faster baseline that goes in the version `without` something."""
-        names = (version, without, baseline)
-        times = pd.DataFrame({name: self.medians(name, problem, "device_warm") for name in names}).dropna()
-        if times.empty:
-            return None
-        slow, middle, fast = (times[name].to_numpy() for name in names)
-        size = middle_us(times[name] for name in names)
-        return share_closed(slow, middle, fast, pool_of(self.pools, "device_warm", size))
-
-    def previous(self) -> Measured | None:
-        """The evidence as it stood before this run, or None if this is the first."""
-        try:
-            return Measured.read(gpu_folder(self.slug), self.run["study"], before=str(self.run["run"]))
-        except DataError:
-            return None
 
 
 @functools.lru_cache(maxsize=128)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..book.origin import DECIDED
 from ..claims.printed import BYTES, CONFIRMED, DIFFERS, OF_A_CARD, SOURCES, Beside
 from ..claims.rule import A_DIFFERENCE, NO_DIFFERENCE, OPPOSITE, REPRODUCED, SAME_DIRECTION, UNDECIDED
 from ..evidence import Estimate
+from ..evidence.origin import DECIDED
 from ..record import published
 from .table import NOTHING, Table, lines, link, mark, small, to
 

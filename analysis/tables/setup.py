@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kernels import VERSIONS, Problem
 
-from ..book.origin import computed, measured_in, published_on
 from ..evidence import Evidence
+from ..evidence.origin import computed, measured_in, published_on
 from ..findings.setup import megabytes
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, SOURCE_TIMER, partial_rope
 from ..record import published

@@ -10,6 +10,7 @@ from typing import Any
 from kernels import VERSIONS, Problem
 
 from ..evidence import Evidence
+from ..evidence.current import Row, complete_runs
 from ..evidence.interval import TIE
 from ..evidence.known import FAILED, REFUSED
 from ..evidence.origin import measured
@@ -32,7 +33,6 @@ from ..record import records as measured_records
 from ..record import rows as measured_rows
 from ..record.files import gpu_folder, problem_of
 from ..record.text import NOTHING, factor
-from ..records.current import Row, complete_runs
 from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
 from .v8 import covered, needs
 

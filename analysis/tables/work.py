@@ -8,9 +8,9 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem
 
-from ..book.origin import COUNTED, DECIDED, measured_in
 from ..claims import judge
 from ..claims.claim import Claim
+from ..evidence.origin import COUNTED, DECIDED, measured_in
 from ..models.roofline import SECTOR_BYTES
 from ..record import published
 from ..record.files import COUNTS, DataError, parsed, with_problems

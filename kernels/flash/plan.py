@@ -108,30 +108,64 @@ def decode_plan(
     rows = heads // kv_heads * seq_q
     shape = replace(shape_of(problem.dtype, hdim, rows, embedding, half_split and rotary_dim > 0, target), **fields)
     call = Decode(shape, batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None, sms)
-    cache = (batch, kv_heads, capacity or problem.seq_k, hdim)
+    given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
+    sizes = call.sizes(problem.seq_k, problem.q_offset, given.named("lengths"))
+    splits, buffers = sizes[SPLITS], given.buffers
+    args = given.arguments(sizes, "part", "maxima")
+    part_rows = call.part_rows(splits)
+    buffers |= {"part": Buffer((max(part_rows * hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
+    return Plan(problem, buffers, call.launches(splits, args))
+
+
+@dataclass(frozen=True)
+class Given:
+    """The named buffers of a plan's inputs and output, and what the kernels are told of them."""
+
+    buffers: dict[str, Buffer]
+    rotary_dim: int
+
+    def named(self, name: str) -> str:
+        """The buffer of an argument; q stands for one that the kernel does not read."""
+        return name if name in self.buffers else "q"
+
+    @property
+    def strides(self) -> list[tuple[int, int, int]]:
+        """Of `NAMES`."""
+        return [strides_of(self.buffers[name].shape) for name in NAMES]
+
+    def arguments(self, sizes: tuple[Any, ...], part: str, maxima: str) -> tuple[Any, ...]:
+        """All arguments of a kernel; `part` and `maxima` name its workspace."""
+        table_rows, pitch = self.buffers["cos"].shape if "cos" in self.buffers else (0, 0)
+        places = self.buffers["positions"].shape[1] if "positions" in self.buffers else 0
+        rotation = (self.rotary_dim, *map(self.named, ("rates", "cos", "sin")), pitch, table_rows)
+        strides = sum(self.strides, ())
+        ends = (self.named("positions"), places, self.named("slopes"), part, maxima)
+        return (*NAMES, *strides, *sizes, *rotation, *ends)
+
+
+def given_buffers(
+    problem: Problem,
+    embedding: str,
+    pairs: int,
+    tables: tuple[np.ndarray, np.ndarray] | None,
+    positions: np.ndarray | None,
+    lengths: np.ndarray | None,
+    capacity: int | None,
+) -> Given:
+    """The buffers of a problem; further arguments are those of `decode_plan`. `pairs` are those that have rates."""
+    cache = (problem.batch, problem.kv_heads, capacity or problem.seq_k, problem.hdim)
     buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
     given = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
     given |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
     for name, (values, dtype) in given.items():
         if values is not None:
             buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
-    if shape.rotates and tables is None:
-        buffers["rates"] = Buffer((shape.dims // 2, 2), init=partial(rates_of, rotary_dim, shape.dims // 2))
+    if embedding in ("rates", "positions"):
+        buffers["rates"] = Buffer((pairs, 2), init=partial(rates_of, problem.rotary_dim, pairs))
     if embedding == "alibi":
-        buffers["slopes"] = Buffer((batch * heads,), init=partial(slopes_of, batch, heads))
-    named = {
-        name: name if name in buffers else "q" for name in ("rates", "cos", "sin", "positions", "slopes", "lengths")
-    }
-    sizes = call.sizes(problem.seq_k, problem.q_offset, named["lengths"])
-    splits = sizes[SPLITS]
-    pitch, table_rows = (tables[0].shape[1], tables[0].shape[0]) if tables is not None else (0, 0)
-    apart = positions.shape[1] if positions is not None else 0
-    rotation = (rotary_dim, *(named[name] for name in ("rates", "cos", "sin")), pitch, table_rows)
-    strides = [strides_of(buffers[name].shape) for name in NAMES]
-    args = (*NAMES, *sum(strides, ()), *sizes, *rotation, named["positions"], apart, named["slopes"], "part", "maxima")
-    part_rows = call.part_rows(splits)
-    buffers |= {"part": Buffer((max(part_rows * hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
-    return Plan(problem, buffers, call.launches(splits, args))
+        rows = problem.batch * problem.heads
+        buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
+    return Given(buffers, problem.rotary_dim)
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, int, int]:

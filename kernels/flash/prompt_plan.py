@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..limits import EMULATED_TARGET, capability
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
 from .choose import HALF_SINCE
-from .plan import NAMES, embedding_of, rates_of, slopes_of, strides_of
+from .plan import embedding_of, given_buffers, strides_of
 from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
 from .prompt_mma import prompt_kernel
 from .prompt_wgmma import ROTATE_THREADS, THREADS, rotate_kernel, wgmma_kernel
@@ -126,26 +125,9 @@ def prompt_plan(
         replace(shape, **fields), batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale,
         lengths is not None,
     )  # fmt: skip
-    cache = (batch, kv_heads, capacity or problem.seq_k, hdim)
-    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
-    given = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
-    given |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
-    for name, (values, dtype) in given.items():
-        if values is not None:
-            buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
-    if shape.rotates and tables is None:
-        buffers["rates"] = Buffer((shape.dims // 2, 2), init=partial(rates_of, rotary_dim, shape.dims // 2))
-    if embedding == "alibi":
-        buffers["slopes"] = Buffer((batch * heads,), init=partial(slopes_of, batch, heads))
-    named = {
-        name: name if name in buffers else "q" for name in ("rates", "cos", "sin", "positions", "slopes", "lengths")
-    }
-    pitch, table_rows = (tables[0].shape[1], tables[0].shape[0]) if tables is not None else (0, 0)
-    apart = positions.shape[1] if positions is not None else 0
-    rotation = (rotary_dim, *(named[name] for name in ("rates", "cos", "sin")), pitch, table_rows)
-    strides = [strides_of(buffers[name].shape) for name in NAMES]
-    sizes = call.sizes(problem.seq_k, problem.q_offset, named["lengths"])
-    args = (*NAMES, *sum(strides, ()), *sizes, *rotation, named["positions"], apart, named["slopes"], "q", "q")
+    given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
+    buffers, strides = given.buffers, given.strides
+    args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
     if wgmma:
         keys = ("k", strides[1])
         if shape.rotates:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis.evidence.current import today
 from analysis.measure import counters
 from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, tidy
 from analysis.measure.refused import REFUSED
@@ -17,7 +18,6 @@ from analysis.models import targets
 from analysis.record import files
 from analysis.record.files import problem_columns
 from analysis.record.runs import OF_RUN
-from analysis.records.current import today
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD as STUB

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from analysis.evidence.current import current, is_current, outdated
 from analysis.measure import static
 from analysis.record import files
 from analysis.record.files import problem_columns, problem_of
-from analysis.records.current import current, is_current, outdated
 from kernels import VERSIONS, Problem
 from kernels.device import mark
 from kernels.runtime.compile import compile_ptx

@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from analysis.evidence.current import today
 from analysis.record.files import problem_columns
-from analysis.records.current import today
 from kernels import Problem
 from tests.rows import append_rows
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from analysis.evidence import Evidence
+from analysis.evidence.current import today
 from analysis.evidence.load import Record
 from analysis.measure import counters
 from analysis.models import counter_agreement, profiles, roofline
 from analysis.record import published
 from analysis.record.files import REFERENCE, gpu_folder, problem_columns
-from analysis.records.current import today
 from kernels import Problem
 from tests.models.card import make, record
 from tests.rows import append_rows

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.evidence import Estimate, Evidence, Known
+from analysis.evidence.current import today
 from analysis.evidence.interval import TIE
 from analysis.evidence.known import NOT_MEASURED
 from analysis.measure import tune
@@ -18,7 +19,6 @@ from analysis.models import steps, targets
 from analysis.models.targets import BEYOND, MISSED, REACHED, UNMEASURED, UNTOLD, V8, Target
 from analysis.record import files
 from analysis.record.files import problem_columns
-from analysis.records.current import today
 from kernels import VERSIONS, Problem
 from tests.models.card import GPU, make, record
 from tests.rows import append_rows, parsed

@@ -28,10 +28,10 @@ from traitlets.config import Config
 from ... import figures
 from ...claims import judge
 from ...evidence import Evidence
+from ...evidence.current import complete_runs
 from ...models import profiles
 from ...record import rows as measured_rows
 from ...record.files import ROOT, DataError, gpu_folder
-from ...records.current import complete_runs
 from ...records.measured import Measured
 from .. import pages
 

@@ -12,10 +12,10 @@ from kernels import VERSIONS
 
 from ... import findings
 from ...claims import judge
+from ...evidence.current import complete_runs
 from ...record import published
 from ...record import rows as measured_rows
 from ...record.files import gpu_folder, is_committed
-from ...records.current import complete_runs
 from ...records.measured import Measured
 from .. import saving
 from ..citing import bibtex_of_edition
