@@ -30,7 +30,7 @@ from ..claims.rule import UNDECIDED, stands
 from ..evidence import Estimate, Evidence
 from ..evidence.known import FAILED, INFEASIBLE, NOT_MEASURED, OK, UNSUPPORTED, WRONG, Known
 from ..evidence.origin import Source, measured_on, published_on
-from ..measure.studies import CONDITIONS, SOURCE_TIMER, matched, study
+from ..measure.studies import SOURCE_TIMER, study
 from ..record import published
 from ..record.files import ROOT, DataError, card_name, gpu_folder, known_gpus, problem_columns, read_json
 from ..record.published import Published
@@ -188,25 +188,6 @@ def _cell(cell: Any, compact: bool) -> str:
         mark("stale") if cell.stale else "",
         "" if compact or not cell.against_published else small(cell.against_published),
     )
-
-
-def distances(e: Evidence) -> pd.DataFrame:
-    """How far every published speedup is from what a card measures, a row for each and each condition.
-
-    The problem is the one that was measured. `factor` is the larger of measured over published and its inverse, so at
-    least 1; where there is none `status` says why.
-    """
-    rows: list[dict[str, Any]] = []
-    for name, (timer, where) in CONDITIONS.items():
-        for one in stated():
-            problem = matched(one.problem, e.gpu["sms"]) if where == "matched" else one.problem
-            found = measured(e, one, problem, where or ("fp16" if problem.family == "fp16" else "log"), timer)
-            said, gain = one.published.value, found["speedup"]
-            numbers = {"published": said, "measured": gain, "low": found["low"], "high": found["high"]}
-            shape = {"version": one.version, "baseline": one.baseline, **problem_columns(problem)}
-            about = {"status": found["status"], **numbers, "factor": max(gain / said, said / gain)}
-            rows.append({"condition": name, **shape, **about, "stale": found["stale"]})
-    return pd.DataFrame(rows)
 
 
 # ---------------------------------------------------------------- machines, claims, findings

@@ -3,7 +3,6 @@
 from .angle_error import angle_error
 from .by_card import speedups_by_card
 from .counters import emulator_agreement, warp_waits
-from .distance import published_distance
 from .embedding_work import fusion
 from .flow import flow
 from .front import fusing
@@ -25,7 +24,7 @@ from .when_to_fuse import fusion_map
 
 __all__ = [
     "PIPELINES", "angle_error", "attention_online", "cliff", "emulator_agreement", "flow", "fusing", "fusion",
-    "fusion_map", "ladder", "peers", "phases", "pipelines", "published_distance", "roofline_plot",
+    "fusion_map", "ladder", "peers", "phases", "pipelines", "roofline_plot",
     "roofline_published", "rope_savings", "score_threads", "sinusoidal_fusion", "speedups_by_card", "timeline",
     "v8_cuts", "v8_family", "v8_idea", "v8_tile", "warp_waits", "waves",
 ]  # fmt: skip

@@ -180,10 +180,6 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("what", "text", "what the number is of, where the quantity does not say", optional=True),
         Column("note", "text", "context", optional=True),
         Column("origin", "text", "what is not in the document, and how the value is printed there", optional=True),
-        Column("here_unit", "text", "unit of what stands beside it, where that is another quantity", optional=True),
-        Column("here_note", "text", "what it is that stands beside it", optional=True),
-        Column("counted", "text", "what the authors counted by hand, for a table of such figures", optional=True),
-        Column("why_none", "text", "why nothing can stand beside it", optional=True),
     ),
     "resources": (
         _VERSION,

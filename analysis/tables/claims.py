@@ -33,6 +33,7 @@ from ..claims.rule import (
     WRONG,
 )
 from ..evidence.origin import DECIDED
+from ..record import published
 from ..record.text import NOTHING
 from .table import Missing, Table, lines, small, to, verdict_mark
 
@@ -145,8 +146,14 @@ def _about(claim: Claim, evidence: HasSlug) -> Iterable[str]:
     yield "; ".join(", ".join(map(escape, place)) for place in claim.where)
     if claim.contradicts:
         yield f"against {', '.join(map(to, claim.contradicts))}"
-    if numbers := judge.named(evidence.slug)[claim.id] - set(VERSIONS):
-        yield f"numbers {', '.join(to(row, 'published.html') for row in sorted(numbers))}"
+    if rows := judge.named(evidence.slug)[claim.id] - set(VERSIONS):
+        yield f"printed: {', '.join(map(_printed, sorted(rows)))}"
+
+
+def _printed(row: str) -> str:
+    """A row of published.csv and its number; a pointer that rests on it shows where that is printed."""
+    number, document, locator = (published.by_id()[row][name] for name in ("value", "source_document", "locator"))
+    return f"<span title='{escape(f'{document}, {locator}', quote=True)}'>{row} ({number:,.10g})</span>"
 
 
 def _tests(tests: Iterable[Mapping[str, Any]]) -> str:

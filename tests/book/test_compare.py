@@ -13,7 +13,7 @@ from scipy import stats
 
 from analysis import figures, findings
 from analysis.book import compare
-from analysis.book.compare import PUBLISHED, chosen, distances, source_of, speedups
+from analysis.book.compare import PUBLISHED, chosen, source_of, speedups
 from analysis.claims import judge
 from analysis.evidence import Comparison, Evidence
 from analysis.findings import DIFFERS, HOLDS, Finding, numbers
@@ -138,15 +138,3 @@ def test_the_figure_has_a_dot_or_a_word_for_each_card() -> None:
         told += len({str(line.get_ydata()) for line in axis.lines if line.get_marker() != "None"})
         told += len([text for text in axis.texts if text.get_text() in ("not measured", "failed", "unsupported")])
     assert told == len(plot.data) and list(plot.data["card"].unique()) == [card.slug for card in cards]
-
-
-def test_a_distance_is_the_factor_between_published_and_measured_under_each_condition() -> None:
-    found = distances(Evidence.load(FIRST))
-    told = found.query("version == 'rope_v7' and baseline == 'rope_separate' and hdim == 2048 and rotary_dim == 128")
-    for row in told.to_dict("records"):
-        ratio = row["measured"]
-        assert row["factor"] == pytest.approx(max(ratio / row["published"], row["published"] / ratio))
-    assert (found["factor"].dropna() >= 1).all() and found["factor"].notna().groupby(found["condition"]).any().all()
-    without = distances(Evidence.load(OTHER)).groupby("condition")
-    assert set(without.get_group("matched")["status"]) <= {"not measured", "unsupported", "infeasible"}
-    assert without.size().nunique() == 1, "a condition lacks rows"

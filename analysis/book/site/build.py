@@ -191,6 +191,7 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
     place.stage(evidence)
     html = render(place)
     shutil.copytree(saving.folder(gpu), html / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
+    shutil.copyfile(DATA / "published.csv", html / "book" / "published.csv")
     if found := faults(html):
         raise BuildError("\n".join([f"the pages in {html} have {len(found)} faults", *found[:20]]))
     record.unlink(missing_ok=True)
