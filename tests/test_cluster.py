@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.evidence import Evidence
 from analysis.record.files import ROOT
-from analysis.records.measured import Measured
 from tests.rows import read_records
 
 pytestmark = pytest.mark.deep
@@ -44,7 +44,7 @@ def test_made_up_cards_are_measured_merged_judged_and_compared(tmp_path: Path) -
     snakemake(tmp_path)
     for capability in ("8.9", "7.5"):
         folder = tmp_path / "the cluster" / "measured" / f"made-up-{capability}".replace(".", "-")
-        assert Measured.read(folder).gpu["compute_capability"] == capability
+        assert Evidence.load(folder).gpu["compute_capability"] == capability
         assert read_records(folder / "verdicts.csv", "verdicts")
     assert "made-up-7-5" in (tmp_path / "compared" / "speedups.csv").read_text()
     again = snakemake(tmp_path)

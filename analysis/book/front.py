@@ -13,8 +13,7 @@ from ..measure.studies import SOURCE_TIMER
 from ..record import published
 from ..record.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
 from ..record.text import ratios
-from ..records.measured import Measured
-from ..tables.table import Table, why_untimed
+from ..tables.table import Table, why_none
 from .findings import paragraph
 from .notebook import say
 from .templates import render
@@ -39,50 +38,47 @@ BOX = ("fuse-tiles", "fuse-short", "fuse-many", "fuse-few", "fuse-pytorch")
 FOUND = "found"  # the marks of the README, between which what is made from data stands
 
 
-def edition(evidence: Measured) -> None:
+def edition(e: Evidence) -> None:
     """Show which card the text is written for, and which the tables and figures are of."""
     written = committed(REFERENCE).card
     text = f"Text, tables and figures are of an {written}."
-    if not evidence.is_reference:
+    if not e.is_reference:
         text = (
             f"<div class='reference-card'>\n\nThe text is written for an {written}, whose numbers it has. A badge at "
             "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"
-            f"\n\nTables and figures are of the {evidence.card}."
+            f"\n\nTables and figures are of the {e.card}."
         )
     say(text)
 
 
-def other_cards(evidence: Measured) -> None:
+def other_cards(e: Evidence) -> None:
     """Show the names of the other cards that were measured; nothing where there are none."""
-    slugs = [slug for slug in known_gpus() if slug != evidence.slug]
+    slugs = [slug for slug in known_gpus() if slug != e.slug]
     if slugs:
         names = (card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) for slug in slugs)
         say(f"Also measured, [card by card](compare.html): {', '.join(names)}.")
 
 
-def five(evidence: Measured) -> Table:
+def five(e: Evidence) -> Table:
     """Speedups of five comparisons at the published head dims: published, as the authors timed it, on the device."""
     rows = []
     for words, version, baseline in FIVE:
-        shapes = evidence.shapes(version).values()
+        shapes = [*e.study("log").shapes(version).values()]
         claims = {problem: published.speedup(version, baseline, problem) for problem in shapes}
         stated = {problem: claim.value for problem, claim in claims.items() if claim}
-        measured = {
-            timer: {problem: evidence.ratio(baseline, version, problem, timer) for problem in stated}
-            for timer in (SOURCE_TIMER, "device_warm")
-        }
+        timers = (SOURCE_TIMER, "device_warm")
+        measured = {timer: e.speedup(version, baseline, "log", timer, problem=[*stated]) for timer in timers}
         outcomes: dict[str, list[str]] = {}
         for problem, value in stated.items():
-            word = stands(value, measured["device_warm"][problem])
-            word = word or why_untimed(evidence, baseline, version, problem)
-            check = evidence.check(version, problem)
-            wrong = f" (its result is {WRONG})" * bool(check and check.status == WRONG)
+            found = measured["device_warm"][problem]
+            word = stands(value, found) if found else why_none(found).word
+            wrong = f" (its result is {WRONG})" * (e.study("log").known(version, problem).word == WRONG)
             outcomes.setdefault(word, []).append(f"{problem.hdim}{wrong}")
         rows.append(
             {
                 "compared": words,
                 "published": stated.values(),
-                **{timer: [ratio.value for ratio in found.values() if ratio] for timer, found in measured.items()},
+                **{timer: found.values_known.values() for timer, found in measured.items()},
                 "outcome": "; ".join(f"{word} at {', '.join(dims)}" for word, dims in outcomes.items()),
             }
         )
@@ -98,7 +94,7 @@ def five(evidence: Measured) -> Table:
         slice(1, 4),
         "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
         f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and GPU alone: "
-        f"{evidence.card}.",
+        f"{e.card}.",
     )
 
 

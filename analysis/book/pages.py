@@ -29,7 +29,6 @@ from ..tables.table import Table, family_title, has_page, page_of, short
 from ..tables.table import link as linked
 from ..tables.versions import families, in_order
 from . import sources
-from .notebook import try_load
 from .templates import render
 
 
@@ -73,7 +72,7 @@ def _words(version: Version) -> str:
 
 def _told(e: Evidence, version: Version) -> dict[str, Any]:
     """What is told of a version, by the names that the templates give it."""
-    path, control = Path(*version.module.split(".")).with_suffix(".py"), try_load(e.slug, "control")
+    path = Path(*version.module.split(".")).with_suffix(".py")
     return {
         "version": version,
         "path": path if (ROOT / path).is_file() else "",
@@ -82,8 +81,8 @@ def _told(e: Evidence, version: Version) -> dict[str, Any]:
         "cores": versions.cores(e, version),
         **versions.checks(e, version),
         "control": next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
-        "beside_control": beside_control(control, version.id),
-        "why_unlike": why_unlike(control, version.id),
+        "beside_control": beside_control(e, version.id),
+        "why_unlike": why_unlike(e, version.id),
         "claims": tables.verdicts(judge.recorded(e.slug), claims_about(e, version.id)),
         "hazards": versions.hazards(e, version),
         "launches": versions.launches(version),

@@ -16,17 +16,17 @@ from ..models import steps, targets
 from ..models.targets import BEYOND, MEASURED_IN, NEEDED, home, label
 from ..tables.table import Missing
 from ..tables.v8 import SHAPES, needs, tuned, untimed
-from .notebook import card
+from . import notebook
 
 
 def load(gpu: str, source: str = "recorded") -> Evidence:
-    """The evidence of a GPU as recorded, or of the card at hand, measured now. Raises as `notebook.card`; GpuError."""
-    gpu = card(gpu, source, ",".join(NEEDED))
+    """As `notebook.load` of the studies that V8's chapters show; live the shapes are searched too. Raises: GpuError."""
+    e = notebook.load(gpu, source, *NEEDED)
     if source == "live":
         from ..measure.tune import tune
 
         tune()
-    return Evidence.load(gpu)
+    return Evidence.load(e.slug)
 
 
 def studies(e: Evidence) -> list[Study]:

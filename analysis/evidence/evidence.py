@@ -167,7 +167,7 @@ class Evidence:
         about = About(open=frozenset(() if study else ("study",)), names=frozenset(versions))
         measured = self.record.study(study or self._default(versions))
         found: dict[Any, Estimate] = {}
-        for key, pick in _keys(hdim, problem) or self._documents(measured, versions, columns):
+        for key, pick in _keys(hdim, problem, lambda: self._documents(measured, versions, columns)):
             try:
                 one = ask(self._place(measured, versions, key, pick, columns))
             except Undecided as why:
@@ -393,7 +393,7 @@ class Evidence:
             return Estimate.exact(number(rows), table, stale=stale)
 
         about = About(open=opened, names=frozenset({version}))
-        return _each(_keys(hdim, problem) or _by_hdim(known, columns), ask, about)
+        return _each(_keys(hdim, problem, lambda: _by_hdim(known, columns)), ask, about)
 
     # ------------------------------------------------------------ plans
 
@@ -466,7 +466,8 @@ class Evidence:
             return Estimate.exact(number(_plan(version, pick), key), "plans")
 
         taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
-        return _each(_keys(hdim, problem) or _by_hdim(taken, columns), ask, About(names=frozenset({version})))
+        keys = _keys(hdim, problem, lambda: _by_hdim(taken, columns))
+        return _each(keys, ask, About(names=frozenset({version})))
 
     def _planned(self, study: str) -> tuple[Problem, ...]:
         """Those of a study on this GPU."""
@@ -519,12 +520,14 @@ def _plan(version: str, problem: Problem) -> Plan | Unsupported:
         return refusal
 
 
-def _keys(hdim: Hdims, problem: Problems) -> list[tuple[Any, Problem | None]]:
-    """What answers are by, with the problem where one is given; nothing where neither is."""
+def _keys(
+    hdim: Hdims, problem: Problems, documents: Callable[[], Iterable[tuple[int, Problem]]]
+) -> Iterable[tuple[Any, Problem | None]]:
+    """What answers are by, with the problem where one is given; those of the documents where neither is."""
     if problem is not None:
         return [(each, each) for each in ([problem] if isinstance(problem, Problem) else problem)]
     if hdim is None:
-        return []
+        return documents()
     return [(each, None) for each in ([hdim] if isinstance(hdim, int) else hdim)]
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from ..record import published
 from .evidence import Evidence
-from .study import Study
 
 Kind = Literal["measured", "computed", "published"]
 STAMP = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)T")  # how a run's name and a time of measuring begin
@@ -94,17 +93,12 @@ def measured_on(card: str, runs: Iterable[Mapping[str, Any]]) -> Source:
     return _measured(card, runs, f"measured on {card}")
 
 
-def measured_in(*evidence: Study) -> Source:
-    """`measured_on` of the runs of some evidence of one GPU, of those that measured anything."""
-    return measured_on(evidence[0].card, [each.run for each in evidence if each.run.get("run")])
-
-
 def measured(e: Evidence, *studies: str) -> Source:
     """Measured on a card, in the latest complete runs of these studies."""
     return measured_on(e.card, [study.run for name in studies if (study := e.study(name))])
 
 
-def counters_of(evidence: Study | Evidence, runs: Iterable[str] = ()) -> Source:
+def counters_of(evidence: Evidence, runs: Iterable[str] = ()) -> Source:
     """Hardware counters of a card, read in these runs."""
     return _measured(evidence.card, [{"run": run} for run in dict.fromkeys(runs)], f"counters of {evidence.card}")
 

@@ -12,7 +12,7 @@ from ..evidence import Evidence
 from ..evidence.origin import COUNTED, counters_of
 from ..models import profiles
 from ..models.counter_agreement import agreement
-from ..tables.table import family_title, of_card, short
+from ..tables.table import family_title, short
 from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
 
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
@@ -20,7 +20,6 @@ HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
 
 
-@of_card
 def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
     """What a warp of every version's attention waits for at a head dim, as shares of its time."""
     mine = profiles.attention(profiles.at(profiled, hdim))
@@ -60,7 +59,6 @@ def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
     )
 
 
-@of_card
 def emulator_agreement(e: Evidence, compared: pd.DataFrame) -> Plot:
     """What the hardware counts over what the emulator counts, a dot a launch (`counter_agreement.compare`)."""
     summary = agreement(compared)

@@ -9,14 +9,13 @@ import pandas as pd
 from ..evidence import Evidence
 from ..evidence.origin import COUNTED, measured
 from ..models.moves import SCALAR, SEPARATE
-from ..tables.table import family_title, of_card, short
+from ..tables.table import family_title, short
 from .style import PALETTE, Plot, canvas
 
 LINE: dict[str, Any] = {"fontsize": 8, "color": "0.3", "va": "bottom", "ha": "center"}
 PLAIN = {"fc": "white", "ec": "none", "pad": 0.3}
 
 
-@of_card
 def fusion(e: Evidence, frame: pd.DataFrame) -> Plot:
     """Speedup of every version over separate kernels that load four floats, by how often it embeds each element.
 

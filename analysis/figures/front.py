@@ -14,7 +14,7 @@ from ..measure.studies import MAIN
 from ..models.moves import SCALAR, SEPARATE
 from ..record import published
 from ..record.text import factor
-from ..tables.table import of_card, short
+from ..tables.table import short
 from .style import PALETTE, Plot, canvas, log_ticks
 
 FUSED = "rope_v8"
@@ -34,7 +34,6 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-@of_card
 def fusing(e: Evidence) -> Plot:
     """Speedups over separate kernels at head dim 2048: published, measured, and with as many blocks per SM as there."""
     rows = []

@@ -7,13 +7,12 @@ from matplotlib.ticker import NullLocator
 
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..tables.table import Missing, of_card, short
+from ..tables.table import Missing, short
 from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
 
 SERIES = {"log": "published shapes", "controlled": "4 heads of 64 queries"}
 
 
-@of_card
 def cliff(e: Evidence, version: str = "attention_online_fixed") -> Plot | Missing:
     """The rate by head dim in the published shapes, which shrink with it, and with heads and queries held."""
     rows = []

@@ -15,7 +15,7 @@ from ..evidence.known import NOT_MEASURED, OK, WRONG
 from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
 from ..record import published
-from ..tables.table import family_title, of_card, short
+from ..tables.table import family_title, short
 from .style import PALETTE, Plot, canvas, legend, log_ticks
 from .style import WRONG as CROSS
 
@@ -33,7 +33,6 @@ TITLES = {  # the edition's
 }
 
 
-@of_card
 def ladder(e: Evidence, family: str, hdim: int, over: str = "") -> Plot:
     """The versions of a family in the log's order: speedup over one baseline at a head dim, published and measured.
 

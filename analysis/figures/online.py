@@ -6,7 +6,7 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..tables.table import of_card, short
+from ..tables.table import short
 from .style import (
     HATCHES,
     MARKERS,
@@ -24,7 +24,6 @@ from .style import (
 VERSIONS = ("attention_baseline", "attention_online", "attention_online_fixed")
 
 
-@of_card
 def attention_online(e: Evidence) -> Plot:
     """Attention without embeddings: time above, share of NaN below."""
     study = e.study("log")

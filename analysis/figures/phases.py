@@ -7,7 +7,6 @@ import pandas as pd
 from ..evidence import Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED
 from ..evidence.origin import measured
-from ..tables.table import of_card
 from .style import PALETTE, Plot, by_process, canvas
 
 CASES = {  # by panel: versions, what a bar says, and whether it is the kernel itself, one change, or a part left out
@@ -37,7 +36,6 @@ LOOKS = {
 }
 
 
-@of_card
 def phases(e: Evidence) -> Plot:
     """Device time of Phase 4 and 6, and of each with one thing changed or one part left out, bars in two panels."""
     study, rows = e.study("ablation"), []

@@ -11,7 +11,7 @@ from kernels import Problem
 from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..tables.speed import fastest
-from ..tables.table import family_title, of_card
+from ..tables.table import family_title
 from .style import (
     MARKERS,
     PALETTE,
@@ -28,7 +28,6 @@ from .style import (
 TITLES = {"attention": "PyTorch's fastest beats the log's kernels at every head dim"}  # the edition's
 
 
-@of_card
 def peers(e: Evidence, family: str, versions: Sequence[str]) -> Plot:
     """Own versions beside the fastest that PyTorch offers, compiled and not: device times by head dim."""
     study = e.study("log")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ..evidence import Evidence
 from ..evidence.origin import COUNTED, Source, computed, measured, published_for
 from ..models import roofline
-from ..tables.table import family_title, of_card
+from ..tables.table import family_title
 from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
 
 NAMED = {  # points with their names at them: version, head dim
@@ -24,7 +24,6 @@ NAMED = {  # points with their names at them: version, head dim
 WHERE = {"l2": "bytes between L2 and L1, warm", "dram": "bytes of DRAM, caches flushed"}
 
 
-@of_card
 def roofline_plot(e: Evidence, frame: pd.DataFrame) -> Plot:
     """Measured ceilings, and below them every version and shape: for L2 with warm caches, for DRAM with flushed.
 

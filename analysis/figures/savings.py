@@ -9,7 +9,6 @@ from kernels import Problem
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
 from ..measure.studies import TIMERS
-from ..tables.table import of_card
 from .style import HATCHES, PALETTE, Plot, by_process, canvas, legend, place_of, shape_ticks
 
 COLOURS = (PALETTE[0], PALETTE[9], PALETTE[1])
@@ -21,7 +20,6 @@ def saved(e: Evidence, problem: Problem, timer: str) -> Estimate:
     return (separate - hybrid)[problem]
 
 
-@of_card
 def rope_savings(e: Evidence) -> Plot:
     """What the hybrid saves over separate kernels, in microseconds a call, under each timer."""
     timed = e.time("rope_v7", "log", "device_warm", problem=e.study("log").problems("rope", partial=True))

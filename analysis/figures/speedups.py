@@ -9,7 +9,7 @@ import pandas as pd
 from ..evidence import Evidence
 from ..evidence.origin import measured, published_on
 from ..record import published
-from ..tables.table import of_card, short
+from ..tables.table import short
 from .style import SERIES, Plot, canvas, legend, log_ticks, mark_wrong, place_of, shape_ticks
 
 PAIRS = (
@@ -19,7 +19,6 @@ PAIRS = (
 )
 
 
-@of_card
 def sinusoidal_fusion(e: Evidence) -> Plot:
     """What fusing sinusoidal embeddings gains, and over which baseline: a panel for each pair."""
     study = e.study("log")

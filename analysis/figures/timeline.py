@@ -13,7 +13,7 @@ from kernels.version import Launch
 from ..evidence import Evidence
 from ..evidence.origin import computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
-from ..tables.table import Missing, of_card
+from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
@@ -24,7 +24,6 @@ COLORS = {"attention": PALETTE[9], "kernels": PALETTE[9], "rotation": PALETTE[1]
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
 
-@of_card
 def timeline(e: Evidence) -> Plot | Missing:
     """Separate kernels and V7 at two head dims, as the authors' loop times them and as the GPU does.
 

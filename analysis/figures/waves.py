@@ -11,7 +11,6 @@ from kernels import Problem
 from ..evidence import Evidence
 from ..evidence.origin import computed, measured
 from ..measure.studies import AUTHORS_SMS
-from ..tables.table import of_card
 from .style import PALETTE, Plot, canvas
 
 V7, SEPARATE = "rope_v7", "rope_separate"
@@ -25,7 +24,6 @@ def wave_count(e: Evidence, version: str, problem: Problem) -> int | None:
     return math.ceil(problem.heads * problem.seq_q / held.value) if held else None
 
 
-@of_card
 def waves(e: Evidence) -> Plot:
     """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
     rows = [

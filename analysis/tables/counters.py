@@ -10,7 +10,7 @@ from ..evidence import Evidence
 from ..models import profiles
 from ..record.files import RESOURCES, parsed
 from ..record.text import NOTHING
-from .table import Table, code, hdim, lines, name, of_card, rotary, small
+from .table import Table, code, hdim, lines, name, rotary, small
 
 POINT = {  # of `roofline.points`: column, header, unit, and how a number of units is written
     "bytes": ("MB", 1e6, "{:,.2f}"),
@@ -46,7 +46,6 @@ def points(frame: pd.DataFrame) -> Table:
     )
 
 
-@of_card
 def bounds(e: Evidence, profiled: pd.DataFrame, hdim: int) -> Table:
     """How busy the units of the GPU are in the attention of every version at a head dim, and what holds it back."""
     return Table.from_frame(

@@ -15,8 +15,7 @@ from ..measure.studies import STUDIES, TIMERS
 from ..record import rows as rows_of
 from ..record.columns import STATUSES
 from ..record.files import ROOT
-from ..records.measured import Measured
-from .table import Missing, Table, code, lines, name, of_card, share, small
+from .table import Missing, Table, code, lines, name, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 CEILINGS = (  # of gpu.json, with words, unit and digits
@@ -40,7 +39,6 @@ def _beside_lock(package: str, measured: str) -> str:
     return measured if same else lines(measured, small(f"requirements.txt installs {installed}"))
 
 
-@of_card
 def machine(e: Evidence) -> Table:
     """The GPU, the software and the run."""
     gpu, run = e.gpu, e.study("log").run
@@ -57,12 +55,11 @@ def machine(e: Evidence) -> Table:
     return Table(("what", "value"), list(values.items()), source=measured(e, "log"))
 
 
-def clock(study: Measured | Study) -> float:
+def clock(study: Study) -> float:
     """The median over the samples of a run, MHz."""
     return float(study.timings["sm_mhz"].astype(float).median())
 
 
-@of_card
 def runs(e: Evidence) -> Table:
     """The run that each study's numbers come from."""
     studies = [study for study in map(e.study, STUDIES) if study]
@@ -83,7 +80,6 @@ def runs(e: Evidence) -> Table:
     )  # fmt: skip
 
 
-@of_card
 def changes(e: Evidence, timer: str, peers: bool = False) -> list[float]:
     """By what share each ratio of the same code, to separate kernels or corrected attention, moved since the run
     before."""
@@ -102,7 +98,6 @@ def changes(e: Evidence, timer: str, peers: bool = False) -> list[float]:
     return found
 
 
-@of_card
 def repeatability(e: Evidence) -> Table | Missing:
     """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
     run = e.study("log").run
@@ -132,7 +127,6 @@ def repeatability(e: Evidence) -> Table | Missing:
     )
 
 
-@of_card
 def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
     folder = e.record.folder
@@ -166,7 +160,6 @@ def coverage(e: Evidence) -> Table | Missing:
     )
 
 
-@of_card
 def ceilings(e: Evidence) -> Table:
     """What the GPU reaches at most, measured on it."""
     found = e.gpu["ceilings"]
@@ -174,7 +167,6 @@ def ceilings(e: Evidence) -> Table:
     return Table(("ceiling", "value", "unit"), rows, numbers=("value",), source=measured(e, "log"))
 
 
-@of_card
 def statuses(e: Evidence) -> Table:
     """How many problems of each version have which status, and whether its code has changed since."""
     study, rows = e.study("log"), []

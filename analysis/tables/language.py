@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from kernels import Problem
 
+from ..evidence import Evidence
 from ..findings.language import ALIKE, controls, shapes
-from ..records.interval import Ratio
-from ..records.measured import Measured
-from .table import NOTHING, Missing, Table, compared, lines, link, small
+from .table import NOTHING, Missing, Table, lines, link, small, speedup_cell
 
 WHY_UNLIKE = {
     "rope_v3": """\
@@ -24,31 +23,32 @@ faster than this version.
 }
 
 
-def _timed(evidence: Measured, ports: Iterable[str]) -> bool:
+def _timed(e: Evidence, ports: Iterable[str]) -> bool:
     control_of = controls()
-    return any(evidence.time(control_of[port], problem) for port in ports for problem in shapes(port).values())
+    return any(e.time(control_of[port], "control", problem=[*shapes(port).values()]) for port in ports)
 
 
-def _cell(evidence: Measured, port: str, problem: Problem | None) -> str:
+def _cell(e: Evidence, port: str, problem: Problem | None) -> str:
     if problem is None:
         return NOTHING
     control = controls()[port]
-    launched = evidence.ratio(control, port, problem, "launched")
+    launched = e.speedup(port, control, "control", "launched", problem=problem)[problem]
     return lines(
-        compared(evidence, control, port, problem), small(f"launched {launched.value:.2f}×") if launched else ""
+        speedup_cell(e, port, control, problem, "control"),
+        small(f"launched {launched.value:.2f}×") if launched else "",
     )
 
 
-def language(evidence: Measured) -> Table | Missing:
+def language(e: Evidence) -> Table | Missing:
     """The speed of each port over its control at each head dim, or that no control is measured."""
     control_of = controls()
-    if not _timed(evidence, control_of):
+    if not _timed(e, control_of):
         return Missing.study("control")
     dims = sorted({hdim for port in control_of for hdim in shapes(port)})
     rows = [
         (
             lines(link(port), small(f"over {link(control)}")),
-            *(_cell(evidence, port, shapes(port).get(hdim)) for hdim in dims),
+            *(_cell(e, port, shapes(port).get(hdim)) for hdim in dims),
         )
         for port, control in control_of.items()
     ]
@@ -60,27 +60,21 @@ def language(evidence: Measured) -> Table | Missing:
     return Table(header, rows, numbers=header[1:], caption=caption)
 
 
-def beside_control(evidence: Measured | None, port: str) -> Table | None:
+def beside_control(e: Evidence, port: str) -> Table | None:
     """The speed of one port over its control by head dim; None where neither is measured."""
-    if evidence is None or port not in controls() or not _timed(evidence, [port]):
+    if port not in controls() or not _timed(e, [port]):
         return None
     header = tuple(map(str, shapes(port)))
-    row = tuple(_cell(evidence, port, problem) for problem in shapes(port).values())
+    row = tuple(_cell(e, port, problem) for problem in shapes(port).values())
     caption = "Speed over the control, on the device, by head dim; above 1 is faster."
     return Table(header, [row], numbers=header, caption=caption)
 
 
-def why_unlike(evidence: Measured | None, port: str) -> str:
+def why_unlike(e: Evidence, port: str) -> str:
     """Why a port is more than 10 % faster or slower than its control somewhere; nothing where it is not."""
-    if evidence is None or port not in controls() or all(map(_alike, _ratios(evidence, port))):
+    if port not in controls():
+        return ""
+    found = e.speedup(port, controls()[port], "control", "device_warm", problem=[*shapes(port).values()])
+    if all(1 / ALIKE < ratio < ALIKE for ratio in found.values_known.values()):
         return ""
     return WHY_UNLIKE.get(port, "Why the two differ by more than 10 % is not explained.")
-
-
-def _ratios(evidence: Measured, port: str) -> list[Ratio]:
-    problems = shapes(port).values()
-    return [ratio for problem in problems if (ratio := evidence.ratio(controls()[port], port, problem))]
-
-
-def _alike(ratio: Ratio) -> bool:
-    return 1 / ALIKE < ratio.value < ALIKE

@@ -5,21 +5,20 @@ from __future__ import annotations
 from kernels import VERSIONS, Problem
 
 from ..evidence import Evidence
-from ..evidence.origin import computed, measured_in, published_on
+from ..evidence.origin import computed, measured, published_on
 from ..findings.setup import megabytes
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, SOURCE_TIMER, partial_rope
 from ..record import published
 from ..record.text import NOTHING, number
-from ..records.measured import Measured
 from .table import Table
 
 SEPARATE, HYBRID = "rope_separate", "rope_v7"
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
 
 
-def shapes(evidence: Measured) -> Table:
+def shapes(e: Evidence) -> Table:
     """The documents' shapes and what follows from them by arithmetic."""
-    sms = int(evidence.gpu["sms"])
+    sms = int(e.gpu["sms"])
     rows = []
     for problem in SHAPES:
         blocks = problem.heads * problem.seq_q
@@ -42,7 +41,7 @@ def shapes(evidence: Measured) -> Table:
         "FLOP per byte",
         "blocks",
         f"blocks per SM, {published.card('rope')} ({AUTHORS_SMS})",
-        f"blocks per SM, {evidence.card.removeprefix('NVIDIA ')} ({sms})",
+        f"blocks per SM, {e.card.removeprefix('NVIDIA ')} ({sms})",
     )
     caption = (
         "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. Blocks: one per "
@@ -51,9 +50,9 @@ def shapes(evidence: Measured) -> Table:
     return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))
 
 
-def saved(evidence: Measured) -> Table:
+def saved(e: Evidence) -> Table:
     """What V7 saves a call at each head dim, published and measured by both clocks, and what one wait costs here."""
-    e, rows = Evidence.load(evidence.slug), []
+    rows = []
     for problem in SHAPES:
         stated = [published.published(name, problem) for name in (SEPARATE, HYBRID)]
         said = 1000 * (stated[0].value - stated[1].value) if stated[0] and stated[1] else None
@@ -68,11 +67,11 @@ def saved(evidence: Measured) -> Table:
     header = ("head dim", f"published, {published.card('rope')}", "authors' clock", "GPU alone", "one wait")
     caption = (
         "Microseconds that V7 saves per call over separate kernels; below zero it takes longer. All but the published "
-        f"column: {evidence.card}. Each saving is averaged over the processes of a run, so it may differ a little from "
+        f"column: {e.card}. Each saving is averaged over the processes of a run, so it may differ a little from "
         "the difference of two printed times. One wait: the difference between the two clocks for separate kernels, "
         "divided by their waits."
     )
-    return Table(header, rows, header[1:], caption).of(measured_in(evidence) + published_on("rope"))
+    return Table(header, rows, header[1:], caption).of(measured(e, "log") + published_on("rope"))
 
 
 def _wait(e: Evidence, problem: Problem) -> str:

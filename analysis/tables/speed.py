@@ -16,7 +16,6 @@ from ..evidence.origin import measured, published_on
 from ..measure.studies import SOURCE_TIMER, STUDIES
 from ..record import published
 from ..record.text import NOTHING
-from ..records.measured import Measured
 from .table import (
     Table,
     code,
@@ -24,8 +23,6 @@ from .table import (
     hdim,
     lines,
     name,
-    of_card,
-    ratio_of,
     share,
     small,
     speedup_cell,
@@ -41,7 +38,7 @@ def home(e: Evidence, family: str) -> str:
     return next((name for name in names if e.study(name).versions(family)), names[0])
 
 
-def fastest(study: Measured | Study, versions: Iterable[str], problem: Problem) -> str | None:
+def fastest(study: Study, versions: Iterable[str], problem: Problem) -> str | None:
     """The fastest of `versions` whose result on `problem` is right."""
     timed = []
     for version in versions:
@@ -71,7 +68,6 @@ def _by_hdim(
     return Table(("version", *numbers, *([last] if last else [])), rows, numbers=numbers, caption=caption)
 
 
-@of_card
 def speedups(e: Evidence, family: str, timer: str = "device_warm") -> Table:
     """Speedup over each version's own baseline, with what was published of it."""
     study = e.study(home(e, family))
@@ -82,7 +78,7 @@ def speedups(e: Evidence, family: str, timer: str = "device_warm") -> Table:
         parts = [speedup_cell(e, version, over, problem, study.name, timer), status(here) if here.word == WRONG else ""]
         if claim:
             found = e.speedup(version, over, study.name, timer, problem=problem)[problem]
-            parts += [small(f"published {stated(claim, '×')}"), small(stands(claim.value, ratio_of(found)))]
+            parts += [small(f"published {stated(claim, '×')}"), small(stands(claim.value, found or None))]
         return lines(*parts)
 
     card = published.card(family)
@@ -99,7 +95,6 @@ def speedups(e: Evidence, family: str, timer: str = "device_warm") -> Table:
     )
 
 
-@of_card
 def times(e: Evidence, family: str, timer: str = SOURCE_TIMER) -> Table:
     """Microseconds of one call, with the milliseconds that were published."""
     study = e.study(home(e, family))
@@ -118,7 +113,6 @@ def times(e: Evidence, family: str, timer: str = SOURCE_TIMER) -> Table:
     )
 
 
-@of_card
 def checks(e: Evidence, family: str) -> Table:
     """Correctness against float64."""
     study = e.study(home(e, family))
@@ -148,7 +142,6 @@ def checks(e: Evidence, family: str) -> Table:
     )
 
 
-@of_card
 def peers(
     e: Evidence, family: str, partial: bool | None = None, own: Sequence[str] = (), at: int | None = None
 ) -> Table:
@@ -176,7 +169,6 @@ def peers(
     return Table(header, rows, header[1:], caption, source=measured(e, study.name))
 
 
-@of_card
 def throughput(e: Evidence, version: str) -> Table:
     """The TFLOP/s that are printed, what the printed time and shape give, and what was measured."""
     family = VERSIONS[version].family

@@ -18,7 +18,7 @@ from ..record import published
 from ..record.files import DataError
 from ..record.text import NOTHING, factor
 from .speed import home
-from .table import Table, lines, link, mark, of_card, rotary, short, small, status, why_none
+from .table import Table, lines, link, mark, rotary, short, small, status, why_none
 
 DOCUMENTS = dict(zip(published.DOCUMENTS, ("write-up", "summary", "log", "analysis", "status report")))
 RUN = "a run's log"  # of which no document prints the number
@@ -60,7 +60,6 @@ def stated(name: str, baseline: str, problem: Problem) -> list[Stated]:
     return [Stated(*pair, ", ".join(sources)) for pair, sources in named.items() if sources]
 
 
-@of_card
 def speeds(e: Evidence, *names: str, over: str | Sequence[str] = ()) -> Table:
     """Published and measured speeds of a step: a row a head dim, version and baseline, and whether the result is right.
 

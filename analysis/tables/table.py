@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
@@ -21,8 +20,6 @@ from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
 from ..evidence.origin import Source
 from ..record.published import Published
 from ..record.text import NOTHING, factor
-from ..records.interval import Ratio
-from ..records.measured import Measured, Time
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
@@ -128,16 +125,6 @@ def _cell(value: Any, how: Format) -> str:
     if callable(how):
         return how(value)
     return NOTHING if value is None or value != value else how.format(value)
-
-
-def of_card(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Until every chapter hands over `Evidence`: takes what else has the `slug` of a card."""
-
-    @functools.wraps(make)
-    def made(e: Any, *rest: Any, **named: Any) -> Any:
-        return make(e if isinstance(e, Evidence) else Evidence.load(e.slug), *rest, **named)
-
-    return made
 
 
 # ---------------------------------------------------------------- versions and problems
@@ -269,16 +256,11 @@ def speedup_cell(
     return lines(status(why_none(other)), small(code(over))) if own else status(why_none(own))
 
 
-def ratio(value: Ratio | Estimate | None) -> str:
+def ratio(value: Estimate | None) -> str:
     if value is None or math.isnan(value.value):
         return NOTHING
     interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
     return f"{factor(value.value)}{interval}"
-
-
-def ratio_of(found: Estimate) -> Ratio | None:
-    """As `rule.stands` takes it."""
-    return Ratio(found.value, found.low, found.high) if found else None
 
 
 def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
@@ -294,37 +276,3 @@ def share(value: float) -> str:
 
 def error(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{value:.1e}"
-
-
-# ---------------------------------------------------------------- of `Measured`, until its last user is gone
-
-
-def timed(evidence: Measured, version: str, problem: Problem, timer: str = "device_warm") -> str:
-    """A time, or why there is none."""
-    taken = evidence.time(version, problem, timer)
-    return microseconds(taken) if taken else status(_untimed(evidence, version, problem))
-
-
-def compared(evidence: Measured, over: str, version: str, problem: Problem, timer: str = "device_warm") -> str:
-    """How many times as fast as another a version is, or why one of the two has no time."""
-    if found := evidence.ratio(over, version, problem, timer):
-        return ratio(found)
-    which = over if evidence.time(version, problem, timer) else version
-    return lines(status(_untimed(evidence, which, problem)), small(code(which)) if which == over else "")
-
-
-def why_untimed(evidence: Measured, over: str, version: str, problem: Problem) -> str:
-    """Why there is no ratio of two versions: the word for the one without a time."""
-    which = over if evidence.time(version, problem) else version
-    return _untimed(evidence, which, problem).word
-
-
-def _untimed(evidence: Measured, version: str, problem: Problem) -> Any:
-    found = evidence.known(version, problem)
-    return Known(NOT_MEASURED) if found.ran else found
-
-
-def microseconds(value: Time | None) -> str:
-    if value is None:
-        return NOTHING
-    return f"{value.us:.1f} {small(f'± {(value.high - value.low) / 2:.1f}')}"

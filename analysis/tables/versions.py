@@ -33,8 +33,6 @@ from .table import (
     lines,
     mark,
     name,
-    of_card,
-    ratio_of,
     share,
     small,
     speedup_cell,
@@ -196,7 +194,7 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
     parts = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
-        how = stands(claim.value, ratio_of(found))
+        how = stands(claim.value, found or None)
         parts += [stated(claim, "×"), small(how) if how else ""]
     if took := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
@@ -434,7 +432,6 @@ def documents(version: Version) -> Table:
 # ---------------------------------------------------------------- all versions
 
 
-@of_card
 def overview(e: Evidence, family: str) -> Table:
     """A line a version of a family: what it changes, how its checks went, and its speed over its baseline.
 

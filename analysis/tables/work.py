@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pandas as pd
-
 from kernels import VERSIONS, Problem
 
 from ..claims import judge
 from ..claims.claim import Claim
-from ..evidence.origin import COUNTED, DECIDED, measured_in
+from ..evidence import Evidence
+from ..evidence.origin import COUNTED, DECIDED, measured
 from ..models.roofline import SECTOR_BYTES
 from ..record import published
-from ..record.files import COUNTS, DataError, parsed, with_problems
+from ..record.files import DataError
 from ..record.text import number
-from ..records.measured import Measured
 from .claims import tested as tests_of
-from .table import NOTHING, Table, link, rotary, timed
+from .speed import home
+from .table import NOTHING, Table, link, rotary, time_cell
 
 MEGABYTES = 1e6 / SECTOR_BYTES
 # What a version does in one call: words, the counters that make it up, by what it is divided.
@@ -42,25 +41,24 @@ def _chosen(ids: Iterable[str]) -> list[Claim]:
     return [known[name] for name in ids]
 
 
-def tested(evidence: Measured, *ids: str, role: str = "") -> Table:
+def tested(e: Evidence, *ids: str, role: str = "") -> Table:
     """The tests of some claims, or those of one role: what each asks for, and what was measured, counted or computed.
 
     Raises: DataError for a claim that there is not.
     """
-    return tests_of(evidence, _chosen(ids), role).of(DECIDED)
+    return tests_of(e, _chosen(ids), role).of(DECIDED)
 
 
-def work(evidence: Measured, family: str, hdim: int) -> Table:
+def work(e: Evidence, family: str, hdim: int) -> Table:
     """What each version of a family does in one call at a head dim, counted exactly; and the time that it takes."""
-    frame = parsed(COUNTS, "counts") if COUNTS.exists() else pd.DataFrame(columns=["version", "hdim"])
-    by_version = dict(list(frame[frame["hdim"] == hdim].groupby("version", sort=False)))
+    study = e.study(home(e, family))
     found: list[tuple[str, Problem, Mapping[str, float]]] = []
-    for name in evidence.versions(family) or [v.id for v in VERSIONS.values() if v.family == family]:
-        if name in by_version:
-            mine = with_problems(by_version[name])
-            problem = evidence.shapes(name, refused=True).get(hdim) or published.main_problems(mine["problem"])[0]
-            mine = mine[mine["problem"] == problem]
-            found.append((name, problem, mine.groupby("counter")["value"].sum().to_dict()))
+    for name in study.versions(family) or [v.id for v in VERSIONS.values() if v.family == family]:
+        groups = {problem: rows for problem, rows in e.record.counts.get(name, {}).items() if problem.hdim == hdim}
+        if groups:
+            problem = study.shapes(name, refused=True).get(hdim) or published.main_problems(groups)[0]
+            if problem in groups:
+                found.append((name, problem, groups[problem].groupby("counter")["value"].sum().to_dict()))
     done = {
         what: [sum(totals.get(each, 0.0) for each in parts) / divisor for _, _, totals in found]
         for what, parts, divisor in WORK
@@ -71,10 +69,9 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
             {
                 "version": link(name) + rotary(problem),
                 **{what: done[what][place] for what in shown},
-                "us": timed(evidence, name, problem),
+                "us": time_cell(e.time(name, study.name, "device_warm", problem=problem)[problem]),
             }
-            for place, (name, problem, totals) in enumerate(found)
-            if totals
+            for place, (name, problem, _) in enumerate(found)
         ],
         {
             "version": ("version", str),
@@ -84,8 +81,8 @@ def work(evidence: Measured, family: str, hdim: int) -> Table:
         slice(1, None),
         f"Counts: one call at head dim {hdim}, in an emulator that runs the compiled kernel. MB asked for and written: "
         "sectors of 32 bytes, each as often as it is read or written. Times: device_warm on "
-        f"the {evidence.card}.",
-    ).of(measured_in(evidence) + COUNTED)
+        f"the {e.card}.",
+    ).of(measured(e, study.name) + COUNTED)
 
 
 def _amount(value: float) -> str:

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
 from analysis import findings
 from analysis.book.site.place import Place
+from analysis.evidence import Evidence
 from analysis.findings import BADGES
 from analysis.measure.studies import STUDIES, TIMERS
 from analysis.record.files import DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
-from analysis.records.measured import Measured
 from analysis.tables.table import page_of
 from kernels import VERSIONS
 from tests.cards import REFUSED, write
@@ -43,11 +44,12 @@ def times(folder: Path) -> set[str]:
     """Times of a card with their spreads, as a table writes them."""
     found = set()
     for study in {row["study"] for row in read_records(folder / "runs.csv", "runs") if row["complete"]} & {*STUDIES}:
-        measured = Measured.read(folder, study)
+        measured = Evidence.load(folder).study(study)
         for name, problem in set(zip(measured.timings["version"], measured.timings["problem"])):
             for timer in TIMERS:
-                if taken := measured.time(name, problem, timer):
-                    found.add(f"{taken.us:.1f} ± {(taken.high - taken.low) / 2:.1f}")
+                taken = measured.medians(name, problem, timer)
+                if len(taken):
+                    found.add(f"{geometric_mean(taken):.1f} ± {(taken.max() - taken.min()) / 2:.1f}")
     return {cell for cell in found if sum(map(str.isdigit, cell)) >= FIGURES}
 
 

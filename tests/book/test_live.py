@@ -12,8 +12,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from analysis.book.site.build import NOTEBOOKS, ROOT
+from analysis.evidence import Evidence
 from analysis.measure.workers import MeasureError
-from analysis.records.measured import Measured
 from tests.measure.stub_card import CARD
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -76,7 +76,7 @@ def test_the_command_of_the_readme_measures_and_shows_the_card_at_hand(tmp_path:
     assert done.returncode == 0, done.stderr
     assert "time, process 2 of 2: 100%" in done.stderr and done.stderr.count("process 2 of 2:") < 20
     for study in ROPE:
-        assert Measured.read(tmp_path / "measured" / CARD["slug"], study).processes == 2
+        assert Evidence.load(tmp_path / "measured" / CARD["slug"]).study(study).processes == 2
     shown = str(nbformat.read(tmp_path / "out.ipynb", as_version=4).cells)
     assert CARD["name"] in shown
 

@@ -7,7 +7,6 @@ from analysis import tables
 from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.record.files import problem_columns
-from analysis.records.measured import Measured
 from analysis.tables.language import language
 from analysis.tables.table import Missing
 from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
@@ -52,7 +51,7 @@ def test_a_version_is_shown_over_its_control_and_what_is_not_measured_is_said(fo
     for version, us in (("rope_v7", 30.0), ("control_rope_v7", 20.0)):
         mine = {"version": version, "source_hash": today(version), "median_us": us}
         append_rows(folder / "timings.csv", "timings", [{**common, **problem_columns(PROBLEM), **mine}])
-    table = language(Measured.read(folder, "control"))
+    table = language(Evidence.load(folder))
     assert table.header == ("version", "64", "128", "512", "2048", "4096", "8192") and len(table.rows) == 10
 
     def row(version: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from analysis.measure import crew, run
 from analysis.measure.on_gpu import Task, Trial, outcome, row_of
-from analysis.records.measured import CEILINGS
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS
+from tests.evidence.made_up import CEILINGS
 from tests.measure.stub_card import CARD
 
 

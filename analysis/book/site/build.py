@@ -28,7 +28,6 @@ from ...evidence import Evidence
 from ...measure.provenance import commit
 from ...record.files import DATA, REFERENCE, ROOT, DataError, digest, gpu_folder, is_committed, known_gpus
 from ...record.published import load as load_published
-from ...records.measured import Measured
 from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..front import five, readme
@@ -126,13 +125,13 @@ def tell(e: Evidence, strict: bool) -> None:
     say("\n".join([*said, *wrong]))
 
 
-def write_readme(e: Evidence, evidence: Measured) -> None:
+def write_readme(e: Evidence) -> None:
     """Write what was found, and the figure, into the README."""
     text = README.read_text(encoding="utf-8")
     plot = figures.fusing(e)
-    README.write_text(readme(text, e, plot, five(evidence)), encoding="utf-8")
+    README.write_text(readme(text, e, plot, five(e)), encoding="utf-8")
     for name in (f"{plot.id}.png", f"{plot.id}.csv"):
-        shutil.copyfile(saving.folder(evidence.slug) / name, README_FIGURE / name)
+        shutil.copyfile(saving.folder(e.slug) / name, README_FIGURE / name)
 
 
 def render(place: Place) -> Path:
@@ -163,23 +162,22 @@ def build(gpu: str, source: str = "recorded", strict: bool = False) -> Path:
     """
     # A damaged file is one message here, not the same failure in every notebook.
     try:
-        evidence = load(gpu, source)
+        e = load(gpu, source)
     except RuntimeError as error:  # no GPU to measure on, or measuring failed
         raise BuildError(str(error)) from error
-    place = Place.of(evidence.slug)
+    place = Place.of(e.slug)
     with alone(place):
-        return _build(evidence, place, strict)
+        return _build(e, place, strict)
 
 
-def _build(evidence: Measured, place: Place, strict: bool) -> Path:
+def _build(e: Evidence, place: Place, strict: bool) -> Path:
     """As `build`, by a process that holds the folder. Raises: BuildError, DataError, OSError."""
-    gpu = evidence.slug
+    gpu = e.slug
     load_published()
     executed = execute_all(gpu)
-    e = Evidence.load(gpu)
     tell(e, strict)
     if is_committed(gpu):
-        write_readme(e, evidence)
+        write_readme(e)
     texts = [path for path in (ROOT / "book").rglob("*") if path.is_file()]
     key = content_key(executed, commit(), files=[*texts, ROOT / CONFIG, ROOT / TOC])
     record = place.folder / "rendered-from.txt"
@@ -187,8 +185,8 @@ def _build(evidence: Measured, place: Place, strict: bool) -> Path:
         say("pages: nothing has changed since they were rendered")
         return place.html / "index.html"
     began = time.monotonic()
-    made.write(place, evidence)
-    place.stage(evidence)
+    made.write(place, e)
+    place.stage(e)
     html = render(place)
     shutil.copytree(saving.folder(gpu), html / "book" / "figures", dirs_exist_ok=True)  # where the pages link to them
     shutil.copyfile(DATA / "published.csv", html / "book" / "published.csv")

@@ -28,11 +28,8 @@ from traitlets.config import Config
 from ... import figures
 from ...claims import judge
 from ...evidence import Evidence
-from ...evidence.current import complete_runs
 from ...models import profiles
-from ...record import rows as measured_rows
 from ...record.files import ROOT, DataError, gpu_folder
-from ...records.measured import Measured
 from .. import pages
 
 ENGINE = "in_process"
@@ -151,8 +148,6 @@ def read(gpu: str) -> None:
         Evidence.load(gpu).record.read()
         judge.verdicts_of(gpu)
         profiles.launches(gpu_folder(gpu))
-        for study in complete_runs(measured_rows(gpu_folder(gpu), "runs")):
-            Measured.load(gpu, study)
 
 
 if card := os.environ.get(CARD):

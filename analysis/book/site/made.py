@@ -12,11 +12,10 @@ from kernels import VERSIONS
 
 from ... import findings
 from ...claims import judge
+from ...evidence import Evidence
 from ...evidence.current import complete_runs
 from ...record import published
-from ...record import rows as measured_rows
-from ...record.files import gpu_folder, is_committed
-from ...records.measured import Measured
+from ...record.files import is_committed
 from .. import saving
 from ..citing import bibtex_of_edition
 from ..edition import edition
@@ -45,9 +44,9 @@ def figure_index(place: Place) -> str:
     return f"# Figures\n\n{told}\n\n<ul class='figure-index'>{''.join(items.values())}</ul>\n"
 
 
-def artifact(place: Place, evidence: Measured) -> str:
+def artifact(place: Place, e: Evidence) -> str:
     """What is claimed, what checking it takes, and what may vary."""
-    runs = pd.DataFrame(complete_runs(measured_rows(gpu_folder(evidence.slug), "runs")).values())
+    runs = pd.DataFrame(complete_runs(e.record.complete).values())
     times = {name: pd.to_datetime(runs[name]) for name in ("started_at", "finished_at")} if len(runs) else {}
     took = (times["finished_at"] - times["started_at"]).groupby(runs["run"]).max().sum() if times else pd.Timedelta(0)
     return render(
@@ -58,17 +57,17 @@ def artifact(place: Place, evidence: Measured) -> str:
         published=len(published.load()),
         versions=len(VERSIONS),
         bibtex=bibtex_of_edition(),
-        differ=saving.differing(saving.folder(evidence.slug)) if is_committed(evidence.slug) else None,
-        slug=evidence.slug,
-        card=evidence.card,
+        differ=saving.differing(saving.folder(e.slug)) if is_committed(e.slug) else None,
+        slug=e.slug,
+        card=e.card,
         minutes=round(took.total_seconds() / 60),
         first=f"{times['started_at'].min():%Y-%m-%d}" if times else "",
         last=f"{times['finished_at'].max():%Y-%m-%d}" if times else "",
     )
 
 
-def write(place: Place, evidence: Measured) -> None:
+def write(place: Place, e: Evidence) -> None:
     """Make those of the pages that _toc.yml has."""
-    for name, text in (("figure-index", figure_index(place)), ("artifact", artifact(place, evidence))):
+    for name, text in (("figure-index", figure_index(place)), ("artifact", artifact(place, e))):
         if f"book/{name}" in contents():
             (place.source / "book" / f"{name}.md").write_text(text, encoding="utf-8")

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from ...evidence.origin import measured_in
+from ...evidence import Evidence
+from ...evidence.origin import measured
 from ...measure.provenance import commit
 from ...record.files import BUILD, ROOT
-from ...records.measured import Measured
 from .. import pages
 from ..edition import CODE_LICENSE, LICENSE, LICENSE_URL, Edition, edition
 
@@ -46,15 +46,15 @@ def chapters() -> list[str]:
     return [Path(page).name for page in contents() if page.startswith(f"{CHAPTERS}/")]
 
 
-def footer(evidence: Measured, code: str = "", this: Edition | None = None) -> str:
+def footer(e: Evidence, code: str = "", this: Edition | None = None) -> str:
     """The foot of every page as HTML: version, commit (by default of the repository), card, date and licence."""
     this = this or edition()
-    dates = sorted({run.date for run in measured_in(evidence).runs})
+    dates = sorted({run.date for run in measured(e, "log").runs})
     places = {"source": this.repository, "DOI": f"https://doi.org/{this.doi}" if this.doi else ""}
     return " ".join(
         [
             f"Version {this.version} of {this.date}, commit {code or commit()}.",
-            f"{evidence.card}: measured {dates[-1]}." if dates else f"{evidence.card}.",
+            f"{e.card}: measured {dates[-1]}." if dates else f"{e.card}.",
             f'Text, figures and data: <a href="{LICENSE_URL}">{LICENSE}</a>. Code: {CODE_LICENSE}.',
             *(f'<a href="{escape(address)}">{words}</a>' for words, address in places.items() if address),
         ]
@@ -87,7 +87,7 @@ class Place:
     def versions(self) -> Path:
         return self.source / VERSIONS
 
-    def stage(self, evidence: Measured) -> None:
+    def stage(self, e: Evidence) -> None:
         """Put beside what was made what is the same for every card, at the same relative places.
 
         _toc.yml gets the pages of the versions below their chapter; _config.yml the footer, the address of the book,
@@ -97,8 +97,8 @@ class Place:
         for chapter in (chapter for part in toc["parts"] for chapter in part["chapters"]):
             if chapter["file"] == VERSION_PAGES:
                 chapter["sections"] = pages.contents()
-        config["html"] |= {"extra_footer": footer(evidence), "baseurl": edition().url}
-        if evidence.gpu.get("made_up"):
+        config["html"] |= {"extra_footer": footer(e), "baseurl": edition().url}
+        if e.gpu.get("made_up"):
             config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
         self.source.mkdir(parents=True, exist_ok=True)
         for name, content in ((TOC, toc), (CONFIG, config)):
