@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
+from numba import cuda, types
 
-from .embed import pairs_of, rotate, turns
+from .embed import begin, pairs_of, rotate, turns
 from .loads import beyond
-from .schedule import DecodeShape
-from .tiles import as_floats, as_words, f32, floats, i32, load_words, op, shuffle, store_words
+from .schedule import WARP, Atoms, DecodeShape
+from .softmax import lane_sum, masks_of, reduce_scatter
+from .tiles import (
+    as_floats, as_words, f32, floats, i32, load_shared, load_words, op, shuffle, store_shared, store_words,
+)  # fmt: skip
 
 
 def load_queries(shape: DecodeShape) -> Any:
@@ -73,13 +76,12 @@ def accumulate(shape: DecodeShape) -> Any:
 
 
 def rescale(shape: DecodeShape, shift: int) -> Any:
-    """scale(acc, factor, lane): row r by the factor of lane r << `shift`."""
+    """scale(b, acc, factors, lane): row r by the factor of lane r << `shift`."""
 
-    @op(floats(shape.rows * shape.elements))
-    def scale(b, acc, factor, lane):
+    def scale(b, acc, factors, lane):
         made = []
         for row in range(shape.rows):
-            by = shuffle(b, "idx", factor[0], row << shift)
+            by = shuffle(b, "idx", factors[0], row << shift)
             made += [b.fmul(x, by) for x in acc[row * shape.elements : (row + 1) * shape.elements]]
         return made
 
@@ -99,3 +101,66 @@ def store_sums(shape: DecodeShape) -> Any:
             store_words(b, "st.shared", address, values[i : i + 4], 4 * place)
 
     return store
+
+
+def atoms(shape: DecodeShape) -> Atoms:
+    """Each lane ends with one (key, row) score of the `held` ones of its key group; weights go by shared memory."""
+    at, lanes, abreast, rows = shape.layout, shape.lanes, shape.keys_abreast, shape.rows
+    query, sums, weights_at, max_at, sum_at = (at[x] for x in ("query", "sums", "weights", "row_max", "row_sum"))
+    dims, vector, held, size = shape.dims, shape.element.vector, shape.batch_rows * rows, rows * shape.elements
+    shift, row_bits, key_bits = (lanes // held).bit_length() - 1, rows.bit_length() - 1, WARP.bit_length() - 1
+    masks, slots = masks_of(shift + row_bits, key_bits), masks_of(lanes.bit_length() - 1, key_bits)
+    state_of, dots, add = begin(shape, shape.chunks, abreast), scores(shape), accumulate(shape)
+    scatter, store_row, store_acc = reduce_scatter(held, lanes), store_shared(vector), store_sums(shape)
+    queries_of, weights_of = load_queries(shape), load_shared(held)
+    sum_rows, sum_lanes = lane_sum(1, masks), lane_sum(size, slots)
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(lane):
+        slot, chunk = lane // lanes, lane & (lanes - 1)
+        value = chunk >> shift
+        return slot, chunk, value & (rows - 1), (value >> row_bits) * abreast + slot
+
+    @cuda.jit(device=True, forceinline=True)
+    def store_query(shared, row, chunk, x):
+        store_row(shared, query + row * dims + chunk * vector, x)
+
+    @cuda.jit(device=True, forceinline=True)
+    def prepare(shared, tid, rotation, chunk):
+        return state_of(rotation, chunk)
+
+    @cuda.jit(device=True, forceinline=True)
+    def queries(shared, chunk):
+        return queries_of(shared, query + chunk * vector)
+
+    @cuda.jit(device=True, forceinline=True)
+    def take(shared, warp, keys, q, state, rotation, batch, first, last, chunk, slot):
+        return dots(keys, q, state, rotation, batch, first, last, chunk)
+
+    @cuda.jit(device=True, forceinline=True)
+    def score(shared, warp, parts, lane):
+        return scatter(parts, lane)
+
+    @cuda.jit(device=True, forceinline=True)
+    def weigh(shared, warp, acc, values, p, lane):
+        group = weights_at + warp * WARP + lane // lanes * held
+        cuda.syncwarp()
+        shared[group + ((lane & (lanes - 1)) >> shift)] = p[0]
+        cuda.syncwarp()
+        return add(acc, values, weights_of(shared, group))
+
+    @cuda.jit(device=True, forceinline=True)
+    def close(shared, warp, acc, row_max, row_sum, lane):
+        acc, row_sum = sum_lanes(acc), sum_rows(row_sum)
+        slot, chunk, row, key = place(lane)
+        if slot == 0:
+            store_acc(shared, sums + warp * (rows * dims) + chunk * vector, acc)
+            if key == 0:
+                shared[max_at + warp * rows + row] = row_max[0]
+                shared[sum_at + warp * rows + row] = row_sum[0]
+
+    offsets = tuple(abreast * i for i in range(shape.batch_rows))
+    return Atoms(
+        offsets, shape.chunks, lanes, (0,), masks, size, rescale(shape, shift),
+        place, store_query, prepare, queries, take, score, weigh, close,
+    )  # fmt: skip

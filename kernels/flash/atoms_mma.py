@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import cuda, types
 
 from ..device.asm import _asm
-from .embed import pairs_of, rotate, turns
+from .embed import begin, pairs_of, rotate, state_size, turns
 from .loads import beyond
-from .schedule import DecodeShape
-from .tiles import I32, as_words, f32, floats, i32, op, pure, shuffle, store_words
+from .schedule import Atoms, DecodeShape
+from .softmax import lane_sum
+from .tiles import I32, as_words, f32, floats, i32, load_shared, op, pure, shuffle, store_shared, store_words
 
 VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
+MASKS = (1, 2)  # of the lanes that share a row of scores
 
 
 def _ldmatrix(b: Any, address: Any) -> list[Any]:
@@ -140,15 +142,14 @@ def accumulate(shape: DecodeShape) -> Any:
 
 
 def rescale(shape: DecodeShape) -> Any:
-    """scale(acc, factor, lane): rows 2m and 2m + 1 of each set by the factors that their lanes hold."""
+    """scale(b, acc, factors, lane): rows 2m and 2m + 1 of each set by the factors that their lanes hold."""
     size = 4 * len(_dims_of_tiles(shape))
 
-    @op(floats(size * shape.sets))
-    def scale(b, acc, factor, lane):
+    def scale(b, acc, factors, lane):
         source = b.shl(b.and_(lane, i32(3)), i32(3))
         made = []
-        for row in range(shape.sets):
-            by = [shuffle(b, "idx", factor[row], b.add(source, i32(4 * i))) for i in range(2)]
+        for row, factor in enumerate(factors):
+            by = [shuffle(b, "idx", factor, b.add(source, i32(4 * i))) for i in range(2)]
             made += [b.fmul(x, by[i & 1]) for i, x in enumerate(acc[size * row : size * (row + 1)])]
         return made
 
@@ -177,3 +178,75 @@ def store_sums(shape: DecodeShape) -> Any:
                             store_words(b, "st.shared", base, values, (8 * number + odd) * pitch + 256 * half + 4 * dim)
 
     return store
+
+
+def store_statistics(shape: DecodeShape) -> Any:
+    """store(shared, index, g, values): that of row g of each set of 8, where the shape has that row."""
+
+    @op(types.void)
+    def store(b, shared, index, g, values):
+        for number, value in enumerate(as_words(b, values)):
+            row = b.add(g, i32(8 * number))
+            with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
+                store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
+
+    return store
+
+
+def atoms(shape: DecodeShape) -> Atoms:
+    """Queries and the rotation's constants stay in shared memory, as the accumulators take the registers."""
+    at, lanes, sets, rows, pitch = shape.layout, shape.lanes, shape.sets, shape.rows, shape.row_pitch
+    query, sums, turns_at, max_at, sum_at = (at[x] for x in ("query", "sums", "turns", "row_max", "row_sum"))
+    halves, kept, tile_floats = shape.dims // 64, state_size(shape, 1), 8 * shape.dims
+    state_of, keep_state, kept_state = begin(shape, 1, shape.keys_abreast), store_shared(kept), load_shared(kept)
+    keep_query, keep_keys, dots, add = store_queries(shape), store_keys(shape), scores(shape), accumulate(shape)
+    sum_rows, store_acc, statistics = lane_sum(sets, MASKS), store_sums(shape), store_statistics(shape)
+
+    @cuda.jit(device=True, forceinline=True)
+    def place(lane):
+        m = lane & 3
+        return 2 * m, lane >> 2, lane >> 2, 2 * m
+
+    @cuda.jit(device=True, forceinline=True)
+    def store_query(shared, row, chunk, x):
+        keep_query(shared, query, row, chunk, x)
+
+    @cuda.jit(device=True, forceinline=True)
+    def prepare(shared, tid, rotation, chunk):
+        if tid < lanes:
+            keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
+        return chunk
+
+    @cuda.jit(device=True, forceinline=True)
+    def queries(shared, chunk):
+        return query
+
+    @cuda.jit(device=True, forceinline=True)
+    def take(shared, warp, keys, q, state, rotation, batch, first, last, chunk, slot):
+        turn = kept_state(shared, turns_at + chunk * kept)
+        cuda.syncwarp()
+        keep_keys(shared, sums + warp * tile_floats, keys, turn, rotation, batch, first, last, chunk, slot)
+        return chunk
+
+    @cuda.jit(device=True, forceinline=True)
+    def score(shared, warp, taken, lane):
+        cuda.syncwarp()
+        return dots(shared, sums + warp * tile_floats, query, lane)
+
+    @cuda.jit(device=True, forceinline=True)
+    def weigh(shared, warp, acc, values, p, lane):
+        return add(acc, values, p)
+
+    @cuda.jit(device=True, forceinline=True)
+    def close(shared, warp, acc, row_max, row_sum, lane):
+        row_sum = sum_rows(row_sum)
+        cuda.syncthreads()
+        store_acc(shared, sums + warp * (rows * pitch), acc, lane)
+        if lane & 3 == 0:
+            statistics(shared, max_at + warp * rows, lane >> 2, row_max)
+            statistics(shared, sum_at + warp * rows, lane >> 2, row_sum)
+
+    return Atoms(
+        VALUE_ROWS, halves, 8, VALUE_ROWS, MASKS, 16 * halves * sets, rescale(shape),
+        place, store_query, prepare, queries, take, score, weigh, close,
+    )  # fmt: skip

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
-from numba import cuda, float32, types, uint64
+from numba import cuda, types, uint64
 
-from ..device.asm import exp2 as power_of_two
 from ..device.vector import advance
 from .dtype import Dtype
 from .schedule import DecodeShape, query_of
 from .softmax import NO_KEY
-from .tiles import I64, as_words, constant, f32, floats, load_shared, maximum, op, store_words
+from .tiles import I64, as_floats, as_words, exp2, f32, floats, i32, load_words, maximum, op, store_words
 
 
 def store_row(element: Dtype) -> Any:
@@ -47,20 +48,19 @@ def store_part(b, workspace, place, row, first, state):
         store_words(b, "st.global", b.add(maxima, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
 
 
-@op(floats(6))
-def add_warp(b, state, values, factor, total):
-    out = [b.fma(factor, x, y) for x, y in zip(values, state[:4])]
-    return [*out, state[4], b.fma(factor, total, state[5])]
+def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """A partial result (four outputs, row max, row sum) with others of its row added."""
+    highest = functools.reduce(lambda x, y: maximum(b, x, y), [part[4] for part in parts], state[4])
+    factor = exp2(b, b.fsub(state[4], highest))
+    out = [b.fmul(x, factor) for x in (*state[:4], state[5])]
+    for part in parts:
+        factor = exp2(b, b.fsub(part[4], highest))
+        out = [b.fma(x, factor, y) for x, y in zip((*part[:4], part[5]), out)]
+    return [*out[:4], highest, out[4]]
 
 
-@op(floats(6))
-def with_max(b, state, row_max):
-    return [*state[:4], row_max, state[5]]
-
-
-@op(types.float32)
-def larger(b, x, y):
-    return maximum(b, x, y)
+def no_keys() -> list[Any]:
+    return [f32(x) for x in (0.0, 0.0, 0.0, 0.0, NO_KEY, 0.0)]
 
 
 def finish(shape: DecodeShape) -> Any:
@@ -68,11 +68,20 @@ def finish(shape: DecodeShape) -> Any:
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.
     """
-    at, warps, rows, pitch = shape.layout, shape.warps, shape.rows, shape.row_pitch
-    sums, row_max, row_sum = at["sums"], at["row_max"], at["row_sum"]
-    quads, hdim, threads = shape.hdim // 4, shape.hdim, shape.threads
-    load, zero, write = load_shared(4), constant(6, 0.0), store_row(shape.element)
-    no_key = float32(NO_KEY)
+    at, rows, pitch = shape.layout, shape.rows, shape.row_pitch
+    quads, hdim, threads, write = shape.hdim // 4, shape.hdim, shape.threads, store_row(shape.element)
+
+    @op(floats(6))
+    def of_warps(b, shared, row, dim):
+        row_at = b.add(shared, b.shl(row, i32(2)))
+        sums = b.add(shared, b.shl(b.add(b.mul(row, i32(pitch)), dim), i32(2)))
+        parts = []
+        for warp in range(shape.warps):
+            part = load_words(b, "ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
+            for statistic in ("row_max", "row_sum"):
+                part += load_words(b, "ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
+            parts.append(as_floats(b, part))
+        return merged(b, no_keys(), parts)
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, workspace, block, split):
@@ -82,14 +91,7 @@ def finish(shape: DecodeShape) -> Any:
         while item < rows * quads:
             row = item // quads
             dim = 4 * (item - row * quads)
-            top = no_key
-            for warp in range(warps):
-                top = larger(top, shared[row_max + warp * rows + row])
-            state = with_max(zero(), top)
-            for warp in range(warps):
-                factor = power_of_two(shared[row_max + warp * rows + row] - top)
-                values = load(shared, sums + (warp * rows + row) * pitch + dim)
-                state = add_warp(state, values, factor, shared[row_sum + warp * rows + row])
+            state = of_warps(shared, row, dim)
             if sizes.splits == 1:
                 write(tensors, sizes, batch, head, tile * rows + row, dim, state)
             else:

@@ -16,7 +16,7 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .decode import store_statistics
+from .atoms_mma import store_statistics
 from .embed import begin, state_size
 from .loads import columns
 from .mask import bounds_of, mask

@@ -6,8 +6,9 @@ a tile of them shares each key that is read. All blocks run in one wave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -127,6 +128,31 @@ class DecodeShape:
         return SharedLayout(
             sums=sums, query=query, turns=turns, weights=weights, row_max=statistics, row_sum=statistics
         )
+
+
+class Atoms(NamedTuple):
+    """How a warp scores and weighs a batch, on FMA units or on tensor cores; the functions are those of a device.
+
+    values: which rows of a batch a lane loads of V, from its own on, and how many chunks of each, `value_lanes` apart.
+    keys: which keys a lane has scores of, from its own on; lanes that differ in `masks` have others of the same rows.
+    size: accumulators of a lane; rescale: see `softmax.update`.
+    """
+
+    values: tuple[int, ...]
+    value_chunks: int
+    value_lanes: int
+    keys: tuple[int, ...]
+    masks: Sequence[int]
+    size: int
+    rescale: Any
+    place: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
+    store_query: Any  # (shared, row, chunk, values) of a rotated query
+    prepare: Any  # (shared, tid, rotation, chunk) -> state of the rotation
+    queries: Any  # (shared, chunk) -> the lane's queries
+    take: Any  # (shared, warp, keys, queries, state, rotation, batch, first, last, chunk, slot): keys are free again
+    score: Any  # (shared, warp, taken, lane) -> scores
+    weigh: Any  # (shared, warp, acc, values, weights, lane) -> acc
+    close: Any  # (shared, warp, acc, row_max, row_sum, lane): to shared memory
 
 
 def block_of(shape: DecodeShape) -> Any:

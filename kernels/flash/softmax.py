@@ -6,12 +6,13 @@ rescaled only where a row max has grown by more than 2^8: their weights stay bel
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from numba import cuda, types
+from numba import types
 
-from .tiles import exp2, f32, floats, i32, maximum, negate, op, shuffle
+from .tiles import any_lane, exp2, f32, floats, i32, maximum, negate, op, shuffle, where
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -59,63 +60,34 @@ def lane_sum(count: int, masks: Sequence[int]) -> Any:
     return add
 
 
-def update(sets: int, each: int, masks: Sequence[int], rescale: Any) -> Any:
+def update(sets: int, each: int, masks: Sequence[int], size: int, rescale: Any) -> Any:
     """update(scores, row_max, row_sum, acc, lane) -> (weights, row_max, row_sum, acc).
 
     A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
-    row sums are the lane's own. rescale(acc, factors, lane) multiplies rows by what a row's lane holds.
+    row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies its rows by what
+    a row's lane holds.
     """
 
-    @op(floats(sets))
-    def top_of(b, scores):
-        tops = []
-        for row in range(sets):
-            top = scores[each * row]
-            for score in scores[each * row + 1 : each * (row + 1)]:
-                top = maximum(b, top, score)
-            for mask in masks:
-                top = maximum(b, top, shuffle(b, "bfly", top, mask))
-            tops.append(top)
-        return tops
+    @op(types.Tuple((floats(sets * each), floats(sets), floats(sets), floats(size))))
+    def updated(b, scores, row_max, row_sum, acc, lane):
+        tops = [scores[each * row] for row in range(sets)]
+        for i, score in enumerate(scores):
+            tops[i // each] = maximum(b, tops[i // each], score)
+        for mask in masks:
+            tops = [maximum(b, top, shuffle(b, "bfly", top, mask)) for top in tops]
+        grown = [b.fcmp_ordered(">", top, b.fadd(old, f32(SLACK))) for top, old in zip(tops, row_max)]
 
-    @op(types.boolean)
-    def grown(b, top, row_max):
-        found = [b.fcmp_ordered(">", new, b.fadd(old, f32(SLACK))) for new, old in zip(top, row_max)]
-        return found[0] if sets == 1 else b.or_(*found)
+        def rescaled():
+            new = [maximum(b, top, old) for top, old in zip(tops, row_max)]
+            factors = [exp2(b, b.fsub(x, y)) for x, y in zip(row_max, new)]
+            return [*new, *(b.fmul(x, y) for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
 
-    @op(floats(sets))
-    def greater(b, top, row_max):
-        return [maximum(b, new, old) for new, old in zip(top, row_max)]
-
-    @op(floats(sets))
-    def factors(b, old, new):
-        return [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
-
-    @op(floats(sets))
-    def times(b, row_sum, factor):
-        return [b.fmul(x, y) for x, y in zip(row_sum, factor)]
-
-    @op(floats(sets * each))
-    def weights_of(b, scores, row_max):
-        return [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
-
-    @op(floats(sets))
-    def add(b, row_sum, weights):
+        kept = where(b, any_lane(b, functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
+        row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
+        weights = [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
         for i, weight in enumerate(weights):
             row_sum[i // each] = b.fadd(row_sum[i // each], weight)
-        return row_sum
-
-    @cuda.jit(device=True, forceinline=True)
-    def updated(scores, row_max, row_sum, acc, lane):
-        top = top_of(scores)
-        if cuda.any_sync(FULL_MASK, grown(top, row_max)):
-            new = greater(top, row_max)
-            factor = factors(row_max, new)
-            row_sum = times(row_sum, factor)
-            acc = rescale(acc, factor, lane)
-            row_max = new
-        weights = weights_of(scores, row_max)
-        return weights, row_max, add(row_sum, weights), acc
+        return weights, row_max, row_sum, acc
 
     return updated
 

@@ -69,6 +69,26 @@ def shuffle(b: Any, mode: str, x: Any, lane: Any) -> Any:
     return _asm(b, f"shfl.sync.{mode}.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, lane])
 
 
+def any_lane(b: Any, condition: Any) -> Any:
+    """Whether a condition holds in any lane of the warp."""
+    text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; vote.sync.any.pred p, p, -1; selp.b32 $0, 1, 0, p; }"
+    return b.trunc(_asm(b, text, "=r,r", I32, [b.zext(condition, I32)]), ir.IntType(1))
+
+
+def where(b: Any, condition: Any, emit: Callable[[], Sequence[Any]], otherwise: Sequence[Any]) -> list[Any]:
+    """The values of `emit`, which a branch skips where the condition does not hold; there, `otherwise`."""
+    before = b.basic_block
+    with b.if_then(condition):
+        made = emit()
+        inside = b.basic_block
+    joined = []
+    for new, old in zip(made, otherwise, strict=True):
+        joined.append(b.phi(new.type))
+        joined[-1].add_incoming(new, inside)
+        joined[-1].add_incoming(old, before)
+    return joined
+
+
 def smaller(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.icmp_signed("<", x, y), x, y)
 
@@ -117,6 +137,12 @@ def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
     return value
 
 
+def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
+    if isinstance(kind, types.BaseTuple):
+        made = context.make_tuple(b, kind, [_packed(context, b, of, x) for of, x in zip(kind.types, made, strict=True)])
+    return made
+
+
 def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
     """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple."""
 
@@ -125,9 +151,7 @@ def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
             def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
                 values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
                 made = emit(b, *values)
-                if isinstance(result, types.BaseTuple):
-                    return context.make_tuple(b, result, made)
-                return context.get_dummy_value() if result == types.void else made
+                return context.get_dummy_value() if result == types.void else _packed(context, b, result, made)
 
             return result(*kinds), codegen
 
