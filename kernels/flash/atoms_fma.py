@@ -9,36 +9,79 @@ from numba import cuda, types
 from .embed import begin, pairs_of, rotate, turns
 from .loads import beyond
 from .schedule import WARP, Atoms, DecodeShape
-from .softmax import lane_sum, masks_of, reduce_scatter
+from .softmax import masks_of, sum_lanes
 from .tiles import (
-    as_floats, as_words, f32, floats, i32, load_shared, load_words, op, shuffle, store_shared, store_words,
-)  # fmt: skip
+    as_words,
+    at_float,
+    f32,
+    floats,
+    i32,
+    ints,
+    load_floats,
+    op,
+    shuffle,
+    store_floats,
+    store_words,
+    sync_warp,
+)
+
+
+def held(shape: DecodeShape) -> int:
+    """Scores of the lanes that share a key: at most one a lane."""
+    return shape.batch_rows * shape.rows
+
+
+def first_bit(shape: DecodeShape) -> int:
+    """Bit of a lane from which on it tells of its row, then of its key."""
+    return (shape.lanes // held(shape)).bit_length() - 1
+
+
+def split(shape: DecodeShape, b: Any, lane: Any) -> tuple[Any, Any]:
+    """(key among those abreast, chunk) of a lane."""
+    return b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
+
+
+def places(shape: DecodeShape) -> Any:
+    @op(ints(4))
+    def place(b, lane):
+        slot, chunk = split(shape, b, lane)
+        value = b.lshr(chunk, i32(first_bit(shape)))
+        key = b.mul(b.lshr(value, i32(shape.rows.bit_length() - 1)), i32(shape.keys_abreast))
+        return slot, chunk, b.and_(value, i32(shape.rows - 1)), b.add(key, slot)
+
+    return place
+
+
+def store_queries(shape: DecodeShape) -> Any:
+    @op(types.void)
+    def store(b, shared, row, chunk, values):
+        dim = b.add(b.mul(row, i32(shape.dims)), b.mul(chunk, i32(shape.element.vector)))
+        store_floats(b, at_float(b, shared, dim), values, 4 * shape.layout["query"])
+
+    return store
 
 
 def load_queries(shape: DecodeShape) -> Any:
-    """load(shared, index) -> a lane's dims of all rows; `index` is that of its first chunk of row 0."""
-    step = shape.lanes * shape.element.vector
+    """load(shared, chunk) -> a lane's dims of all rows."""
+    vector, step, query = shape.element.vector, shape.lanes * shape.element.vector, shape.layout["query"]
 
     @op(floats(shape.rows * shape.elements))
-    def load(b, shared, index):
-        address = b.add(shared, b.shl(index, i32(2)))
-        starts = [r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
-        places = [start + i for start in starts for i in range(0, shape.element.vector, 4)]
-        return [x for at in places for x in as_floats(b, load_words(b, "ld.shared", address, 4, 4 * at))]
+    def load(b, shared, chunk):
+        address = at_float(b, shared, b.mul(chunk, i32(vector)))
+        starts = [query + r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
+        return [x for start in starts for x in load_floats(b, address, vector, 4 * start)]
 
     return load
 
 
-def scores(shape: DecodeShape) -> Any:
-    """dots(keys, queries, state, rotation, batch, first, last, chunk) -> the lane's part of each score."""
-    registers = 4 * shape.chunks
-    pairs = pairs_of(shape, shape.chunks)
+def dot(shape: DecodeShape) -> Any:
+    """The lane's part of each score."""
+    registers, pairs = 4 * shape.chunks, pairs_of(shape, shape.chunks)
 
-    @op(floats(shape.batch_rows * shape.rows))
-    def dots(b, keys, queries, state, rotation, batch, first, last, chunk):
-        parts = []
-        where = (batch, first, last, chunk, shape.chunks)
-        turned = turns(shape, b, state, rotation, where, shape.keys_abreast)
+    @op(floats(held(shape)))
+    def take(b, shared, warp, lane, keys, begun, rotation, where):
+        (state, queries), parts, chunk = begun, [], split(shape, b, lane)[1]
+        turned = turns(shape, b, state, rotation, (*where, chunk, shape.chunks), shape.keys_abreast)
         for key in range(shape.batch_rows):
             x = shape.element.floats(b, keys[registers * key : registers * (key + 1)])
             for i in range(shape.elements):
@@ -55,15 +98,44 @@ def scores(shape: DecodeShape) -> Any:
                 parts.append(total)
         return parts
 
-    return dots
+    return take
+
+
+def reduce_scatter(shape: DecodeShape) -> Any:
+    """Sums over the lanes of a key; lane l of them gets that of part l * held // lanes.
+
+    A butterfly that halves what each lane holds: `held` - 1 shuffles and some, where a sum for all takes 5 each.
+    """
+
+    @op(floats(1))
+    def score(b, shared, warp, lane, values):
+        mask = shape.lanes // 2
+        while len(values) > 1:
+            half = len(values) // 2
+            upper = b.icmp_signed("!=", b.and_(lane, i32(mask)), i32(0))
+            kept = []
+            for i in range(half):
+                keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
+                kept.append(b.fadd(keep, shuffle(b, "bfly", send, mask)))
+            values, mask = kept, mask // 2
+        return sum_lanes(b, values, masks_of(0, mask.bit_length()))
+
+    return score
 
 
 def accumulate(shape: DecodeShape) -> Any:
-    """add(acc, values, weights) -> acc[row][dim] plus the sum over keys of weights[key][row] values[key][dim]."""
-    registers = 4 * shape.chunks
+    """acc[row][dim] plus the sum over keys of weights[key][row] values[key][dim]; lanes exchange their weights."""
+    registers, count, weights_at = 4 * shape.chunks, held(shape), shape.layout["weights"]
 
     @op(floats(shape.rows * shape.elements))
-    def add(b, acc, values, weights):
+    def weigh(b, shared, warp, lane, acc, values, weights):
+        slot, chunk = split(shape, b, lane)
+        group = at_float(b, shared, b.add(b.mul(warp, i32(WARP)), b.mul(slot, i32(count))))
+        sync_warp(b)
+        mine = at_float(b, group, b.lshr(chunk, i32(first_bit(shape))))
+        store_words(b, "st.shared", mine, as_words(b, weights), 4 * weights_at)
+        sync_warp(b)
+        weights = load_floats(b, group, count, 4 * weights_at)
         for key in range(shape.batch_rows):
             x = shape.element.floats(b, values[registers * key : registers * (key + 1)])
             for row in range(shape.rows):
@@ -72,16 +144,16 @@ def accumulate(shape: DecodeShape) -> Any:
                     acc[i] = b.fma(x[element], weights[key * shape.rows + row], acc[i])
         return acc
 
-    return add
+    return weigh
 
 
-def rescale(shape: DecodeShape, shift: int) -> Any:
-    """scale(b, acc, factors, lane): row r by the factor of lane r << `shift`."""
+def rescale(shape: DecodeShape) -> Any:
+    """scale(b, acc, factors, lane): each row by the factor of a lane that has it."""
 
     def scale(b, acc, factors, lane):
         made = []
         for row in range(shape.rows):
-            by = shuffle(b, "idx", factors[0], row << shift)
+            by = shuffle(b, "idx", factors[0], row << first_bit(shape))
             made += [b.fmul(x, by) for x in acc[row * shape.elements : (row + 1) * shape.elements]]
         return made
 
@@ -89,78 +161,36 @@ def rescale(shape: DecodeShape, shift: int) -> Any:
 
 
 def store_sums(shape: DecodeShape) -> Any:
-    """store(shared, index, acc): a lane's accumulators to [row][dim]; `index` is that of its first chunk of row 0."""
+    """A warp's accumulators to [row][dim], summed over the keys abreast."""
     vector, step = shape.element.vector, shape.lanes * shape.element.vector
+    slots = masks_of(shape.lanes.bit_length() - 1, WARP.bit_length() - 1)
 
     @op(types.void)
-    def store(b, shared, index, acc):
-        address, values = b.add(shared, b.shl(index, i32(2))), as_words(b, acc)
-        for i in range(0, len(values), 4):
-            row, inside = divmod(i, shape.elements)
-            place = row * shape.row_pitch + inside // vector * step + inside % vector
-            store_words(b, "st.shared", address, values[i : i + 4], 4 * place)
+    def close(b, shared, warp, lane, acc):
+        (slot, chunk), values = split(shape, b, lane), sum_lanes(b, acc, slots)
+        first = b.add(b.mul(warp, i32(shape.rows * shape.row_pitch)), b.mul(chunk, i32(vector)))
+        address = at_float(b, shared, first)
+        with b.if_then(b.icmp_signed("==", slot, i32(0))):
+            for i in range(0, len(values), 4):
+                row, inside = divmod(i, shape.elements)
+                place = row * shape.row_pitch + inside // vector * step + inside % vector
+                store_floats(b, address, values[i : i + 4], 4 * (shape.layout["sums"] + place))
 
-    return store
+    return close
 
 
 def atoms(shape: DecodeShape) -> Atoms:
-    """Each lane ends with one (key, row) score of the `held` ones of its key group; weights go by shared memory."""
-    at, lanes, abreast, rows = shape.layout, shape.lanes, shape.keys_abreast, shape.rows
-    query, sums, weights_at, max_at, sum_at = (at[x] for x in ("query", "sums", "weights", "row_max", "row_sum"))
-    dims, vector, held, size = shape.dims, shape.element.vector, shape.batch_rows * rows, rows * shape.elements
-    shift, row_bits, key_bits = (lanes // held).bit_length() - 1, rows.bit_length() - 1, WARP.bit_length() - 1
-    masks, slots = masks_of(shift + row_bits, key_bits), masks_of(lanes.bit_length() - 1, key_bits)
-    state_of, dots, add = begin(shape, shape.chunks, abreast), scores(shape), accumulate(shape)
-    scatter, store_row, store_acc = reduce_scatter(held, lanes), store_shared(vector), store_sums(shape)
-    queries_of, weights_of = load_queries(shape), load_shared(held)
-    sum_rows, sum_lanes = lane_sum(1, masks), lane_sum(size, slots)
-
-    @cuda.jit(device=True, forceinline=True)
-    def place(lane):
-        slot, chunk = lane // lanes, lane & (lanes - 1)
-        value = chunk >> shift
-        return slot, chunk, value & (rows - 1), (value >> row_bits) * abreast + slot
-
-    @cuda.jit(device=True, forceinline=True)
-    def store_query(shared, row, chunk, x):
-        store_row(shared, query + row * dims + chunk * vector, x)
+    state_of, queries_of = begin(shape, shape.chunks, shape.keys_abreast), load_queries(shape)
+    masks = masks_of(first_bit(shape) + shape.rows.bit_length() - 1, WARP.bit_length() - 1)
+    offsets = tuple(shape.keys_abreast * i for i in range(shape.batch_rows))
 
     @cuda.jit(device=True, forceinline=True)
     def prepare(shared, tid, rotation, chunk):
-        return state_of(rotation, chunk)
+        state = state_of(rotation, chunk)
+        cuda.syncthreads()
+        return state, queries_of(shared, chunk)
 
-    @cuda.jit(device=True, forceinline=True)
-    def queries(shared, chunk):
-        return queries_of(shared, query + chunk * vector)
-
-    @cuda.jit(device=True, forceinline=True)
-    def take(shared, warp, keys, q, state, rotation, batch, first, last, chunk, slot):
-        return dots(keys, q, state, rotation, batch, first, last, chunk)
-
-    @cuda.jit(device=True, forceinline=True)
-    def score(shared, warp, parts, lane):
-        return scatter(parts, lane)
-
-    @cuda.jit(device=True, forceinline=True)
-    def weigh(shared, warp, acc, values, p, lane):
-        group = weights_at + warp * WARP + lane // lanes * held
-        cuda.syncwarp()
-        shared[group + ((lane & (lanes - 1)) >> shift)] = p[0]
-        cuda.syncwarp()
-        return add(acc, values, weights_of(shared, group))
-
-    @cuda.jit(device=True, forceinline=True)
-    def close(shared, warp, acc, row_max, row_sum, lane):
-        acc, row_sum = sum_lanes(acc), sum_rows(row_sum)
-        slot, chunk, row, key = place(lane)
-        if slot == 0:
-            store_acc(shared, sums + warp * (rows * dims) + chunk * vector, acc)
-            if key == 0:
-                shared[max_at + warp * rows + row] = row_max[0]
-                shared[sum_at + warp * rows + row] = row_sum[0]
-
-    offsets = tuple(abreast * i for i in range(shape.batch_rows))
     return Atoms(
-        offsets, shape.chunks, lanes, (0,), masks, size, rescale(shape, shift),
-        place, store_query, prepare, queries, take, score, weigh, close,
+        offsets, shape.chunks, shape.lanes, (0,), masks, shape.rows * shape.elements, rescale(shape), places(shape),
+        store_queries(shape), prepare, dot(shape), reduce_scatter(shape), accumulate(shape), store_sums(shape),
     )  # fmt: skip

@@ -12,41 +12,41 @@ OVERLAP_SINCE = (9, 0)  # programmatic dependent launch
 LEAST_KEYS = 64  # of a split
 HALF_SINCE = (8, 0)  # conversions of two halves, and mma.m16n8k16
 
-# By (dims, rows): keys a lane loads at a time, warps, blocks an SM, and when the next batch is asked for. More warps
-# or registers in flight spill or leave an SM's memory pipeline short: measured on an H100.
+# By (dims, rows): keys a lane loads at a time, warps, blocks an SM, and whether the next batch is asked for ahead. More
+# warps or registers in flight spill or leave an SM's memory pipeline short: measured on an H100.
 FLOAT32 = {
-    (64, 1): (8, 8, 2, "middle"),
-    (64, 2): (8, 8, 2, "middle"),
-    (64, 4): (4, 8, 2, "middle"),
-    (64, 8): (2, 8, 2, "middle"),
-    (128, 1): (8, 8, 2, "middle"),
-    (128, 2): (8, 8, 2, "end"),
-    (128, 4): (8, 8, 2, "never"),
-    (128, 8): (4, 12, 1, "never"),
-    (256, 1): (4, 8, 2, "end"),
-    (256, 2): (4, 8, 1, "end"),
-    (256, 4): (4, 8, 1, "end"),
-    (512, 1): (4, 8, 1, "end"),
-    (512, 2): (2, 8, 1, "end"),
+    (64, 1): (8, 8, 2, True),
+    (64, 2): (8, 8, 2, True),
+    (64, 4): (4, 8, 2, True),
+    (64, 8): (2, 8, 2, True),
+    (128, 1): (8, 8, 2, True),
+    (128, 2): (8, 8, 2, True),
+    (128, 4): (8, 8, 2, False),
+    (128, 8): (4, 12, 1, False),
+    (256, 1): (4, 8, 2, True),
+    (256, 2): (4, 8, 1, True),
+    (256, 4): (4, 8, 1, True),
+    (512, 1): (4, 8, 1, True),
+    (512, 2): (2, 8, 1, True),
 }
 HALF = {
-    (64, 1): (8, 8, 2, "middle"),
-    (64, 2): (4, 8, 2, "middle"),
-    (128, 1): (8, 8, 2, "middle"),
-    (128, 2): (4, 8, 2, "middle"),
-    (256, 1): (4, 8, 2, "middle"),
-    (256, 2): (4, 8, 1, "middle"),
-    (256, 4): (4, 8, 1, "never"),
-    (512, 1): (4, 8, 1, "end"),
-    (512, 2): (4, 8, 1, "end"),
+    (64, 1): (8, 8, 2, True),
+    (64, 2): (4, 8, 2, True),
+    (128, 1): (8, 8, 2, True),
+    (128, 2): (4, 8, 2, True),
+    (256, 1): (4, 8, 2, True),
+    (256, 2): (4, 8, 1, True),
+    (256, 4): (4, 8, 1, False),
+    (512, 1): (4, 8, 1, True),
+    (512, 2): (4, 8, 1, True),
 }
 TENSOR_CORES = {  # from 4 rows on, up to 128 dims: two halves of 64 dims leave registers for the next batch
-    (64, 4): (4, 4, 4, "middle"),
-    (64, 8): (4, 4, 4, "middle"),
-    (64, 16): (4, 4, 3, "middle"),
-    (128, 4): (8, 4, 3, "middle"),
-    (128, 8): (8, 4, 3, "middle"),
-    (128, 16): (8, 4, 2, "middle"),
+    (64, 4): (4, 4, 4, True),
+    (64, 8): (4, 4, 4, True),
+    (64, 16): (4, 4, 3, True),
+    (128, 4): (8, 4, 3, True),
+    (128, 8): (8, 4, 3, True),
+    (128, 16): (8, 4, 2, True),
 }
 
 
@@ -78,7 +78,7 @@ def shape_of(dtype: str, hdim: int, rows: int, embedding: str, half_split: bool,
     batch_rows, warps, blocks, ahead = by_size[dims, taken]
     mma = dtype != "float32" and (dims, taken) in TENSOR_CORES
     if embedding not in ("none", "alibi", "rates"):  # what each key reads or computes for itself takes registers
-        blocks, ahead = (2, "never") if mma else (1, ahead)
+        blocks, ahead = (2, False) if mma else (1, ahead)
     overlap = capability(target) >= OVERLAP_SINCE
     if not overlap:
         blocks = 2 if mma else 1  # ptxas takes up to 255 registers for these targets, or spills

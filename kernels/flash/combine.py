@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from numba import cuda, float32, types
 
@@ -13,9 +12,7 @@ from .args import types_of
 from .dtype import DTYPES
 from .epilogue import merged, no_keys, store_row
 from .softmax import NO_KEY
-from .tiles import (
-    I64, as_floats, as_words, f32, floats, i32, load_words, op, smaller, store_words, wait_for_launch,
-)  # fmt: skip
+from .tiles import I64, as_floats, as_words, f32, floats, i32, load_words, op, smaller, store_words, wait_for_launch
 
 IN_FLIGHT = 8  # partial results that a thread asks for at a time
 THREADS = 128  # of a block, or as many as there are quads of dims

@@ -19,11 +19,11 @@ from .args import types_of
 from .atoms_fma import atoms as fma_atoms
 from .atoms_mma import atoms as mma_atoms
 from .embed import begin, pairs_of, rotate, turns
-from .epilogue import finish
+from .epilogue import finish, store_statistics
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
 from .schedule import DecodeShape, block_of, query_of
-from .softmax import NO_KEY, update
+from .softmax import NO_KEY, lane_sum, update
 from .tiles import constant, floats, launch_dependents, op, zero_words
 
 
@@ -71,20 +71,19 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     """The kernel of a shape, one object for each."""
     atoms = mma_atoms(shape) if shape.atoms == "mma" else fma_atoms(shape)
     lanes, rows, warps, batch_keys, sets = shape.lanes, shape.rows, shape.warps, shape.batch, shape.sets
-    offsets, pieces, size = tuple(shape.keys_abreast * i for i in range(shape.batch_rows)), 1 + shape.half_split, \
-        shape.element.size
-    load_k, load_v = load_rows(offsets, shape.chunks, pieces, size), load_rows(atoms.values, atoms.value_chunks, 1, size)
+    offsets, size = tuple(shape.keys_abreast * i for i in range(shape.batch_rows)), shape.element.size
+    load_k = load_rows(offsets, shape.chunks, 1 + shape.half_split, size)
+    load_v = load_rows(atoms.values, atoms.value_chunks, 1, size)
     key_places = columns(shape, shape.chunks, lanes, shape.half_split)
     value_places = columns(shape, atoms.value_chunks, atoms.value_lanes, False)
     no_k, no_v = zero_words(4 * shape.chunks * len(offsets)), zero_words(4 * atoms.value_chunks * len(atoms.values))
     zero_acc, fresh, zero = constant(atoms.size, 0.0), constant(sets, NO_KEY), constant(sets, 0.0)
     softmax = update(sets, len(atoms.keys), atoms.masks, atoms.size, atoms.rescale)
     block, bounds, seen, done = block_of(shape), bounds_of(shape), mask(shape, sets, atoms.keys), finish(shape)
-    stage, place, prepare, queries = prologue(shape, atoms.store_query), atoms.place, atoms.prepare, atoms.queries
-    take, score, weigh, close = atoms.take, atoms.score, atoms.weigh, atoms.close
-    overlap, ahead, middle, at_end = (
-        shape.overlap, shape.ahead != "never", shape.ahead == "middle", shape.ahead == "end",
-    )  # fmt: skip
+    stage, place, prepare, take = prologue(shape, atoms.store_query), atoms.place, atoms.prepare, atoms.take
+    score, weigh, close, sum_rows = atoms.score, atoms.weigh, atoms.close, lane_sum(sets, atoms.masks)
+    statistics, max_at, sum_at = store_statistics(shape), shape.layout["row_max"], shape.layout["row_sum"]
+    overlap, ahead = shape.overlap, shape.ahead
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 16)
@@ -105,9 +104,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
                 k_words = load_k(k, base + slot, end - 1, tensors.k_row, key_at)
                 v_words = load_v(v, base + value_slot, end - 1, tensors.v_row, value_at)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
-        state = prepare(shared, tid, rotation, chunk)
-        cuda.syncthreads()
-        q = queries(shared, chunk)
+        prepared = prepare(shared, tid, rotation, chunk)
         of_tile = tile * rows + row
         low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))
@@ -117,20 +114,22 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
             if not ahead:
                 k_words = load_k(k, base + slot, end - 1, tensors.k_row, key_at)
                 v_words = load_v(v, base + value_slot, end - 1, tensors.v_row, value_at)
-            taken = take(shared, warp, k_words, q, state, rotation, batch, base + slot, end - 1, chunk, slot)
-            if middle:
-                if after < end:
-                    k_words = load_k(k, after + slot, end - 1, tensors.k_row, key_at)
-            scores = seen(score(shared, warp, taken, lane), base + key, both)
-            p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
-            acc = weigh(shared, warp, acc, v_words, p, lane)
+            taken = take(shared, warp, lane, k_words, prepared, rotation, (batch, base + slot, end - 1))
             if ahead:
                 if after < end:
-                    if at_end:
-                        k_words = load_k(k, after + slot, end - 1, tensors.k_row, key_at)
+                    k_words = load_k(k, after + slot, end - 1, tensors.k_row, key_at)
+            scores = seen(score(shared, warp, lane, taken), base + key, both)
+            p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
+            acc = weigh(shared, warp, lane, acc, v_words, p)
+            if ahead:
+                if after < end:
                     v_words = load_v(v, after + value_slot, end - 1, tensors.v_row, value_at)
             base = after
-        close(shared, warp, acc, row_max, row_sum, lane)
+        close(shared, warp, lane, acc)
+        row_sum = sum_rows(row_sum)
+        if key == 0:
+            statistics(shared, max_at + warp * rows, row, row_max)
+            statistics(shared, sum_at + warp * rows, row, row_sum)
         done(shared, tid, tensors, sizes, workspace, (batch, head, tile, flat), cint(cuda.blockIdx.x))
 
     kernel.__name__ = kernel.__qualname__ = shape.name

@@ -48,6 +48,19 @@ def store_part(b, workspace, place, row, first, state):
         store_words(b, "st.global", b.add(maxima, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
 
 
+def store_statistics(shape: DecodeShape) -> Any:
+    """store(shared, index, g, values): that of row g of each set of 8, where the shape has that row."""
+
+    @op(types.void)
+    def store(b, shared, index, g, values):
+        for number, value in enumerate(as_words(b, values)):
+            row = b.add(g, i32(8 * number))
+            with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
+                store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
+
+    return store
+
+
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
     """A partial result (four outputs, row max, row sum) with others of its row added."""
     highest = functools.reduce(lambda x, y: maximum(b, x, y), [part[4] for part in parts], state[4])

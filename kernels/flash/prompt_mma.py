@@ -16,8 +16,8 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .atoms_mma import store_statistics
 from .embed import begin, state_size
+from .epilogue import store_statistics
 from .loads import columns
 from .mask import bounds_of, mask
 from .prompt import (

@@ -30,9 +30,8 @@ class DecodeShape:
     """A decode kernel. `rows` of queries, a power of two; `batch_rows` keys that a lane loads at a time.
 
     atoms: "fma", or "mma" in half precision. blocks: how many an SM holds, which bounds the registers.
-    ahead: when the next batch is asked for: "never" before its turn, keys and values at the "end" of a round, or keys
-    in the "middle". embedding: see `embed`. overlap: the launch that combines splits starts early (programmatic
-    dependent launch, compute capability 9.0).
+    ahead: whether the next batch is asked for as soon as the registers of the last are free. embedding: see `embed`.
+    overlap: the launch that combines splits starts early (programmatic dependent launch, compute capability 9.0).
     """
 
     dtype: str
@@ -41,7 +40,7 @@ class DecodeShape:
     batch_rows: int
     warps: int
     blocks: int
-    ahead: str
+    ahead: bool
     atoms: str = "fma"
     embedding: str = "rates"
     half_split: bool = False
@@ -50,9 +49,9 @@ class DecodeShape:
     @property
     def name(self) -> str:
         """Unique to the shape: it names the kernel, and with that its entry in the compile cache."""
-        pairs = "_halves" * self.half_split
-        size = f"d{self.hdim}_r{self.rows}_u{self.batch_rows}_w{self.warps}x{self.blocks}"
-        return f"decode_{self.atoms}_{self.dtype}_{size}_{self.ahead}_{self.embedding}{pairs}{'_pdl' * self.overlap}"
+        size = f"d{self.hdim}_r{self.rows}_u{self.batch_rows}_w{self.warps}x{self.blocks}{'a' * self.ahead}"
+        flags = "_halves" * self.half_split + "_pdl" * self.overlap
+        return f"decode_{self.atoms}_{self.dtype}_{size}_{self.embedding}{flags}"
 
     @property
     def rotates(self) -> bool:
@@ -147,12 +146,11 @@ class Atoms(NamedTuple):
     rescale: Any
     place: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
     store_query: Any  # (shared, row, chunk, values) of a rotated query
-    prepare: Any  # (shared, tid, rotation, chunk) -> state of the rotation
-    queries: Any  # (shared, chunk) -> the lane's queries
-    take: Any  # (shared, warp, keys, queries, state, rotation, batch, first, last, chunk, slot): keys are free again
-    score: Any  # (shared, warp, taken, lane) -> scores
-    weigh: Any  # (shared, warp, acc, values, weights, lane) -> acc
-    close: Any  # (shared, warp, acc, row_max, row_sum, lane): to shared memory
+    prepare: Any  # (shared, tid, rotation, chunk) -> queries and rotation; the block's barrier behind `store_query`
+    take: Any  # (shared, warp, lane, keys, prepared, rotation, (batch, first, last)): the registers of keys are free
+    score: Any  # (shared, warp, lane, taken) -> scores
+    weigh: Any  # (shared, warp, lane, acc, values, weights) -> acc
+    close: Any  # (shared, warp, lane, acc): to shared memory
 
 
 def block_of(shape: DecodeShape) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import types
 
-from .tiles import any_lane, exp2, f32, floats, i32, maximum, negate, op, shuffle, where
+from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, shuffle, where
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -24,38 +24,19 @@ def masks_of(low: int, high: int) -> list[int]:
     return [1 << bit for bit in range(low, high)]
 
 
-def reduce_scatter(count: int, lanes: int) -> Any:
-    """sum(values, lane) -> float32[1]: sums over groups of `lanes`; lane l gets that of value l * count // lanes.
-
-    A butterfly that halves what each lane holds: `count` - 1 shuffles and some, where a sum for all takes 5 each.
-    """
-
-    @op(floats(1))
-    def scatter(b, values, lane):
-        mask = lanes // 2
-        while len(values) > 1:
-            half = len(values) // 2
-            upper = b.icmp_signed("!=", b.and_(lane, i32(mask)), i32(0))
-            kept = []
-            for i in range(half):
-                keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
-                kept.append(b.fadd(keep, shuffle(b, "bfly", send, mask)))
-            values, mask = kept, mask // 2
-        while mask:
-            values, mask = [b.fadd(values[0], shuffle(b, "bfly", values[0], mask))], mask // 2
-        return values
-
-    return scatter
+def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
+    """Sums over lanes that differ in the bits of `masks`."""
+    for mask in masks:
+        tile = [b.fadd(value, shuffle(b, "bfly", value, mask)) for value in tile]
+    return list(tile)
 
 
 def lane_sum(count: int, masks: Sequence[int]) -> Any:
-    """sum(tile) over lanes that differ in the bits of `masks`."""
+    """sum(tile), as `sum_lanes`."""
 
     @op(floats(count))
     def add(b, tile):
-        for mask in masks:
-            tile = [b.fadd(value, shuffle(b, "bfly", value, mask)) for value in tile]
-        return tile
+        return sum_lanes(b, tile, masks)
 
     return add
 

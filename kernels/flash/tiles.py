@@ -114,12 +114,28 @@ def store_words(b: Any, how: str, address: Any, values: Sequence[Any], offset: i
     _asm(b, text, ",".join([where] + ["r"] * count + ["~{memory}"]), VOID, [address, *values])
 
 
+def at_float(b: Any, address: Any, index: Any) -> Any:
+    return b.add(address, b.shl(index, i32(2)))
+
+
 def as_floats(b: Any, values: Sequence[Any]) -> list[Any]:
     return [b.bitcast(value, FLOAT) for value in values]
 
 
 def as_words(b: Any, values: Sequence[Any]) -> list[Any]:
     return [b.bitcast(value, I32) for value in values]
+
+
+def load_floats(b: Any, address: Any, count: int, offset: int = 0) -> list[Any]:
+    """From shared memory, four at a time."""
+    loaded = [load_words(b, "ld.shared", address, 4, offset + 4 * i) for i in range(0, count, 4)]
+    return as_floats(b, [word for vector in loaded for word in vector])
+
+
+def store_floats(b: Any, address: Any, values: Sequence[Any], offset: int = 0) -> None:
+    registers = as_words(b, values)
+    for i in range(0, len(registers), 4):
+        store_words(b, "st.shared", address, registers[i : i + 4], offset + 4 * i)
 
 
 def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
@@ -197,9 +213,7 @@ def load_shared(count: int) -> Any:
 
     @op(floats(count))
     def load(b, array, index):
-        address = b.add(array, b.shl(index, i32(2)))
-        loaded = [load_words(b, "ld.shared", address, 4, 4 * i) for i in range(0, count, 4)]
-        return as_floats(b, [word for vector in loaded for word in vector])
+        return load_floats(b, at_float(b, array, index), count)
 
     return load
 
@@ -209,11 +223,17 @@ def store_shared(count: int) -> Any:
 
     @op(types.void)
     def store(b, array, index, tile):
-        address, values = b.add(array, b.shl(index, i32(2))), as_words(b, tile)
-        for i in range(0, count, 4):
-            store_words(b, "st.shared", address, values[i : i + 4], 4 * i)
+        store_floats(b, at_float(b, array, index), tile)
 
     return store
+
+
+def sync_warp(b: Any) -> None:
+    _asm(b, "bar.warp.sync -1;", "~{memory}", VOID, [])
+
+
+def sync_block(b: Any) -> None:
+    _asm(b, "bar.sync 0;", "~{memory}", VOID, [])
 
 
 @op(types.void)

@@ -90,7 +90,7 @@ def compute(given: dict[str, Any]) -> None:
         assert not rates[pairs:].any()
         angle = np.pi * torch.arange(1200)[:, None] * rates[:pairs]
         cos, sin = angle.cos().float(), angle.sin().float()
-    if parts[8] in ("positions", "placed"):
+    if parts[7] in ("positions", "placed"):
         positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
     if "alibi" in given["kernel"]:
         slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
@@ -243,4 +243,4 @@ def test_alibi_and_plain_attention_take_decode_too(card: Card) -> None:
     q, k = normal(2, 6, 1, 64), normal(2, 3, 40, 64)
     for call in (attention, alibi_attention):
         call(q, k, k, fallback=False)
-    assert [given["kernel"].split("_")[8] for given in card.launched] == ["none", "alibi"]
+    assert [given["kernel"].split("_")[7] for given in card.launched] == ["none", "alibi"]
