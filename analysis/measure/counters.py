@@ -37,9 +37,10 @@ from ..record.files import DataError
 from ..record.problems import problem_columns, problem_of
 from .machine import environment, identity
 from .refused import Refused, exit_code, toolkit
-from .run import compile_all
+from .run import compile_pair, to_compile
 from .runs import Writer
 from .studies import PROFILED, STALL, STALLS, STUDIES, studies
+from .workers import compilers
 
 ONCE = (
     "gpu__time_duration.sum",
@@ -292,7 +293,8 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
     print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
     if todo:
         toolkit("ncu")  # without one there is nothing to compile for
-        compile_all(((task.version, task.problem) for task in todo), device_target())
+        with compilers(device_target()) as compile_each:
+            compile_each(compile_pair, to_compile((task.version, task.problem) for task in todo))
     for start in range(0, len(todo), CHUNK):
         done = len(fresh)
         measure(todo[start : start + CHUNK], fresh, failed)

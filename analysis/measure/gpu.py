@@ -10,7 +10,6 @@ the summary at the end says which and why. Called again, each part goes on where
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from . import preflight
 from .on_gpu import identify
 from .refused import REFUSED
 from .studies import STUDIES, studies
-from .workers import MeasureError, Worker
+from .workers import MeasureError, answer
 
 PARTS = ("measure", "tune", "sanitize", "op", "counters", "claims", "build")
 TAKE_WAIT = PARTS[:5]
@@ -79,8 +78,7 @@ def run_all(slug: str, chosen: argparse.Namespace) -> list[Outcome]:
 
 def _folder(named: str) -> str:
     """The name of the folder of the card at hand. Raises: MeasureError, DataError."""
-    with contextlib.closing(Worker(identify)) as worker:
-        return cards.folder_of(dict(worker.do())["identity"], named).name
+    return cards.folder_of(answer(identify), named).name
 
 
 def main(arguments: list[str] | None = None) -> int:

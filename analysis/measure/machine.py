@@ -1,11 +1,18 @@
-"""What the GPU at hand is, how it stands, and what it can do at most, measured."""
+"""What the GPU at hand is, how it stands, and what it can do at most, measured.
+
+NVML is asked for each thing on its own: WSL 2, MIG and virtual GPUs answer only some of it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -18,19 +25,156 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
 from kernels.version import Kernel
 
-from . import nvml
 from .provenance import commit
 from .timing import US_PER_MS
 
+# Why clocks are below what was asked, by NVML's bits (nvmlClocksEventReason*).
+POWER_CAP = "power_cap"
+REASONS = {
+    0x4: POWER_CAP,
+    0x8: "hardware_slowdown",
+    0x20: "thermal_slowdown",
+    0x40: "hardware_thermal_slowdown",
+    0x80: "power_brake",
+}
+ATTEMPTS = 4  # at a timing, before it is given up
+PAUSE_S = 2.0  # for the card to recover, and twice as long before each next attempt
+MOST_PAUSES_S = 300.0  # in all, of a process
+
 GB = 1e9
-STREAM_BYTES = 4 << 30
-L2_SHARE = 0.5
-MOST_OF_L2 = 0.75  # that the least a grid can read may take
-BLOCKS_PER_SM = (1, 2, 4, 8)  # of the grids that read; the best of the two largest that fit
 REPEATS = 8
 CALLS = 1000
 TILE = (32, 64, 64)  # rows, columns and depth of the matrix product that the log measured alone
 TILES = 1024  # of that size in the scores of its fp16 problem: 8 heads of 16 by 8
+
+
+# ---------------------------------------------------------------- what NVML says
+
+
+def uuid() -> str:
+    """The UUID of torch's current GPU as NVIDIA's tools write it, "GPU-..." or "MIG-..."."""
+    found = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return found if found.startswith(("GPU-", "MIG-")) else f"GPU-{found}"
+
+
+@functools.cache
+def opened(card: str | None = None) -> tuple[Any, Any] | None:
+    """NVML and its handle of a GPU, by default torch's current one; None where NVML does not answer."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(card or uuid())
+    except Exception:  # of NVML, of torch, or there is no such library
+        return None
+
+
+def ask(name: str, *arguments: Any, card: str | None = None) -> Any:
+    """What an entry of NVML says of a GPU, or None where this card or this NVML does not say it."""
+    if (found := opened(card)) is None:
+        return None
+    nvml, handle = found
+    try:
+        return getattr(nvml, name)(handle, *arguments)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def sm_mhz() -> int | None:
+    """The SM clock now, MHz."""
+    return ask("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
+
+
+def power_limit_w() -> int | None:
+    milliwatts = ask("nvmlDeviceGetEnforcedPowerLimit")
+    return None if milliwatts is None else milliwatts // 1000
+
+
+def driver() -> str | None:
+    found = opened()
+    return None if found is None else found[0].nvmlSystemGetDriverVersion()
+
+
+def throttle() -> frozenset[str] | None:
+    """Why the clocks are below what was asked now; empty where they are not."""
+    mask = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if mask is None:  # a driver that has only the older name
+        mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return None if mask is None else frozenset(reason for bit, reason in REASONS.items() if mask & bit)
+
+
+def others(ours: Collection[int]) -> int | None:
+    """How many processes other than `ours`, by id, compute on the card.
+
+    Where the ids are those of another namespace, as in a container, our own are taken off the count.
+    """
+    computing = ask("nvmlDeviceGetComputeRunningProcesses")
+    if computing is None:
+        return None
+    listed = {process.pid for process in computing}
+    return len(listed - set(ours)) if os.getpid() in listed else max(0, len(listed) - len(ours))
+
+
+class Throttled(RuntimeError):
+    """The card throttled in every attempt; `discarded` samples were thrown away."""
+
+    def __init__(self, reasons: Collection[str], discarded: int) -> None:
+        super().__init__(f"the card throttled in every attempt: {', '.join(sorted(reasons))}")
+        self.discarded = discarded
+
+
+@dataclass
+class Watch:
+    """What happens on the card while a process times: throttling, and processes other than `ours`.
+
+    A power cap is recorded and kept: at full load it is how large matrix products run on most cards. Under any other
+    reason the card is protecting itself, and a time says more of its cooling or supply than of the kernel: such
+    samples are thrown away and taken again.
+    """
+
+    ours: Collection[int] = ()
+    reasons: set[str] = field(default_factory=set)
+    readable: bool = False
+    others: int | None = None
+    paused_s: float = 0.0
+
+    def look(self) -> frozenset[str]:
+        """Note what is seen, and return why samples taken now are thrown away: nothing, as a rule."""
+        seen = throttle()
+        self.readable |= seen is not None
+        self.reasons |= seen or frozenset()
+        return (seen or frozenset()) - {POWER_CAP}
+
+    def count(self) -> None:
+        """Note how many others there are, which takes NVML a millisecond or so."""
+        found = others(self.ours)
+        if found is not None:
+            self.others = max(found, self.others or 0)
+
+    def steady(self, take: Callable[[], list[float]]) -> tuple[list[float], int]:
+        """What `take` gives without throttling before or after it, and how many samples were thrown away.
+
+        Raises: Throttled after ATTEMPTS.
+        """
+        discarded, before = 0, self.look()
+        for attempt in range(ATTEMPTS):
+            taken = take()
+            reasons = before | self.look()
+            if not reasons:
+                return taken, discarded
+            discarded += len(taken)
+            if attempt < ATTEMPTS - 1 and self.paused_s < MOST_PAUSES_S:
+                time.sleep(PAUSE_S * 2**attempt)
+                self.paused_s += PAUSE_S * 2**attempt
+            before = self.look()
+        raise Throttled(reasons, discarded)
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        return {"throttle": sorted(self.reasons), "readable": self.readable, "others": self.others}
+
+
+# ---------------------------------------------------------------- the card and the software
 
 
 def slug(name: str) -> str:
@@ -39,17 +183,42 @@ def slug(name: str) -> str:
 
 
 def identity() -> dict[str, Any]:
-    """Name, UUID, compute capability, SMs, memory and L2 of the current GPU."""
+    """Name, UUID, compute capability, SMs, memory and L2 of the current GPU, and the dtype of its tensor cores."""
     properties = torch.cuda.get_device_properties(require_gpu())
     return {
         "name": properties.name,
         "slug": slug(properties.name),
-        "uuid": nvml.uuid(),
+        "uuid": uuid(),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "sms": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
         "l2_bytes": properties.L2_cache_size,
+        "tensor_dtype": "bfloat16" if properties.major >= 8 else "float16",
     }
+
+
+def environment() -> dict[str, Any]:
+    """The fields of run.json that describe machine and software; None what NVML does not say."""
+    return {
+        "node": platform.node(),
+        "driver": driver() or "unknown",
+        "cuda": torch.version.cuda or "none",
+        "python": platform.python_version(),
+        "numba": version("numba"),
+        "numba_cuda": version("numba-cuda"),
+        "torch": torch.__version__,
+        "sm_mhz_max": ask("nvmlDeviceGetMaxClockInfo", 1),
+        "power_limit_w": power_limit_w(),
+        "commit": commit(),
+    }
+
+
+def now() -> str:
+    """This moment, UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# ---------------------------------------------------------------- what it reaches at most
 
 
 def _median_us(work: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -66,51 +235,51 @@ def _median_us(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     return float(np.median(times))
 
 
+def warm_up(seconds: float = 0.5) -> None:
+    """Keep the GPU busy until its clocks are up."""
+    a = torch.randn(4096, 4096, device="cuda")
+    elapsed_us = 0.0
+    while elapsed_us < seconds * 1e6:
+        elapsed_us += _median_us(lambda: a @ a, repeats=1)
+
+
 def _launch(kernel: Kernel, grid: int, block: int, values: Sequence[Any], types: Sequence[Any]) -> Callable[[], None]:
     function = load_ptx(compile_ptx(kernel, device_target()))
     return prepare_launch(function, (grid,), (block,), values, types)
 
 
-def _rounds(sms: int, most: float) -> list[tuple[int, int]]:
-    """Blocks of the two largest grids whose round is of at most `most` bytes, with the floats of a round."""
-    rounds = [(blocks * sms, blocks * sms * 256 * 4 * probes.READ_UNROLL) for blocks in BLOCKS_PER_SM]
-    return [each for each in rounds if 4 * each[1] <= most][-2:] or rounds[:1]
-
-
 def _read_gb_s(nbytes: int, passes: int, sms: int, most: float) -> float:
-    """The best of two grids, over about `nbytes`: a whole number of rounds, the kernel reads nothing less."""
+    """The best of the two largest grids that read at most `most` bytes at a time, in whole rounds of about `nbytes`."""
+    rounds = {blocks * sms: blocks * sms * 256 * 4 * probes.READ_UNROLL for blocks in (1, 2, 4, 8)}  # floats
+    grids = [grid for grid, floats in rounds.items() if 4 * floats <= most][-2:] or [sms]
     types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
     rates = []
-    for blocks, one_round in _rounds(sms, most):
-        x = torch.rand(max(nbytes // 4 // one_round, 1) * one_round, device="cuda")
+    for grid in grids:
+        x = torch.rand(max(nbytes // 4 // rounds[grid], 1) * rounds[grid], device="cuda")
         out = torch.zeros(1, device="cuda")
-        values = (x.data_ptr(), out.data_ptr(), x.numel(), passes)
-        us = _median_us(_launch(probes.READ, blocks, 256, values, types))
-        rates.append(4 * x.numel() * passes / GB / (us * 1e-6))
+        read = _launch(probes.READ, grid, 256, (x.data_ptr(), out.data_ptr(), x.numel(), passes), types)
+        rates.append(4 * x.numel() * passes / GB / (_median_us(read) * 1e-6))
     return max(rates)
 
 
-def _write_and_copy_gb_s(nbytes: int) -> tuple[float, float]:
+def _write_and_copy_us(nbytes: int) -> tuple[float, float]:
     source = torch.rand(nbytes // 4, device="cuda")
     target = torch.empty_like(source)
-    copy_us = _median_us(lambda: target.copy_(source))
-    write_us = _median_us(lambda: target.fill_(1.0))
-    return nbytes / GB / (write_us * 1e-6), 2 * nbytes / GB / (copy_us * 1e-6)
+    return _median_us(lambda: target.fill_(1.0)), _median_us(lambda: target.copy_(source))
 
 
 def _call_us(call: Callable[[], Any]) -> tuple[float, float]:
     """One of many calls: in a CUDA graph, and from the host back to back."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            call()
 
     def loop() -> None:
         for _ in range(CALLS):
             call()
 
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loop()
     return _median_us(graph.replay) / CALLS, _median_us(loop) / CALLS
 
 
@@ -125,32 +294,14 @@ def tile_product(tiles: int, device: str) -> Callable[[], torch.Tensor]:
     return lambda: multiply(a, b, beta=0, alpha=1 / 8)
 
 
-def stream_bytes(free: int) -> int:
-    """Bytes of a stream, of which two must fit: a quarter of what is free, in whole MiB."""
-    return max(1, min(STREAM_BYTES, free // 4) >> 20) << 20
-
-
-def matrix_side(free: int) -> int:
-    """The largest of three that leaves room: a product has three matrices of 2 bytes an element."""
-    return next((side for side in (8192, 4096) if 6 * side**2 <= free // 2), 2048)
-
-
-def tensor_dtype(major: int) -> torch.dtype:
-    """bfloat16, which tensor cores have since compute capability 8.0; float16 before."""
-    return torch.bfloat16 if major >= 8 else torch.float16
-
-
 def ceilings() -> dict[str, float]:
     """Rates this GPU reaches on work made for them; medians of repeated runs."""
-    properties = torch.cuda.get_device_properties(require_gpu())
-    sms = properties.multi_processor_count
-    free, _ = torch.cuda.mem_get_info()
-    nbytes = stream_bytes(free)
-    write, copy = _write_and_copy_gb_s(nbytes)
+    card = identity()
+    sms, free = card["sms"], torch.cuda.mem_get_info()[0]
+    nbytes = max(1, min(4 << 30, free // 4) >> 20) << 20  # of a stream, of which two must fit
+    write_us, copy_us = _write_and_copy_us(nbytes)
     read = _read_gb_s(nbytes, 1, sms, nbytes)
-    # Without an L2 of known size the smallest round is read.
-    l2 = properties.L2_cache_size
-    l2_read = _read_gb_s(int(l2 * L2_SHARE) // 4096 * 4096, 64, sms, MOST_OF_L2 * l2)
+    l2_read = _read_gb_s(card["l2_bytes"] // 2, 64, sms, 0.75 * card["l2_bytes"])
 
     rounds, blocks, threads = 4096, 8 * sms, 256
     out = torch.zeros(1, device="cuda")
@@ -158,19 +309,17 @@ def ceilings() -> dict[str, float]:
     fma = _launch(probes.MULTIPLY_ADD, blocks, threads, (out.data_ptr(), rounds, 0.5), types)
     operations = 2 * blocks * threads * rounds * probes.FMA_STEPS * probes.FMA_CHAINS
 
-    side, dtype = matrix_side(free), tensor_dtype(properties.major)
-    a = torch.randn(side, side, device="cuda", dtype=dtype)
-    b = torch.randn(side, side, device="cuda", dtype=dtype)
+    side = next((side for side in (8192, 4096) if 6 * side**2 <= free // 2), 2048)  # three matrices of 2 bytes
+    a, b = (torch.randn(side, side, device="cuda", dtype=getattr(torch, card["tensor_dtype"])) for _ in range(2))
     tensor_us = _median_us(lambda: a @ b)
 
     empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32, (), ()))
     tile_us, tile_launch_us = _call_us(tile_product(1, "cuda"))
     tiles_us, _ = _call_us(tile_product(TILES, "cuda"))
-
     return {
         "read_gb_s": round(read, 1),
-        "write_gb_s": round(write, 1),
-        "copy_gb_s": round(copy, 1),
+        "write_gb_s": round(nbytes / GB / (write_us * 1e-6), 1),
+        "copy_gb_s": round(2 * nbytes / GB / (copy_us * 1e-6), 1),
         "l2_read_gb_s": round(l2_read, 1),
         "fp32_tflops": round(operations / (_median_us(fma) * 1e-6) / 1e12, 2),
         "tensor_tflops": round(2 * side**3 / (tensor_us * 1e-6) / 1e12, 1),
@@ -180,32 +329,3 @@ def ceilings() -> dict[str, float]:
         "one_tile_gemm_launch_us": round(tile_launch_us, 3),
         "all_tiles_gemm_us": round(tiles_us, 3),
     }
-
-
-def environment() -> dict[str, Any]:
-    """The columns of runs.csv that describe machine and software; None what NVML does not say."""
-    return {
-        "node": platform.node(),
-        "driver": nvml.driver() or "unknown",
-        "cuda": torch.version.cuda or "none",
-        "python": platform.python_version(),
-        "numba": version("numba"),
-        "numba_cuda": version("numba-cuda"),
-        "torch": torch.__version__,
-        "sm_mhz_max": nvml.sm_mhz_max(),
-        "power_limit_w": nvml.power_limit_w(),
-        "commit": commit(),
-    }
-
-
-def now() -> str:
-    """This moment, UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def warm_up(seconds: float = 0.5) -> None:
-    """Keep the GPU busy until its clocks are up."""
-    a = torch.randn(4096, 4096, device="cuda")
-    elapsed_us = 0.0
-    while elapsed_us < seconds * 1e6:
-        elapsed_us += _median_us(lambda: a @ a, repeats=1)

@@ -37,12 +37,11 @@ from ..record.files import DataError, problem_columns
 from .machine import now, warm_up
 from .on_gpu import identify
 from .op_calls import FUNCTIONS, MODES, Call, drawn, judge, tensors
-from .progress import tqdm
 from .refused import exit_code
 from .runs import StudyRun, Writer
 from .studies import MAIN, Study, partial_rope
 from .timing import Timing, device_warm, summarise
-from .workers import MeasureError, Worker, compile_each, watched
+from .workers import Hang, MeasureError, Worker, answer, compilers, tqdm
 
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
 CALLS, SEED, MOST_KERNELS = 2000, 40, 180
@@ -93,7 +92,8 @@ def _compile(call: Call, target: str) -> None:
 def compile_all(calls: Sequence[Call], target: str) -> None:
     """Fill the cache of compiled kernels, several at a time; each kernel once."""
     if kernels := {kernel: call for call in calls if (kernel := _kernel(call, target))}:
-        compile_each(_compile, list(kernels.values()), target)
+        with compilers(target) as compile_each:
+            compile_each(_compile, list(kernels.values()))
 
 
 def call_columns(call: Call, target: str) -> Row:
@@ -167,21 +167,22 @@ def check_problems(run: StudyRun, target: str, count: int = CALLS, seed: int = S
     done = {row["call"] for row in run.rows("op_problems") if row["seed"] == seed}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
     compile_all([call for _, call in todo], target)
-    with tqdm(total=len(todo), desc="check", unit="call") as bar:
-        for kind, content in watched(check_calls, todo, PATIENCE):
+    with tqdm(total=len(todo), desc="check", unit="call") as bar, contextlib.closing(Worker(PATIENCE)) as worker:
+        for kind, content in worker.do(check_calls, todo):
             if kind == "lost":
-                (index, _), status, reason = content
+                (index, _), error = content
+                status, reason = "hang" if isinstance(error, Hang) else "error", str(error).splitlines()[0]
                 found: Row = {"status": status, "reason": reason, "seconds": PATIENCE if status == "hang" else 0.0}
             else:
                 index, found = content
             call = calls[index]
             kernel = _kernel(call, target)
             own = {
-                "study": run.study.name, "seed": seed, "call": index, "function": call.function, "base": call.base,
+                "seed": seed, "call": index, "function": call.function, "base": call.base,
                 "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
                 "largest_position": call.places - 1, "kernel": kernel and kernel.name,
             }  # fmt: skip
-            run.append("op_problems", {**call_columns(call, target), **own, **found})
+            run.append("op_problems", [{**call_columns(call, target), **own, **found}])
             bar.update()
 
 
@@ -251,9 +252,9 @@ def _time_all(send: Connection) -> None:
 def time_op(run: StudyRun, target: str) -> None:
     """Time the op beside the version's own launch on small, main and long problems. Raises: MeasureError."""
     compile_all([Call(problem, **variant) for problem in TIMED for variant in VARIANTS], target)
-    with contextlib.closing(Worker(_time_all, PATIENCE)) as worker:
-        for _, row in worker.do():
-            run.append("op", {"study": run.study.name, **row})
+    with contextlib.closing(Worker(PATIENCE)) as worker:
+        for _, row in worker.ask(_time_all):
+            run.append("op", [row])
 
 
 # ---------------------------------------------------------------- the command
@@ -292,8 +293,7 @@ def main(arguments: list[str] | None = None) -> int:
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     try:
-        with contextlib.closing(Worker(identify)) as worker:
-            gpu = dict(worker.do())["identity"]
+        gpu = answer(identify)
         folder = cards.folder_of(gpu, chosen.gpu, chosen.wait)
         with contextlib.closing(Writer(folder, gpu)) as writer:
             fine = measure_op(writer, gpu["target"], chosen.problems, chosen.seed, chosen.new_run)

@@ -4,10 +4,9 @@
     python -m analysis measure --study log
 
 The documents' study comes first, so that its rows come early. What a study compares is timed side by side, in the same
-processes; the host compiles for the next study while this one is checked, and nothing while it is timed. Each finished
-row is on disk at once. An interrupted run goes on where it stopped, on the same node and card with the same software
-and commit; a complete one stays as it is: `--new-run`, another card or software, a new version or one whose code has
-changed begin another.
+processes; the host compiles nothing while it is timed. Each finished row is on disk at once. An interrupted run goes on
+where it stopped, on the same node and card with the same software and commit; a complete one stays as it is:
+`--new-run`, another card or software, a new version or one whose code has changed begin another.
 
 What fails is a row with the status error and its reason, and ends nothing: a process that the card no longer answers,
 that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one, which goes on behind it. A time on the
@@ -18,14 +17,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import math
 import sys
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernels import VERSIONS, Unsupported
+from kernels.checking.reference import INPUTS
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
 from .. import record
@@ -34,50 +35,158 @@ from ..record import cards
 from ..record.columns import STATUSES
 from ..record.files import DataError, known_gpus, problem_of
 from . import preflight
-from .crew import PATIENCE, Crew
-from .machine import now
-from .on_gpu import Pair, identify, survey
+from .on_gpu import Pair, Row, check_all, identify, in_order, in_shapes, load_all, row_of, survey, time_all
 from .runs import StudyRun, Writer
-from .studies import AUTOTUNED, STUDIES, Study, loads_ahead, studies
-from .workers import Compilers, MeasureError, Worker, compile_each
+from .studies import STUDIES, Study, loads_ahead, studies
+from .workers import MeasureError, Worker, answer, compilers, tqdm
 
 PROCESSES = 5
 FIRST = "log"  # the documents' study
+SMALL_BYTES = 16 << 30  # of a card's memory, of which a process that lasts keeps some hundred MB
 
 
-def _compile(pair: Pair, target: str) -> None:
+# ---------------------------------------------------------------- compiling
+
+
+def compile_pair(pair: Pair, target: str) -> None:
+    """Fill the cache of kernels; the check says, in its row, what cannot be planned or compiled."""
     name, problem = pair
-    # What cannot be planned or compiled is said by the check, in its row.
     with contextlib.suppress(Unsupported, CompileError):
         for launch in VERSIONS[name](problem, target).launches:
             require_target(launch, target)
             assembled(compile_ptx(launch.kernel, target), target)
 
 
-def compile_all(pairs: Iterable[Pair], target: str) -> None:
-    """Fill the cache of compiled kernels, several at a time; first those of large head dims, which take longest."""
+def to_compile(pairs: Iterable[Pair]) -> list[Pair]:
+    """What the host compiles of pairs, large head dims first, which take longest."""
     own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
-    compile_each(_compile, sorted(own, key=_longest_first), target)
+    return sorted(own, key=lambda pair: (-pair[1].hdim, str(pair)))
 
 
-def _longest_first(pair: Pair) -> tuple[int, str]:
-    return -pair[1].hdim, str(pair)
+# ---------------------------------------------------------------- the processes
 
 
-def survey_of(surveyor: Worker, folder: Path, gpu: dict[str, Any]) -> None:
-    """Write what the card reaches at most to gpu.json; where that fails, say so and go on."""
-    try:
-        found = dict(surveyor.do())["gpu"]
-        cards.describe(folder, {**gpu, "tensor_dtype": found["tensor_dtype"]}, found["ceilings"])
-    except MeasureError as error:
-        print(f"[measure] the card's ceilings were not measured: {str(error).splitlines()[0]}", flush=True)
+class Crew:
+    """The processes that check and time the studies of one call; process p is the same one in every study.
+
+    To begin one takes seconds: it imports PyTorch, makes a CUDA context, and compiles and loads what it meets. What one
+    was lost at is not tried again in this call.
+    """
+
+    def __init__(self, gpu: Mapping[str, Any], processes: int, stack: contextlib.ExitStack) -> None:
+        self.checker, *self.timers = self.all = [Worker() for _ in range(processes + 1)]
+        for worker in self.all:
+            stack.callback(worker.close)
+        self.is_small = gpu["memory_bytes"] < SMALL_BYTES
+        self.lost: dict[Pair, str] = {}
+
+    def begin(self) -> None:
+        for worker in self.all if not self.is_small else self.all[:1]:
+            worker.begin()
+
+    def rest(self, worker: Worker) -> None:
+        if self.is_small:
+            worker.close()
+
+    def load(self, pairs: Sequence[Pair]) -> None:
+        """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
+
+        All at once, before anything is timed: in turns they would take as many times longer. Not on a small card. A
+        process that is lost loads no more.
+        """
+        if self.is_small or not pairs:
+            return
+        share = math.ceil(len(pairs) / len(self.all))
+        firsts = (share * place for place in range(len(self.all)))
+        loads = [worker.ask(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(self.all, firsts)]
+        for load in loads:
+            next(load)  # it has begun
+        for load in loads:
+            with contextlib.suppress(MeasureError):
+                deque(load, maxlen=0)
+
+    def check(self, run: StudyRun, pairs: Sequence[Pair]) -> None:
+        """Append the rows of every pair, one for each kind of inputs."""
+        with tqdm(total=len(pairs), desc=f"{run.study.name}: check", unit="pair") as bar:
+
+            def fail(pair: Pair) -> None:
+                why = self.lost[pair]
+                run.append("checks", [row_of(pair, inputs=kind, status="error", reason=why) for kind in INPUTS])
+                bar.update()
+
+            for pair in (pair for pair in pairs if pair in self.lost):
+                fail(pair)
+            for kind, content in self.checker.do(check_all, in_shapes([p for p in pairs if p not in self.lost])):
+                if kind == "lost":
+                    pair, error = content
+                    self.lost[pair] = first_line(error)
+                    fail(pair)
+                else:
+                    run.append("checks", content)
+                    bar.update()
+        self.rest(self.checker)
+
+    def time(self, run: StudyRun, keep: Collection[str]) -> None:
+        """Append the rows of every process that are not there yet, then once more those off their siblings."""
+        for again, (process, worker) in itertools.product((False, True), enumerate(self.timers, 1)):
+            while not self._timed(run, process, worker, keep, again):
+                pass  # what was timed together with what is lost is timed again
+            self.rest(worker)
+
+    def _timed(self, run: StudyRun, process: int, worker: Worker, keep: Collection[str], again: bool) -> bool:
+        """Append what a process has to time; False where it is lost at one."""
+        mark: Row = {"repeated": True} if again else {}
+        left = [trial for trial in (run.off if again else run.untimed)(process) if trial.pair[0] in keep]
+        for pair, timer in ((trial.pair, timer) for trial in left for timer in trial.timers if trial.pair in self.lost):
+            failed = {"process": process, "timer": timer, "status": "error", "reason": self.lost[pair], **mark}
+            run.append("timings", [row_of(pair, **failed)])
+        left = [trial for trial in left if trial.pair not in self.lost]
+        trials = in_order(left, f"{run.id} {run.study.name} {process}")
+        if not trials:
+            return True
+        what = f"{run.study.name}: time{' again' if again else ''}, process {process} of {len(self.timers)}"
+        pids = [each.process.pid for each in self.all if each.process]
+        begun = None
+        with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
+            try:
+                for kind, content in worker.ask(time_all, trials, process, pids):
+                    if kind == "begun":
+                        begun = content
+                    elif kind == "seen":
+                        note_seen(run.state, content)
+                    else:
+                        run.append("timings", [{**content, **mark}])
+                        bar.update()
+            except MeasureError as error:
+                if begun is None:
+                    raise
+                self.lost[trials[begun].pair] = first_line(error)
+                return False
+        return True
 
 
-def require_versions(names: str) -> None:
-    """Raises: MeasureError for a name, of those separated by commas, that is no version's."""
-    unknown = [name for name in names.split(",") if name and name not in VERSIONS]
-    if unknown:
-        raise MeasureError(f"no version is called {unknown[0]!r}; known: {', '.join(VERSIONS)}")
+def first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def note_seen(row: Row, seen: Mapping[str, Any]) -> None:
+    """Add to what is said of a study what a process saw on the card: reasons of throttling, and other processes."""
+    before = set() if row["throttle"] in ("none", "unknown") else set(row["throttle"].split("+"))
+    reasons = sorted(before | set(seen["throttle"]))
+    row["throttle"] = "+".join(reasons) or ("none" if seen["readable"] else "unknown")
+    if seen["others"] is not None:
+        row["other_processes"] = max(seen["others"], row.get("other_processes") or 0)
+
+
+# ---------------------------------------------------------------- the studies
+
+
+def require_versions(names: str) -> list[str]:
+    """Versions by their names, separated by commas; all for none. Raises: ValueError with the known names."""
+    chosen = names.split(",") if names else list(VERSIONS)
+    if unknown := set(chosen) - set(VERSIONS):
+        raise ValueError(f"no version is called {min(unknown)!r}; known: {', '.join(VERSIONS)}")
+    return chosen
 
 
 def measure_studies(
@@ -92,109 +201,63 @@ def measure_studies(
 
     `named` is that of the folder, which otherwise follows from the card; `wait` for another command that writes there.
 
-    Raises: MeasureError, DataError.
+    Raises: MeasureError, DataError, ValueError.
     """
-    require_versions(versions)
-    keep = set(versions.split(",")) if versions else set(VERSIONS)
-    started, began = now(), time.monotonic()
+    keep = set(require_versions(versions))
+    gpu = answer(identify)  # without a GPU this one process is all that begins
+    folder = cards.folder_of(gpu, named, wait)
+    gpu["slug"] = folder.name
     with contextlib.ExitStack() as stack:
-        identifier = stack.enter_context(contextlib.closing(Worker(identify)))
-        gpu = dict(identifier.do())["identity"]  # without a GPU this one process is all that begins
-        identifier.close()
-        folder = cards.folder_of(gpu, named, wait)
-        gpu["slug"] = folder.name
-        writer = stack.enter_context(contextlib.closing(Writer(folder, gpu, started)))
-        runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in first_things_first(chosen)]
+        writer = stack.enter_context(contextlib.closing(Writer(folder, gpu)))
+        chosen = sorted(chosen, key=lambda study: study.name != FIRST)
+        runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in chosen]
         for run in runs:
             what = "everything is measured; --new-run measures it again" if run.complete else f"run {run.id}"
             print(f"[measure] study {run.study.name} on {gpu['name']}, folder {folder.name}: {what}", flush=True)
         runs = [run for run in runs if not run.complete]
         if not runs:
-            return str(gpu["slug"])
-        compilers = stack.enter_context(contextlib.closing(compiling(runs, keep, gpu["target"])))
-        crew = stack.enter_context(contextlib.closing(Crew(gpu, processes)))
-        surveyor = stack.enter_context(contextlib.closing(Worker(survey, PATIENCE)))
-        said: list[str] = []
+            return folder.name
+        compile_each = stack.enter_context(compilers(gpu["target"]))
+        crew = Crew(gpu, processes, stack)
         for run in runs:
-            stages = Stages()
             run.started = time.monotonic()
-            with stages.of("compile"):
-                compilers.wait(run.study.name)
-                left = run.unfinished(crew.processes)
-                crew.load([pair for pair in left if pair[0] in keep and loads_ahead(VERSIONS[pair[0]])])
-            with stages.of("check"):
-                crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
-                run.note_untimed()
-            with stages.of("load"):  # what was tuned when it was checked, and is on disk since
-                crew.load([pair for pair in run.unfinished(crew.processes) if pair[0] in keep & set(AUTOTUNED)])
-            with compilers.paused():
-                if run is runs[0]:
-                    survey_of(surveyor, folder, gpu)
-                    surveyor.close()
-                with stages.of("time"):
-                    crew.time(run, keep)
+            crew.begin()
+            left = [pair for pair in run.unfinished(processes) if pair[0] in keep]
+            compile_each(compile_pair, to_compile(left))
+            crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
+            crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
+            run.note_untimed()
+            if run is runs[0]:
+                describe(folder, gpu)
+            crew.time(run, keep)
             run.save(complete=not versions)
-            lines = [f"{summary(run)}; {stages}", *failures_of(run)]
-            print(f"[measure] {lines[0]}", flush=True)
-            said += lines
-    print("\n".join(f"[measure] {line}" for line in said))
-    seconds = time.monotonic() - began
-    print(f"[measure] {seconds:.0f} s in all; rows are in {folder}; to render them: make book GPU={gpu['slug']}")
-    return str(gpu["slug"])
+            print("\n".join(f"[measure] {line}" for line in summary(run)), flush=True)
+    print(f"[measure] rows are in {folder}; to render them: make book GPU={folder.name}")
+    return folder.name
 
 
-class Stages:
-    """Wall-clock seconds of what a study waited for; compiling ahead costs it nothing."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def of(self, stage: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.seconds[stage] = time.monotonic() - began
-
-    def __str__(self) -> str:
-        return ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in self.seconds.items())
+def describe(folder: Any, gpu: Mapping[str, Any]) -> None:
+    """Write what the card reaches at most to gpu.json; where that fails, say so and go on."""
+    try:
+        cards.describe(folder, gpu, answer(survey))
+    except MeasureError as error:
+        print(f"[measure] the card's ceilings were not measured: {first_line(error)}", flush=True)
 
 
-def first_things_first(chosen: Sequence[Study]) -> list[Study]:
-    """The documents' study, then the others as they were given."""
-    return sorted(chosen, key=lambda study: study.name != FIRST)
-
-
-def compiling(runs: Sequence[StudyRun], keep: Collection[str], target: str) -> Compilers:
-    """Compiles what the runs have not finished, study by study; first large head dims, which take longest."""
-    jobs = [
-        (run.study.name, pair)
-        for run in runs
-        for pair in sorted(run.pairs(), key=_longest_first)
-        if pair[0] in keep and not VERSIONS[pair[0]].is_peer
-    ]
-    first: dict[Pair, tuple[str, Pair]] = {}
-    for job in jobs:
-        first.setdefault(job[1], job)
-    return Compilers(_compile, first.values(), target)
-
-
-def summary(run: StudyRun) -> str:
-    """How many pairs have which status, and how many timings failed."""
-    statuses = Counter(check["status"] for check in run.verdicts().values())
+def summary(run: StudyRun) -> Iterator[str]:
+    """How many pairs have which status and how many timings failed; a line for every pair and reason that failed."""
+    checks, rows = run.verdicts(), [row for row in run.rows("timings") if row["timer"]]
+    found = {(pair, check["reason"]): "check" for pair, check in checks.items() if check["status"] == "error"}
+    for row in rows:
+        if row["status"] == "error":
+            found.setdefault(((row["version"], problem_of(row)), row["reason"]), row["timer"])
+    statuses = Counter(check["status"] for check in checks.values())
     counted = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if statuses[status])
-    rows = [row for row in run.rows("timings") if row["timer"]]
     bad = sum(row["status"] == "error" for row in rows)
     timed = f"{len(rows)} timings, of which {bad} failed and {run.state['repeated']} were repeats"
-    return f"{run.study.name}: {counted}; {timed}; {run.state['seconds']:.0f} s"
-
-
-def failures_of(run: StudyRun) -> list[str]:
-    """A line for every pair and reason that failed, in the check or when it was timed."""
-    found = {(pair, check["reason"]): "check" for pair, check in run.verdicts().items() if check["status"] == "error"}
-    for row in run.rows("timings"):
-        if row["status"] == "error" and row["timer"]:
-            found.setdefault(((row["version"], problem_of(row)), row["reason"]), row["timer"])
-    return [f"{run.study.name}: {name} on {problem}, {what}: {why}" for ((name, problem), why), what in found.items()]
+    yield f"{run.study.name}: {counted}; {timed}; {run.state['seconds']:.0f} s"
+    for ((name, problem), why), what in found.items():
+        yield f"{run.study.name}: {name} on {problem}, {what}: {why}"
 
 
 def stale() -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from kernels import Problem
 from kernels.checking.reference import INPUTS
 
 from ..evidence.current import current
@@ -18,7 +17,7 @@ from ..record import runs as record
 from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
 from .machine import now
-from .on_gpu import Pair, Row, outcome, row_of
+from .on_gpu import Pair, Row, Trial, row_of
 from .studies import Study
 
 TIMED_STATUSES = ("ok", "wrong")
@@ -30,8 +29,8 @@ KEY = ("node", "commit", *COMPLETE_KEY)  # an incomplete one is gone on with whe
 class Writer:
     """The run folders that one call writes to: those that it goes on with, and at most one at a time that it begins."""
 
-    def __init__(self, card: Path, gpu: Mapping[str, Any], started: str = "") -> None:
-        self.card, self.gpu, self.started = card, gpu, started or now()
+    def __init__(self, card: Path, gpu: Mapping[str, Any]) -> None:
+        self.card, self.gpu, self.started = card, gpu, now()
         self.opened: dict[str, record.Run] = {}
         self.begun: record.Run | None = None
 
@@ -73,10 +72,6 @@ class Writer:
             run.close()
 
 
-def _check_key(row: Row) -> tuple[str, Problem, str]:
-    return row["version"], problem_of(row), row["inputs"]
-
-
 class StudyRun:
     """A study in a run: its rows, and what is still to do; the complete run that counts, if there is one."""
 
@@ -84,7 +79,6 @@ class StudyRun:
         self.study = study
         self.started = time.monotonic()
         self._tables: dict[str, list[Row]] = {}
-        self._checked: set[tuple[str, Problem, str]] = set()
         folder = None if new else writer.complete(study.name)
         if folder is not None:
             self.folder, self.state = folder, record.about(folder)["studies"][study.name]
@@ -108,18 +102,12 @@ class StudyRun:
         seconds = round(time.monotonic() - self.started, 1)
         self.run.settle(self.study.name, complete, repeated=repeated, seconds=seconds)
 
-    def append(self, table: str, row: Row) -> None:
+    def append(self, table: str, rows: list[Row]) -> None:
+        blank = dict.fromkeys(column.name for column in SCHEMAS[table])
+        rows = [{**blank, **row, "study": self.study.name, "run": self.id} for row in rows]
         mine = self._mine(table)
-        row = {**dict.fromkeys(c.name for c in SCHEMAS[table]), **row, "run": self.id}
-        self.run.append(table, [row])
-        mine.append(row)
-
-    def append_check(self, row: Row) -> None:
-        """Append a check, unless it is there: a pair is checked again on all inputs where one was still to do."""
-        self._checked = self._checked or {_check_key(each) for each in self._mine("checks")}
-        if _check_key(row) not in self._checked:
-            self.append("checks", row)
-            self._checked.add(_check_key(row))
+        self.run.append(table, rows)
+        mine += rows
 
     def _mine(self, table: str) -> list[Row]:
         """Rows of this study in this run: read once, and what is appended since."""
@@ -136,48 +124,46 @@ class StudyRun:
         return [(version.id, problem) for version, problem in self.study.pairs()]
 
     def unchecked(self) -> list[Pair]:
-        seen = {_check_key(row) for row in self.rows("checks")}
+        seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
         return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
 
     def verdicts(self) -> dict[Pair, Row]:
-        """For every pair the check that decides: the worst of its inputs."""
+        """For every pair the check that decides: the worst of its inputs, with the largest error of all."""
         worst: dict[Pair, Row] = {}
         for row in self.rows("checks"):
             pair = (row["version"], problem_of(row))
-            best = worst.get(pair)
-            if best is None:
-                worst[pair] = dict(row)
-                continue
-            errors = [e for e in (best["max_abs_err"], row["max_abs_err"]) if e is not None]
-            decisive = max(best, row, key=lambda r: STATUSES.index(r["status"]))
+            both = [worst.get(pair, row), row]
+            errors = [each["max_abs_err"] for each in both if each["max_abs_err"] is not None]
+            decisive = max(both, key=lambda each: STATUSES.index(each["status"]))
             worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
         return worst
 
-    def untimed(self, process: int) -> list[tuple[Pair, str, Row]]:
-        seen = {
-            (row["version"], problem_of(row), row["timer"]) for row in self.rows("timings") if row["process"] == process
-        }
-        return [
-            (pair, timer, check)
+    def untimed(self, process: int) -> list[Trial]:
+        """What a process has not timed yet."""
+        rows = (row for row in self.rows("timings") if row["process"] == process)
+        seen = {(row["version"], problem_of(row), row["timer"]) for row in rows}
+        trials = [
+            Trial(pair, tuple(timer for timer in self.study.timers if (*pair, timer) not in seen), check)
             for pair, check in self.verdicts().items()
             if check["status"] in TIMED_STATUSES
-            for timer in self.study.timers
-            if (*pair, timer) not in seen
         ]
+        return [trial for trial in trials if trial.timers]
 
-    def off(self, process: int) -> list[tuple[Pair, str, Row]]:
+    def off(self, process: int) -> list[Trial]:
         """What a process is to time again, being off its siblings: each once, as soon as all of these are timed."""
         rows = self.rows("timings")
         if not rows:
             return []
-        checks = self.verdicts()
-        found = off_siblings(pd.DataFrame(rows)).to_dict("records")
-        mine = [((row["version"], problem_of(row)), row) for row in found if row["process"] == process]
-        return [(pair, row["timer"], checks[pair]) for pair, row in mine]
+        timers: dict[Pair, list[str]] = {}
+        for row in off_siblings(pd.DataFrame(rows)).to_dict("records"):
+            if row["process"] == process:
+                timers.setdefault((row["version"], problem_of(row)), []).append(row["timer"])
+        checks = self.verdicts() if timers else {}
+        return [Trial(pair, tuple(names), checks[pair]) for pair, names in timers.items()]
 
     def unfinished(self, processes: int) -> list[Pair]:
         """What is still to be checked, or to be timed by one of so many processes."""
-        timed = (pair for process in range(processes) for pair, *_ in self.untimed(process + 1))
+        timed = {trial.pair for process in range(processes) for trial in self.untimed(process + 1)}
         left = {*self.unchecked(), *timed}
         return [pair for pair in self.pairs() if pair in left]
 
@@ -186,4 +172,5 @@ class StudyRun:
         seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
         for pair, check in self.verdicts().items():
             if check["status"] not in TIMED_STATUSES and pair not in seen:
-                self.append("timings", row_of(self.study.name, pair, process=0, **outcome(check)))
+                own = {name: check[name] for name in ("status", "reason", "max_abs_err")}
+                self.append("timings", [row_of(pair, process=0, **own)])

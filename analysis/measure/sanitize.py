@@ -44,11 +44,10 @@ from ..evidence.current import today
 from ..record import cards
 from ..record.files import ROOT, DataError
 from ..record.runs import Run
-from .machine import environment, identity, now
-from .progress import tqdm
+from .machine import environment, identity
 from .refused import REFUSED, Refused, exit_code, toolkit
 from .runs import Writer
-from .workers import MeasureError, compile_each
+from .workers import MeasureError, compilers, tqdm
 
 Row = dict[str, Any]
 
@@ -276,12 +275,13 @@ def main(arguments: list[str] | None = None) -> int:
         toolkit("compute-sanitizer")  # without one there is no card to hold
         gpu = {**identity(), **environment()}
         card = cards.folder_of(gpu, chosen.gpu, chosen.wait)
-        started, began = now(), time.monotonic()
+        began = time.monotonic()
         folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        compile_each(_assemble, names, device_target())
+        with compilers(device_target()) as compile_each:
+            compile_each(_assemble, names)
         rows = sanitize(names, folder)
-        with contextlib.closing(Writer(card, gpu, started)) as writer:
+        with contextlib.closing(Writer(card, gpu)) as writer:
             complete = names == own and all(row["finding"] != "not_checked" for row in rows)
             path = write(rows, writer.run("sanitizers", new=True), complete, time.monotonic() - began)
     except (Refused, MeasureError, DataError, GpuError) as error:

@@ -41,12 +41,11 @@ from ..record.problems import problem_columns
 from ..record.runs import read
 from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
-from .progress import tqdm
 from .provenance import commit
 from .runs import Writer
 from .studies import MAIN, partial_rope
 from .timing import device_warm
-from .workers import compile_each
+from .workers import compilers, tqdm
 
 VERSION = "rope_v8"
 CORES = {"wgmma": wgmma, "mma": mma}
@@ -271,7 +270,8 @@ def search(card: Path, gpu: Row, new_run: bool = False) -> None:
         run.settle("shapes", complete=False)
         todo = left(read(run.folder, "shapes"))
         kernels = {(each.core, each.shape): each for each in todo}
-        compile_each(_compile, list(kernels.values()), device_target())
+        with compilers(device_target()) as compile_each:
+            compile_each(_compile, list(kernels.values()))
         warm_up()
         with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
             for problem in dict.fromkeys(candidate.problem for candidate in todo):

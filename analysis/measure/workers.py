@@ -1,4 +1,4 @@
-"""Processes that measure, one after the other, and processes that compile, several at a time, ahead of them."""
+"""Processes that work on the GPU, each on one piece after the other, and processes that compile."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tqdm import tqdm as _tqdm
+
 from kernels.runtime.gpu import GpuError
 
 from ..record.files import DataError
-from .progress import tqdm
 
 MAX_COMPILERS = 16
-ENDS_IN = 10.0  # seconds that a process without work has to end by itself, its CUDA context too
+PATIENCE = 180.0  # seconds without a message: several times what PyTorch takes to tune the products of one problem
+ENDS_IN = 5.0  # seconds that a process has to end by itself, its CUDA context too
+Work = Callable[..., None]
+Sent = Iterator[tuple[str, Any]]
+# In a job's log or a notebook no state replaces the one before: there is one every 10 s.
+tqdm = functools.partial(_tqdm, mininterval=0.1 if sys.stderr.isatty() else 10.0)
 
 
 class MeasureError(RuntimeError):
@@ -38,20 +42,17 @@ class Hang(MeasureError):
     """A measuring process has sent nothing for as long as its caller would wait."""
 
 
-EXPECTED_FAILURES = (MeasureError, DataError, GpuError)
-
-
-def _serve(pipe: Connection, usual: Callable[..., None]) -> None:
-    """Body of a measuring process: wait for the arguments of its work, do it, send rows, and wait for the next."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end, nothing left behind
+def _serve(pipe: Connection) -> None:
+    """Body of a measuring process: wait for a piece of work and its arguments, do it, and wait for the next."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # an orderly end
     try:
         while True:
-            other, arguments = pipe.recv()
-            (other or usual)(*arguments, pipe)
+            work, arguments = pipe.recv()
+            work(*arguments, pipe)
             pipe.send(("done", None))
-    except EOFError:
-        pass  # the parent has no more work for this process
-    except EXPECTED_FAILURES as error:
+    except (EOFError, BrokenPipeError):
+        pass  # the parent has gone
+    except (MeasureError, DataError, GpuError) as error:
         pipe.send(("failed", str(error)))
     except Exception as error:
         pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))
@@ -69,190 +70,103 @@ def _children_ignore_interrupts() -> Iterator[None]:
 
 
 class Worker:
-    """A fresh process that has loaded the modules of its work and touches the GPU only once it is told to begin.
+    """A process of its own that is begun when it is first needed, and again after it is lost.
 
-    It does as many pieces of work as it is given, one after the other: what it has loaded and compiled stays.
+    It keeps what it has loaded and compiled from one piece of work to the next. A piece of work is a function; its last
+    argument is the pipe by which it sends what it finds, in pairs of a kind and a content.
     """
 
-    def __init__(self, work: Callable[..., None], patience: float | None = None) -> None:
-        self.patience = patience  # seconds without a message, from the start of the work on; None for any
-        self.idle = True
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with _children_ignore_interrupts():
-            self.process.start()
-        theirs.close()
-
-    def do(self, *arguments: Any, work: Callable[..., None] | None = None) -> Iterator[tuple[str, Any]]:
-        """Yield what its work, or that given here, sends of `work(*arguments, pipe)`.
-
-        Raises: MeasureError if it fails or the process dies, Hang.
-        """
-        self.idle = False
-        with contextlib.suppress(OSError):  # where it has ended since, `recv` says how
-            self.pipe.send((work, arguments))
-        while True:
-            if not self.pipe.poll(self.patience):
-                raise Hang(f"a measuring process has sent nothing for {self.patience:.0f} s")
-            try:
-                kind, content = self.pipe.recv()
-            except (EOFError, ConnectionResetError):
-                self.process.join()
-                raise MeasureError(f"a measuring process died with exit code {self.process.exitcode}") from None
-            if kind == "failed":
-                raise MeasureError(content)
-            if kind == "done":
-                self.idle = True
-                return
-            yield kind, content
-
-    def close(self) -> None:
-        self.pipe.close()
-        if self.idle:
-            self.process.join(timeout=ENDS_IN)
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(timeout=5)
-            self.process.kill()
-        self.process.join()
-
-
-class Lasting:
-    """A worker that is replaced by a fresh one where it hangs or dies: only what it was at then is lost.
-
-    `work(todo, *arguments, pipe)` sends ("begun", place in todo) before it begins anything of `todo`.
-    """
-
-    def __init__(self, work: Callable[..., None], patience: float) -> None:
-        self.work, self.patience = work, patience
-        self.worker: Worker | None = None
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.patience = patience
+        self.process: Any = None
 
     def begin(self) -> None:
-        """Start the process ahead of its work, if none is there."""
-        self.worker = self.worker or Worker(self.work, self.patience)
+        if self.process is None:
+            context = multiprocessing.get_context("spawn")
+            self.pipe, theirs = context.Pipe()
+            self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            with _children_ignore_interrupts():
+                self.process.start()
+            theirs.close()
 
-    def do(self, todo: Sequence[Any], *arguments: Any) -> Iterator[tuple[str, Any]]:
-        """What the work sends. In the place of what is lost stands ("lost", (it, "hang" or "error", why)).
+    def ask(self, work: Work, *arguments: Any) -> Sent:
+        """What a piece of work sends. Raises: MeasureError if it fails or the process dies, Hang; that process ends."""
+        self.begin()
+        try:
+            with contextlib.suppress(OSError):  # where it has died since, `recv` says how
+                self.pipe.send((work, arguments))
+            while True:
+                if not self.pipe.poll(self.patience):
+                    raise Hang(f"a measuring process has sent nothing for {self.patience:.0f} s")
+                try:
+                    kind, content = self.pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    self.process.join()
+                    raise MeasureError(f"a measuring process died with exit code {self.process.exitcode}") from None
+                if kind == "failed":
+                    raise MeasureError(content)
+                if kind == "done":
+                    return
+                yield kind, content
+        except MeasureError:
+            self.close()
+            raise
 
-        Raises: MeasureError where not even one begins.
+    def do(self, work: Work, todo: Sequence[Any], *arguments: Any) -> Sent:
+        """What work on `todo` sends, which says ("begun", place) before each. Where the process is lost at one, another
+        goes on behind it: in its place stands ("lost", (it, the error)).
+
+        Raises: MeasureError where not even one is begun.
         """
         while todo:
             begun = None
-            self.begin()
-            assert self.worker is not None
             try:
-                for kind, content in self.worker.do(todo, *arguments):
+                for kind, content in self.ask(work, todo, *arguments):
                     if kind == "begun":
                         begun = content
                     else:
                         yield kind, content
                 return
             except MeasureError as error:
-                self.close()
                 if begun is None:
                     raise
-                status = "hang" if isinstance(error, Hang) else "error"
-                yield "lost", (todo[begun], status, str(error).splitlines()[0])
+                yield "lost", (todo[begun], error)
                 todo = todo[begun + 1 :]
 
-    def aside(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
-        """What other work sends, which the first step begins; a process that it costs is replaced, and no more said."""
-        self.begin()
-        assert self.worker is not None
-        try:
-            yield from self.worker.do(*arguments, work=work)
-        except MeasureError:
-            self.close()
-
-    @property
-    def pid(self) -> int | None:
-        return self.worker.process.pid if self.worker else None
-
     def close(self) -> None:
-        """End the process; the next work begins another."""
-        if self.worker:
-            self.worker.close()
-        self.worker = None
+        """End the process; the next piece of work begins another."""
+        if self.process is not None:
+            self.pipe.close()
+            self.process.terminate()
+            self.process.join(ENDS_IN)
+            self.process.kill()
+            self.process.join()
+        self.process = None
 
 
-def watched(work: Callable[..., None], todo: Sequence[Any], patience: float) -> Iterator[tuple[str, Any]]:
-    """What `Lasting.do` yields of one piece of work. Raises: MeasureError where not even one begins."""
-    if todo:
-        with contextlib.closing(Lasting(work, patience)) as worker:
-            yield from worker.do(todo)
+def answer(work: Work) -> Any:
+    """The one thing that a piece of work sends from a process of its own. Raises: MeasureError."""
+    with contextlib.closing(Worker()) as worker:
+        [(_, content)] = worker.ask(work)
+    return content
 
 
-class Compilers:
-    """Processes that compile ahead, in the order given; `wait` for what is needed now.
+@contextlib.contextmanager
+def compilers(target: str) -> Iterator[Callable[[Callable[[Any, str], None], Sequence[Any]], None]]:
+    """A function that calls `build(job, target)` for all jobs, several at a time, to fill the cache of kernels.
 
-    `jobs` are pairs of a name and what `build(job, target)` compiles. A job that fails, or a process that dies, ends
-    nothing: whoever needs what was not compiled compiles it, and says what is wrong with it.
+    A job that fails ends nothing: whoever needs the kernel compiles it, and says what is wrong with it.
     """
+    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS), multiprocessing.get_context("spawn"))
 
-    def __init__(self, build: Callable[[Any, str], None], jobs: Iterable[tuple[str, Any]], target: str) -> None:
-        self._build, self._target, self._jobs = build, target, deque(jobs)
-        self._left = Counter(name for name, _ in self._jobs)
-        self._changed, self._running, self._open = threading.Condition(threading.RLock()), 0, True
-        self._workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(self._jobs)))
-        self._pool = ProcessPoolExecutor(self._workers, mp_context=multiprocessing.get_context("spawn"))
-        self._fill()
+    def compile_each(build: Callable[[Any, str], None], jobs: Sequence[Any]) -> None:
+        with contextlib.suppress(BrokenExecutor), tqdm(total=len(jobs), desc="compile", unit="plan") as bar:
+            with _children_ignore_interrupts():
+                futures = [pool.submit(build, job, target) for job in jobs]
+            for _ in as_completed(futures):
+                bar.update()
 
-    def _fill(self) -> None:
-        with self._changed:
-            while self._open and self._jobs and self._running < self._workers:
-                name, job = self._jobs.popleft()
-                try:
-                    with _children_ignore_interrupts():
-                        future = self._pool.submit(self._build, job, self._target)
-                except BrokenExecutor:
-                    self._give_up()
-                    break
-                self._running += 1
-                future.add_done_callback(functools.partial(self._ended, name))
-            self._changed.notify_all()
-
-    def _ended(self, name: str, future: Future[None]) -> None:
-        with self._changed:
-            self._running -= 1
-            self._left[name] -= 1
-            if not future.cancelled() and isinstance(future.exception(), BrokenExecutor):
-                self._give_up()
-            self._fill()
-
-    def _give_up(self) -> None:
-        self._left.clear()
-        self._jobs.clear()
-
-    def wait(self, name: str) -> None:
-        """Return when all jobs of that name are done."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._left[name] <= 0)
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Nothing compiles within: what runs is waited for, and what is left begins afterwards."""
-        with self._changed:
-            self._open = False
-            self._changed.wait_for(lambda: self._running == 0)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._open = True
-                self._fill()
-
-    def close(self) -> None:
-        with self._changed:
-            self._open = False
-            self._give_up()
-        self._pool.shutdown(cancel_futures=True)
-
-
-def compile_each(build: Callable[[Any, str], None], todo: Sequence[Any], target: str) -> None:
-    """Fill the cache of compiled kernels by calls of `build` with what is to do and the target, several at a time."""
-    workers = max(1, min(os.cpu_count() or 1, MAX_COMPILERS, len(todo)))
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with _children_ignore_interrupts():
-            done = pool.map(build, todo, [target] * len(todo))
-        list(tqdm(done, total=len(todo), desc="compile", unit="plan"))
+    try:
+        yield compile_each
+    finally:
+        pool.shutdown(cancel_futures=True)

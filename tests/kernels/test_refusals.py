@@ -147,7 +147,7 @@ def test_kernels_that_a_target_lacks_instructions_for_are_not_assembled(monkeypa
     assembled: list[str] = []
     monkeypatch.setattr(measure, "assembled", lambda ptx, target: assembled.append(target))
     for target in ("sm_75", "sm_86"):
-        measure._compile(ASYNC, target)
+        measure.compile_pair(ASYNC, target)
     assert assembled == ["sm_86"]
     (launch,) = version(ASYNC[0])(ASYNC[1]).launches
     with pytest.raises(Unsupported, match=r"uses cp\.async\S+, of compute capability 8\.0, .* has sm_75") as caught:

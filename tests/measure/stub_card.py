@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from analysis.record.columns import SCHEMAS
@@ -28,3 +30,9 @@ PROBLEM = problem_columns(Problem("attention", hdim=64))
 def check_row(run: str, number: int, study: str = "log") -> dict[str, Any]:
     """The check of a run with that number, which stands in its error."""
     return filled("checks", **PROBLEM, run=run, study=study, max_abs_err=float(number))
+
+
+@contextlib.contextmanager
+def compilers(target: str) -> Iterator[Callable[..., None]]:
+    """In the place of the processes that compile: everything is compiled."""
+    yield lambda build, jobs: None

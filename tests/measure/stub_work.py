@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from analysis.measure import crew, run
-from analysis.measure.on_gpu import Task, Trial, outcome, row_of
+from analysis.measure import run
+from analysis.measure.on_gpu import Pair, Trial, row_of
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS
 from tests.evidence.made_up import CEILINGS
@@ -21,13 +21,12 @@ def identify(send: Connection) -> None:
     send.send(("identity", CARD))
 
 
-def check_all(tasks: list[Task], send: Connection) -> None:
+def check_all(pairs: list[Pair], send: Connection) -> None:
     right = {"status": "ok", "reason": "", "max_abs_err": 1e-6, "allowed_abs_err": 1e-4, "nan_share": 0.0}
-    for place, (study, pair) in enumerate(tasks):
+    for place, pair in enumerate(pairs):
         send.send(("begun", place))
         found = _refusal(*pair) or right
-        for kind in INPUTS:
-            send.send(("checks", row_of(study, pair, inputs=kind, **found)))
+        send.send(("checks", [row_of(pair, inputs=kind, **found) for kind in INPUTS]))
 
 
 def _refusal(version: str, problem: Problem) -> dict[str, str]:
@@ -40,7 +39,7 @@ def _refusal(version: str, problem: Problem) -> dict[str, str]:
 
 
 def load_all(pairs: Sequence[Any], send: Connection) -> None:
-    send.send(("loaded", 0))
+    send.send(("begun", 0))
 
 
 def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
@@ -49,19 +48,19 @@ def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Conne
         for timer in trial.timers:
             us = 10 + zlib.crc32(f"{trial.pair} {timer}".encode()) % 1000 + process / 10
             numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
-            columns = {"process": process, "timer": timer, **outcome(trial.checked), **numbers}
-            send.send(("timings", row_of(trial.study, trial.pair, **columns)))
+            columns = {"process": process, "timer": timer, "status": trial.checked["status"], **numbers}
+            send.send(("timings", row_of(trial.pair, **columns)))
     send.send(("seen", {"throttle": [], "readable": True, "others": 0}))
 
 
 def survey(send: Connection) -> None:
-    send.send(("gpu", {**CARD, "tensor_dtype": "bfloat16", "ceilings": dict.fromkeys(CEILINGS, 100.0)}))
+    send.send(("ceilings", dict.fromkeys(CEILINGS, 100.0)))
 
 
 def insert() -> None:
     run.identify, run.survey = identify, survey
-    crew.load_all, crew.check_all, crew.time_all = load_all, check_all, time_all
-    run._compile = _nothing
+    run.load_all, run.check_all, run.time_all = load_all, check_all, time_all
+    run.compile_pair = _nothing
     run.measure_studies = functools.partial(run.measure_studies, processes=2)
 
 

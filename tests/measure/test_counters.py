@@ -21,6 +21,7 @@ from analysis.record.runs import OF_RUN
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD as STUB
+from tests.measure.stub_card import compilers
 from tests.rows import read_table, write_table
 
 HDIMS = (512, 2048, 4096, 8192, 16384)
@@ -91,7 +92,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     monkeypatch.setattr(counters, "environment", lambda: MACHINE)
     monkeypatch.setattr(counters, "toolkit", lambda program: program)
     monkeypatch.setattr(counters, "device_target", lambda: "sm_90")
-    monkeypatch.setattr(counters, "compile_all", lambda pairs, target: None)
+    monkeypatch.setattr(counters, "compilers", compilers)
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     monkeypatch.setattr(counters.subprocess, "run", stand_in)
     return stand_in

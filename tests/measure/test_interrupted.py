@@ -10,7 +10,6 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,14 +18,14 @@ import pytest
 
 from analysis import record
 from analysis.evidence.current import today
-from analysis.measure import crew, on_gpu, run, workers
+from analysis.measure import on_gpu, run, workers
 from analysis.measure.studies import Study
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
 from kernels import Problem
 from kernels.checking.reference import INPUTS
-from tests.measure.stub_card import CARD
+from tests.measure.stub_card import CARD, compilers
 
 FORK = multiprocessing.get_context("fork")
 PROCESSES = 3
@@ -39,54 +38,47 @@ FOLDER = CARD["slug"]
 Sent = Iterator[tuple[str, Any]]
 
 
-class Worker:
+class Worker(workers.Worker):
     """What a measuring process sends, without one and without a GPU."""
 
-    def __init__(self, work: Callable[..., None], patience: float = 0.0) -> None:
-        does = {"identify": self.identify, "survey": self.survey, "check_all": self.check, "time_all": self.time}
-        self.do = does[work.__name__]
-        self.process = SimpleNamespace(pid=1)
+    def begin(self) -> None:
+        self.process = self.process or SimpleNamespace(pid=1)
+
+    def ask(self, work: Callable[..., None], *arguments: Any) -> Sent:
+        self.begin()
+        yield from getattr(self, work.__name__)(*arguments)
 
     def identify(self) -> Sent:
         yield "identity", dict(CARD)
 
     def survey(self) -> Sent:
-        yield "gpu", {"tensor_dtype": "bfloat16", "ceilings": {"read_gb_s": 1.0}}
+        yield "ceilings", {"read_gb_s": 1.0}
 
-    def check(self, tasks: list[on_gpu.Task]) -> Sent:
-        for name, pair in tasks:
-            for kind in INPUTS:
-                yield "checks", on_gpu.row_of(name, pair, inputs=kind, status="ok", reason="", max_abs_err=1e-6)
+    def check_all(self, pairs: list[on_gpu.Pair]) -> Sent:
+        for place, pair in enumerate(pairs):
+            yield "begun", place
+            right = {"status": "ok", "reason": "", "max_abs_err": 1e-6}
+            yield "checks", [on_gpu.row_of(pair, inputs=kind, **right) for kind in INPUTS]
 
-    def time(self, trials: list[on_gpu.Trial], process: int, ours: list[int]) -> Sent:
+    def time_all(self, trials: list[on_gpu.Trial], process: int, ours: list[int]) -> Sent:
         numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
-        for trial in trials:
+        for place, trial in enumerate(trials):
+            yield "begun", place
             for timer in trial.timers:
-                yield "timings", on_gpu.row_of(trial.study, trial.pair, process=process, timer=timer, **numbers)
+                yield "timings", on_gpu.row_of(trial.pair, process=process, timer=timer, **numbers)
             yield "seen", {"throttle": [], "readable": True, "others": None}
 
     def close(self) -> None:
-        pass
-
-
-class Compilers:
-    """Have compiled everything."""
-
-    def wait(self, name: str) -> None: ...
-
-    def paused(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def close(self) -> None: ...
+        self.process = None
 
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
+    monkeypatch.setattr(run, "compilers", compilers)
     for module in (run, workers):
         monkeypatch.setattr(module, "Worker", Worker)
-    monkeypatch.setattr(run, "compiling", lambda *_: Compilers())
-    monkeypatch.setattr(crew, "tqdm", Silent)
+    monkeypatch.setattr(run, "tqdm", Silent)
     monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
     for version, _ in SHORT.pairs():
         today(version.id)  # once, not in every process that is killed
@@ -171,16 +163,16 @@ def test_thirty_kills_lose_and_double_no_row(card: Path) -> None:
 
 
 def _measure_slowly(begun: Any, go_on: Any) -> None:
-    check = Worker.check
+    check = Worker.check_all
 
-    def slow(self: Worker, tasks: list[on_gpu.Task]) -> Sent:
-        for number, sent in enumerate(check(self, tasks)):
+    def slow(self: Worker, pairs: list[on_gpu.Pair]) -> Sent:
+        for number, sent in enumerate(check(self, pairs)):
             if number == 5:
                 begun.set()
                 go_on.wait(10)
             yield sent
 
-    Worker.check = slow  # type: ignore[method-assign]  # in this process alone
+    Worker.check_all = slow  # type: ignore[method-assign]  # in this process alone
     measure()
 
 

@@ -37,14 +37,13 @@ def begin(tmp_path):
 
 
 def check(run: runs.StudyRun, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
-    for kind in runs.INPUTS:
-        row = on_gpu.row_of("log", pair, inputs=kind, status=status, reason="", max_abs_err=1e-6, **values)
-        run.append("checks", row)
+    found = {"status": status, "reason": "", "max_abs_err": 1e-6, **values}
+    run.append("checks", [on_gpu.row_of(pair, inputs=kind, **found) for kind in runs.INPUTS])
 
 
-def timing(run: runs.StudyRun, pair: on_gpu.Pair, process: int, timer: str, **values) -> None:
+def timing(run: runs.StudyRun, pair: on_gpu.Pair, process: int, timer: str) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
-    run.append("timings", on_gpu.row_of("log", pair, process=process, timer=timer, **numbers, **values))
+    run.append("timings", [on_gpu.row_of(pair, process=process, timer=timer, **numbers)])
 
 
 def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(begin) -> None:
@@ -54,12 +53,10 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
     check(first, pairs[0])
     check(first, pairs[1], "unsupported")
     timing(first, pairs[0], 1, "device_warm")
-
     second = begin()
-    assert second.id == first.id
-    assert set(second.unchecked()) == set(pairs[2:])
-    assert [(pair, timer) for pair, timer, _ in second.untimed(1)] == [(pairs[0], "launched")]
-    assert len(second.untimed(2)) == 2
+    assert second.id == first.id and set(second.unchecked()) == set(pairs[2:])
+    assert [(trial.pair, trial.timers) for trial in second.untimed(1)] == [(pairs[0], ("launched",))]
+    assert [trial.timers for trial in second.untimed(2)] == [SMALL.timers]
     assert set(second.unfinished(1)) == {pairs[0], *pairs[2:]}, "what was refused is finished"
     timing(second, pairs[0], 1, "launched")
     assert set(second.unfinished(1)) == {*pairs[2:]} and pairs[0] in second.unfinished(2)
@@ -86,16 +83,6 @@ def test_a_complete_run_counts_on_its_card_and_software_whatever_the_commit(begi
     assert begin(**{what: "another"}).complete is stays
 
 
-def test_a_check_that_is_there_is_not_appended_again(begin) -> None:
-    run = begin()
-    pair = run.unchecked()[0]
-    row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1.0)
-    run.append_check(row)
-    for kind in runs.INPUTS:
-        begin().append_check({**row, "inputs": kind, "max_abs_err": 2.0})
-    assert [(each["inputs"], each["max_abs_err"]) for each in begin().rows("checks")] == [("uniform", 1), ("sharp", 2)]
-
-
 def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     run = begin()
     pair = run.unchecked()[0]
@@ -117,23 +104,15 @@ def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch
     assert begin().complete is False
 
 
-def test_the_worst_of_the_inputs_decides(begin) -> None:
+def test_the_worst_of_the_inputs_decides_and_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
     run = begin()
-    pair = run.unchecked()[0]
-    row = on_gpu.row_of("log", pair, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
-    run.append("checks", row)
-    run.append("checks", {**row, "inputs": "sharp", "status": "wrong", "reason": "why", "max_abs_err": 1e-6})
-    verdict = run.verdicts()[pair]
+    one, other = run.unchecked()[:2]
+    row = on_gpu.row_of(one, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
+    wrong = {**row, "inputs": "sharp", "status": "wrong", "reason": "why", "max_abs_err": 1e-6}
+    run.append("checks", [row, wrong])
+    check(run, other, "infeasible", reason="49,536 B and 49,152 B", max_abs_err=None)
+    verdict = run.verdicts()[one]
     assert (verdict["status"], verdict["reason"], verdict["max_abs_err"]) == ("wrong", "why", 1e-3)
-
-
-def test_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
-    run = begin()
-    pair = run.unchecked()[0]
-    for kind in runs.INPUTS:
-        run.append(
-            "checks", on_gpu.row_of("log", pair, inputs=kind, status="infeasible", reason="49,536 B and 49,152 B")
-        )
     run.note_untimed()
     run.note_untimed()
     [row] = run.rows("timings")

@@ -16,6 +16,7 @@ from analysis.measure import op, op_calls, runs
 from analysis.measure.op_calls import Call, Tensors, attended, drawn, judge, laid_out, tensors
 from analysis.measure.studies import Study
 from analysis.measure.timing import Timing
+from analysis.measure.workers import Hang, MeasureError
 from analysis.record import rows
 from kernels import Problem, Unsupported
 from tests.measure.stub_card import CARD
@@ -212,16 +213,16 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
     """Calls 1 and 3 of what the measuring process is given hang and fail."""
     done: list[int] = []
 
-    def watched(work, todo, patience):
-        lost = {1: ("hang", "a measuring process has sent nothing for 90 s"), 3: ("error", "an illegal memory access")}
+    def do(self, work, todo):
+        lost = {1: Hang("a measuring process has sent nothing for 90 s"), 3: MeasureError("an illegal memory access")}
         for place, (index, call) in enumerate(todo):
             done.append(index)
             if place in lost:
-                yield "lost", ((index, call), *lost[place])
+                yield "lost", ((index, call), lost[place])
             else:
                 yield "row", (index, op.check(call, "cpu", op.functions()))
 
-    monkeypatch.setattr(op, "watched", watched)
+    monkeypatch.setattr(op.Worker, "do", do)
     monkeypatch.setattr(op, "compile_all", lambda chosen, target: None)
     monkeypatch.setattr(op, "drawn", lambda seed, kernel_of, most: iter(CALLS))
     run = run_of(tmp_path, "op_problems")
@@ -251,7 +252,7 @@ def test_every_contestant_is_timed_in_every_turn(monkeypatch: pytest.MonkeyPatch
     ]
     run = run_of(tmp_path, "op_time")
     for row in op.timings(chosen, "sm_90", repetitions=2):
-        run.append("op", {"study": "op_time", **row})
+        run.append("op", [row])
     frame = rows(tmp_path, "op")
     assert set(made) == {"launch", "op"} and len(frame) == 3 * 2 * 2
     assert set(frame["repetition"]) == {1, 2} and set(frame["timer"]) == {"device_warm", "host_loop"}

@@ -21,7 +21,7 @@ from kernels.runtime.compile import require_target
 from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
 from kernels.version import Plan
-from tests.measure.stub_card import CARD
+from tests.measure.stub_card import CARD, compilers
 
 
 def test_candidates_are_few_fit_and_hold_the_choice() -> None:
@@ -70,7 +70,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
     monkeypatch.setattr(tune, "_registers", lambda plan: 128)
     monkeypatch.setattr(tune, "device_target", lambda: "sm_90")
     monkeypatch.setattr(tune, "warm_up", lambda: None)
-    monkeypatch.setattr(tune, "compile_each", lambda build, todo, target: None)
+    monkeypatch.setattr(tune, "compilers", compilers)
     monkeypatch.setattr(tune, "device_warm", device_warm)
     return found
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +18,12 @@ import torch
 
 from analysis import record
 from analysis.evidence.siblings import standing
-from analysis.measure import crew, nvml, on_gpu, workers
+from analysis.measure import machine, on_gpu, workers
 from analysis.measure import run as measure
 from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.record import files
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD
 
@@ -79,29 +79,30 @@ class Card:
 def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     card = Card()
 
-    class Worker:
+    class Worker(workers.Worker):
         """Does its work at once, in this process; what it sent before it failed arrives."""
 
-        def __init__(self, work: Callable[..., None], patience: float | None = None) -> None:
-            self.work, self.number, self.idle = work, next(card.processes), True
-            self.process = SimpleNamespace(pid=self.number)
+        def begin(self) -> None:
+            self.process = self.process or SimpleNamespace(pid=next(card.processes))
 
-        def do(self, *arguments: Any, work: Any = None) -> Iterator[tuple[str, Any]]:
+        def ask(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
+            self.begin()
             sent: list[tuple[str, Any]] = []
             failed = None
-            card.process, card.dead = self.number, False
+            card.process, card.dead = self.process.pid, False
             try:
-                (work or self.work)(*arguments, SimpleNamespace(send=sent.append))
+                work(*arguments, SimpleNamespace(send=sent.append))
             except workers.MeasureError as error:
                 failed = error
             except Ends as end:
                 failed = end.error
             yield from sent
             if failed is not None:
+                self.close()
                 raise failed
 
         def close(self) -> None:
-            pass
+            self.process = None
 
     class Program:
         def __init__(self, plan: Any, given: Any, copies: int = 1) -> None:
@@ -136,28 +137,22 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     def cached(value: Any) -> Any:
         return functools.lru_cache(lambda *_: value)
 
+    @contextlib.contextmanager
+    def compilers(target: str) -> Iterator[Callable[..., None]]:
+        yield lambda build, jobs: card.did.extend((0, "compile", name) for name, _ in jobs)
+
     for where, values in (
         (workers, {"Worker": Worker}),
-        (measure, {"Worker": Worker, "identify": lambda send: send.send(("identity", dict(GPU)))}),
-        (measure, {"survey": lambda send: send.send(("gpu", {"tensor_dtype": "bfloat16", "ceilings": {"a": 1.0}}))}),
-        (measure, {"_compile": None}),
-        (
-            on_gpu,
-            {
-                "Program": Program,
-                "measure": timed,
-                "device_target": lambda: "sm_90",
-                "warm_up": lambda seconds=0.5: None,
-            },
-        ),
-        (
-            on_gpu,
-            {"reference_of": cached(case), "_drawn": cached({}), "_given": cached({}), "today": lambda name: "hash"},
-        ),
-        (on_gpu, {"cold_copies": lambda *_: 3, "set_bytes": lambda *_: 2_000_000_000}),
-        (nvml, {"throttle": frozenset, "others": lambda ours: 1, "sm_mhz": lambda: 1500}),
-        (on_gpu, {"free_bytes": lambda: 500_000_000}),
+        (measure, {"Worker": Worker, "compilers": compilers}),
+        (measure, {"identify": lambda send: send.send(("identity", dict(GPU)))}),
+        (measure, {"survey": lambda send: send.send(("ceilings", {"a": 1.0}))}),
+        (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),
+        (on_gpu, {"reference_of": cached(case), "_given": cached({}), "today": lambda name: "hash"}),
+        (on_gpu, {"cold_copies": lambda *_: 3}),
+        (machine, {"throttle": frozenset, "others": lambda ours: 1, "sm_mhz": lambda: 1500}),
+        (machine, {"warm_up": lambda seconds=0.5: None}),
         (torch.cuda, {"synchronize": card.synchronize, "empty_cache": lambda: None}),
+        (torch.cuda, {"mem_get_info": lambda: (500_000_000, 0)}),
         (torch.cuda, {"get_device_properties": lambda device: SimpleNamespace(L2_cache_size=1)}),
         (files, {"MEASURED": tmp_path}),
         (os, {"fsync": lambda descriptor: None}),  # a test of what is written, not of when it is on disk
@@ -165,21 +160,6 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         for name, value in values.items():
             monkeypatch.setattr(where, name, value)
     monkeypatch.setattr("analysis.evidence.current.is_current", lambda version, recorded: recorded == "hash")
-
-    class Compilers:
-        def __init__(self, build: Any, jobs: Any, target: str) -> None:
-            card.did += [(0, "compile", f"{study} {pair[0]}") for study, pair in jobs]
-
-        def wait(self, name: str) -> None:
-            card.did.append((0, "wait", name))
-
-        def paused(self) -> AbstractContextManager[None]:
-            return nullcontext()
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(measure, "Compilers", Compilers)
     return card
 
 
@@ -189,10 +169,9 @@ def tables(tmp_path: Path) -> dict[str, Any]:
 
 def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:
     measure.measure_studies([FILLED, LOG], processes=2)
-    steps = [(step, name) for _, step, name in card.did]
-    assert steps.index(("wait", "log")) < steps.index(("launched", NAMES[0])) < steps.index(("wait", "filled"))
-    compiled = [name for step, name in steps if step == "compile"]
-    assert len(compiled) == 3 * len(PROBLEMS) and all(name.startswith("log ") for name in compiled)
+    steps = [step for _, step, _ in card.did if step in ("compile", "launched")]
+    own = 3 * len(PROBLEMS)  # a peer is not compiled by the host
+    assert steps[:own] == ["compile"] * own == steps[-own:] and len(steps) > 2 * own
     found = tables(tmp_path)
     assert list(found["checks"]["study"]) == ["log"] * 2 * PAIRS + ["filled"] * 2 * PAIRS
     rows = found["timings"].groupby(["study", "process", "timer"]).size()
@@ -200,11 +179,10 @@ def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path
         **{("log", process, timer): PAIRS for process in (1, 2) for timer in TIMERS},
         **{("filled", process, "device_warm"): PAIRS for process in (1, 2)},
     }
-    runs = found["runs"]
-    assert list(runs["complete"]) == [True, True] and set(runs["other_processes"]) == {1}
-    assert set(runs["throttle"]) == {"none"}
-    said = capsys.readouterr().out
-    assert "log: 8 ok; 48 timings, of which 0 failed" in said and "compile 0 s, check 0 s, load 0 s, time 0 s" in said
+    about = found["runs"]
+    assert list(about["complete"]) == [True, True] and set(about["other_processes"]) == {1}
+    assert set(about["throttle"]) == {"none"}
+    assert "log: 8 ok; 48 timings, of which 0 failed" in capsys.readouterr().out
     before = len(card.did)
     measure.measure_studies([FILLED, LOG], processes=2)
     assert len(card.did) == before, "what is complete is measured again"
@@ -276,16 +254,14 @@ def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: 
 
 
 def test_trials_of_one_shape_are_timed_side_by_side() -> None:
-    trials = [on_gpu.Trial("log", (name, problem), TIMERS, {}) for name in NAMES for problem in PROBLEMS]
+    trials = [on_gpu.Trial((name, problem), TIMERS, {}) for name in NAMES for problem in PROBLEMS]
     orders = [on_gpu.in_order(trials, f"log {process}") for process in range(1, 6)]
     for order in orders:
         assert Counter(trial.pair for trial in order) == Counter(trial.pair for trial in trials)
-        problems = [trial.pair[1] for trial in order]
-        assert len(list(itertools.groupby(problems))) == len(PROBLEMS)
+        assert len(list(itertools.groupby(trial.pair[1] for trial in order))) == len(PROBLEMS)
         assert all(sorted(trial.timers) == sorted(TIMERS) for trial in order)
     assert len({str(order) for order in orders}) == 5
     assert len({order[0].pair[1] for order in orders}) == len(PROBLEMS), "the same shape is first in every process"
-    assert on_gpu.in_order(trials, "log 1") == orders[0] != on_gpu.in_order(trials, "filled 1")
 
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
@@ -294,30 +270,18 @@ DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA
 
 @pytest.mark.parametrize("name", ["attention_online", "torch_sdpa"])
 @pytest.mark.parametrize("error", [OOM, DRIVER_OOM, MemoryError("Unable to allocate")], ids=["torch", "driver", "host"])
-@pytest.mark.parametrize("step", ["plan", "check"])
-def test_a_lack_of_memory_is_an_error_with_both_numbers(
-    card: Card, tmp_path: Path, name: str, error: Exception, step: str
+def test_a_lack_of_memory_is_an_error_that_says_what_is_free(
+    card: Card, tmp_path: Path, name: str, error: Exception
 ) -> None:
-    card.does[name, step] = error
-    measure.measure_studies([LOG], processes=1)
+    wrapper = RuntimeError("backend='inductor' raised")
+    wrapper.__cause__ = error
+    card.does[name, "check"] = wrapper
+    measure.measure_studies([FILLED], processes=1)
     found = tables(tmp_path)
     checks = found["checks"][found["checks"]["version"] == name]
     assert set(checks["status"]) == {"error"} and len(checks) == 2 * len(PROBLEMS)
-    needs = "more" if step == "plan" else "2.00 GB of buffers and what it computes with"
-    assert all(why.startswith(f"out of memory: needs {needs}, free 0.50 GB: ") for why in checks["reason"])
+    assert all(why.startswith("out of memory: 0.50 GB are free: ") for why in checks["reason"])
     assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
-
-
-def test_memory_that_lacks_is_seen_through_what_wraps_it() -> None:
-    def wrapped() -> None:
-        try:
-            raise OOM
-        except RuntimeError as error:
-            raise RuntimeError("backend='inductor' raised") from error
-
-    with pytest.raises(RuntimeError) as caught:
-        wrapped()
-    assert on_gpu.out_of_memory(caught.value) and not on_gpu.out_of_memory(RuntimeError("out of memory"))
 
 
 def test_what_a_library_refuses_is_unsupported_for_a_peer_alone(card: Card, tmp_path: Path) -> None:
@@ -336,22 +300,6 @@ LOST = {
     "hang": Ends(workers.Hang("a measuring process has sent nothing for 300 s")),
     "died": Ends(workers.MeasureError("a measuring process died with exit code -9")),
 }
-
-
-@pytest.mark.parametrize("how", ["poisoned", "died"])
-def test_a_process_that_is_lost_while_it_loads_is_replaced(card: Card, tmp_path: Path, how: str) -> None:
-    card.compiled, act, lost = ("torch_sdpa",), card.act, set()
-
-    def loses_two(step: str, name: str) -> None:
-        card.does.clear()
-        if len(lost) < 2 and card.process not in lost:
-            lost.add(card.process)
-            card.does[name, step] = LOST[how]
-        act(step, name)
-
-    card.act = loses_two  # type: ignore[method-assign]
-    measure.measure_studies([FILLED], processes=1)
-    assert len(lost) == 2 and set(tables(tmp_path)["timings"]["status"]) == {"ok"}
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -406,25 +354,13 @@ def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: Card, tmp_path: P
     assert dict(rows.groupby("timer")["status"].unique().map(list)) == {
         "device_cold": ["error"], "device_warm": ["ok"], "launched": ["ok"],
     }  # fmt: skip
-    assert rows[rows["timer"] == "device_cold"]["reason"].str.startswith("out of memory: needs 2.00 GB").all()
-
-
-def test_a_card_that_tells_no_l2_has_no_cold_time(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: Any) -> int:
-        raise Unsupported("capability", "the size of the L2", "nothing", "needs {needed}, says {allowed}")
-
-    monkeypatch.setattr(on_gpu, "cold_copies", none)
-    measure.measure_studies([LOG], processes=1)
-    timings = tables(tmp_path)["timings"]
-    assert set(timings[timings["timer"] == "device_cold"]["status"]) == {"unsupported"}
-    assert set(timings[timings["timer"] != "device_cold"]["status"]) == {"ok"}
 
 
 def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: Card, monkeypatch: Any) -> None:
     def gone(tasks: Any, send: Any) -> None:
         raise workers.MeasureError("no CUDA GPU is visible")
 
-    monkeypatch.setattr(crew, "check_all", gone)
+    monkeypatch.setattr(measure, "check_all", gone)
     with pytest.raises(workers.MeasureError, match="no CUDA GPU is visible"):
         measure.measure_studies([LOG], processes=1)
 
@@ -518,4 +454,4 @@ def test_of_what_was_not_repeated_a_process_counts_unless_all_others_agree_witho
 
 
 def row_of_frame() -> dict[str, Any]:
-    return {"run": "1", "timer": "device_warm", **on_gpu.row_of("log", ("attention_v8", PROBLEMS[0]))}
+    return {"run": "1", "study": "log", "timer": "device_warm", **on_gpu.row_of(("attention_v8", PROBLEMS[0]))}
