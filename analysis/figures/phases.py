@@ -7,6 +7,7 @@ import pandas as pd
 from ..evidence import Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED
 from ..evidence.origin import measured
+from ..tables.table import Missing
 from .style import PALETTE, Plot, by_process, canvas
 
 CASES = {  # by panel: versions, what a bar says, and whether it is the kernel itself, one change, or a part left out
@@ -36,9 +37,11 @@ LOOKS = {
 }
 
 
-def phases(e: Evidence) -> Plot:
+def phases(e: Evidence) -> Plot | Missing:
     """Device time of Phase 4 and 6, and of each with one thing changed or one part left out, bars in two panels."""
     study, rows = e.study("ablation"), []
+    if not study:
+        return Missing.study("ablation")
     for panel, cases in CASES.items():
         for version, label, kind in cases:
             problems = [*study.shapes(version, refused=True).values()][:1]

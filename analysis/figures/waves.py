@@ -11,6 +11,7 @@ from kernels import Problem
 from ..evidence import Evidence
 from ..evidence.origin import computed, measured
 from ..measure.studies import AUTHORS_SMS
+from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas
 
 V7, SEPARATE = "rope_v7", "rope_separate"
@@ -24,7 +25,7 @@ def wave_count(e: Evidence, version: str, problem: Problem) -> int | None:
     return math.ceil(problem.heads * problem.seq_q / held.value) if held else None
 
 
-def waves(e: Evidence) -> Plot:
+def waves(e: Evidence) -> Plot | Missing:
     """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
     rows = [
         (
@@ -39,6 +40,8 @@ def waves(e: Evidence) -> Plot:
         ).items()
         if ratio
     ]
+    if not rows:
+        return Missing.study("waves")
     names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
     frame = pd.DataFrame(rows, columns=names)
     dims = sorted(frame["hdim"].unique())
