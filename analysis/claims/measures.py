@@ -16,6 +16,7 @@ from ..measure.studies import partial_rope
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
+BUSY = 60.0  # % of its peak from which on a unit, and not latency, holds a kernel back: the rule of Nsight Compute
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 SEPARATE = {"sinusoidal": FLOAT4, "rope": "rope_separate"}
 PARTIAL = ("rope_v6b", "rope_v7")  # published with partial rotation; the others rotate every dim
@@ -62,12 +63,6 @@ def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
     """The FLOP of a version's instructions a second, of what the FP32 units reach at most, in per cent."""
     done = 2 * e.count(version, "inst.fma", **asked) + e.count(version, "inst.fp32", **asked)
     return 100 * done / e.time(version, **asked) / 1e6 / e.ceiling("fp32_tflops")
-
-
-def shared_wavefronts(e: Evidence, version: str, **asked: Any) -> Estimates:
-    """Wavefronts of an access to shared memory, by the card's counters: 1 without bank conflicts."""
-    loads, stores = (e.counter(version, f"smsp__inst_executed_op_shared_{each}.sum", **asked) for each in ("ld", "st"))
-    return e.counter(version, "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", **asked) / (loads + stores)
 
 
 def forgotten_rope(hdims: Iterable[int], inputs: str) -> Estimates:

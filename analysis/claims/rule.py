@@ -50,6 +50,12 @@ BETWEEN = (SAME_DIRECTION, IN_PART, ON_LOAD, ON_TIMER)
 FALLS = (NO_DIFFERENCE, OPPOSITE, A_DIFFERENCE, REFUTED, NOT_SUPPORTED, WRONG)
 OPEN = (NOT_TESTED, UNDECIDED)
 VERDICTS = (*STANDS, *BETWEEN, *FALLS, *OPEN)
+IN_PROSE = {  # the four words of prose
+    **dict.fromkeys(STANDS, "right"),
+    **dict.fromkeys((SAME_DIRECTION, IN_PART), "right direction"),
+    **dict.fromkeys(FALLS, "wrong"),
+    **dict.fromkeys((ON_LOAD, ON_TIMER, *OPEN), "cannot tell"),
+}
 
 KINDS = {  # of a claim: what a place is called where the test's bounds are met, and where not
     "number": (HOLDS, REFUTED),

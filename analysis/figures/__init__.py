@@ -2,20 +2,17 @@
 
 from .angle_error import angle_error
 from .by_card import speedups_by_card
-from .counters import emulator_agreement, warp_waits
+from .counters import warp_waits
 from .embedding_work import fusion
 from .flow import flow
 from .front import fusing
-from .l2_cliff import cliff
 from .ladders import ladder
 from .online import attention_online
 from .phases import phases
 from .pipelines import PIPELINES, pipelines
 from .pytorch import peers
-from .rooflines import roofline_plot, roofline_published
 from .savings import rope_savings
 from .speedups import sinusoidal_fusion
-from .threads import score_threads
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
@@ -23,8 +20,7 @@ from .waves import waves
 from .when_to_fuse import fusion_map
 
 __all__ = [
-    "PIPELINES", "angle_error", "attention_online", "cliff", "emulator_agreement", "flow", "fusing", "fusion",
-    "fusion_map", "ladder", "peers", "phases", "pipelines", "roofline_plot",
-    "roofline_published", "rope_savings", "score_threads", "sinusoidal_fusion", "speedups_by_card", "timeline",
-    "v8_cuts", "v8_family", "v8_idea", "v8_tile", "warp_waits", "waves",
+    "PIPELINES", "angle_error", "attention_online", "flow", "fusing", "fusion", "fusion_map", "ladder", "peers",
+    "phases", "pipelines", "rope_savings", "sinusoidal_fusion", "speedups_by_card", "timeline", "v8_cuts",
+    "v8_family", "v8_idea", "v8_tile", "warp_waits", "waves",
 ]  # fmt: skip

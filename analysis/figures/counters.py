@@ -9,11 +9,10 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ..evidence import Evidence
-from ..evidence.origin import COUNTED, counters_of
+from ..evidence.origin import counters_of
 from ..models import profiles
-from ..models.counter_agreement import agreement
 from ..tables.table import family_title, short
-from .style import MARKERS, PALETTE, Plot, canvas, legend, log_ticks
+from .style import PALETTE, Plot, canvas, legend
 
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
@@ -56,38 +55,4 @@ def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
         f"Stacked bars, one a version, of what a warp waits for at head dim {hdim}, in percent.",
         frame,
         counters_of(e, mine["run"]),
-    )
-
-
-def emulator_agreement(e: Evidence, compared: pd.DataFrame) -> Plot:
-    """What the hardware counts over what the emulator counts, a dot a launch (`counter_agreement.compare`)."""
-    summary = agreement(compared)
-    families = list(dict.fromkeys(compared["family"]))
-    title = "Most counts of the emulator are those of the hardware"
-    with canvas(title, height=1.9 + 0.42 * len(summary)) as (figure, (axis,)):
-        axis.axvspan(1 / 1.1, 1.1, color="0.9", zorder=0, label="within 10 %")
-        axis.axvline(1, color="0.2", lw=1, zorder=1)
-        for row, quantity in enumerate(summary["quantity"]):
-            mine = compared[compared["quantity"] == quantity].sort_values("ratio", kind="stable")
-            y = row + 0.6 * (pd.Series(range(len(mine)), index=mine.index) + 0.5) / len(mine) - 0.3
-            for family, color, marker in zip(families, PALETTE, MARKERS):
-                chosen = mine["family"] == family
-                look: dict[str, Any] = {"color": color, "marker": marker, "ls": "", "ms": 3}
-                axis.plot(mine[chosen]["ratio"].clip(*RATIOS), y[chosen], label=family_title(family), **look)
-        axis.set_yticks(range(len(summary)), [f"{row.quantity}  ({row.launches})" for row in summary.itertuples()])
-        axis.set_ylim(len(summary) - 0.5, -0.5)
-        axis.grid(visible=True, axis="y", color="0.93")
-        axis.set_xlim(RATIOS[0] / 1.1, RATIOS[1] * 1.1)
-        log_ticks(axis, "x", *RATIOS, "×")
-        axis.set_xlabel("hardware over emulator")
-        legend(figure, [axis], columns=3)
-    return Plot(
-        "counters-emulator",
-        figure,
-        f"A dot is a launch of a version at a published shape, sorted within its row; in brackets how many there are. "
-        f"Hardware: counters of the {e.card}. Emulator: the same PTX, executed. Dots beyond "
-        f"{RATIOS[0]:g} and {RATIOS[1]:g} are drawn there.",
-        "Dot plot of hardware counts over emulator counts, a row a quantity; most dots lie near 1.",
-        compared,
-        counters_of(e, compared["run"]) + COUNTED,
     )

@@ -12,43 +12,24 @@ from typing import Any
 import pandas as pd
 
 from kernels import VERSIONS
-from kernels.runtime.compile import LIMITS, WARP_GROUPS, capability
 
 from ..evidence.current import outdated
 from ..measure.counters import STALL, STALLS
 from ..record import rows, state_of
 from ..record.files import with_problems
 
-LANES = 32  # threads of a warp
+SECTOR_BYTES = 32
 BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel back: the rule of Nsight Compute
 
 # The columns of `launches`, and the metric that each of them is.
 METRICS = {
     "duration_ns": "gpu__time_duration.sum",
     "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_write_bytes": "dram__bytes_write.sum",
     "dram_read_bytes_cold": "dram__bytes_read.sum, cold",
-    "dram_write_bytes_cold": "dram__bytes_write.sum, cold",
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    "l2_sectors": "lts__t_sectors_srcunit_tex.sum",
     "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     "l2_to_l1_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
     "l1_percent": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
-    "l1_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "l1_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "shared_loads": "smsp__inst_executed_op_shared_ld.sum",
-    "shared_stores": "smsp__inst_executed_op_shared_st.sum",
-    "shared_atomics": "smsp__inst_executed_op_shared_atom.sum",
-    "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-    "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-    "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
-    "integer": "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
-    "special": "smsp__thread_inst_executed_pipe_xu_pred_on.sum",
-    "warp_instructions": "smsp__inst_executed.sum",
-    "tensor_pipe": "sm__inst_executed_pipe_tensor.sum",
-    "tensor_pipe_hfma2": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
-    "threads_a_warp": "smsp__thread_inst_executed_per_inst_executed.ratio",
     "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     **{f"stall_{reason}": STALL.format(reason) for reason in STALLS},
@@ -112,16 +93,6 @@ def waits(launch: Mapping[str, Any]) -> dict[str, float]:
     spent = {name: sum(values[each] for each in reasons if values[each] >= 0) for name, reasons in WAITS.items()}
     total = sum(spent.values())
     return {name: value / total for name, value in spent.items()}
-
-
-def coherence(profiled: pd.DataFrame, target: str) -> pd.Series:
-    """Warps of an SM by the reasons that they wait for, over those of its counter of resident warps, launch by launch.
-
-    They were read in different passes: where the kernel did the same in all of them it is 1.
-    """
-    reasons = profiled[[f"stall_{reason}" for reason in STALLS]].sum(axis="columns")
-    by_reasons = reasons * profiled["issue_percent"] / 100 * WARP_GROUPS
-    return by_reasons / (profiled["warps_percent"] / 100 * LIMITS[capability(target)].warps)
 
 
 def blocks(launch: Mapping[str, Any]) -> int:

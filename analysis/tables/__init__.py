@@ -1,10 +1,10 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
-from .claims import flipped, ledger, verdicts
+from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
-from .counters import bounds, caches, emulator_agreement, points, resources
-from .environment import ceilings, changes, coverage, machine, repeatability, runs, statuses
+from .environment import changes, coverage, machine, repeatability, runs, statuses
 from .map import advice, map_problems
+from .resources import resources
 from .setup import saved, shapes
 from .speed import checks, fastest, home, peers, speedups, throughput, times
 from .steps import speeds
@@ -12,8 +12,8 @@ from .versions import overview
 from .work import tested, work
 
 __all__ = [
-    "advice", "bounds", "caches", "ceilings", "changes", "checks", "coverage", "emulator_agreement", "fastest",
-    "flipped", "home", "ledger", "machine", "map_problems", "overview", "peers", "points", "repeatability",
-    "resources", "runs", "saved", "shapes", "speeds", "speedups", "statuses", "tested", "throughput", "times",
+    "advice", "answers", "changes", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
+    "map_problems", "overview", "peers", "repeatability", "resources", "runs", "saved", "shapes", "speeds", "speedups",
+    "statuses", "tested", "throughput", "times",
     "verdict_summary", "verdicts", "work",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from ..claims.rule import (
     FALLS,
     HOLDS,
     IN_PART,
+    IN_PROSE,
     NO_DIFFERENCE,
     NOT_SUPPORTED,
     NOT_TESTED,
@@ -35,7 +36,7 @@ from ..claims.rule import (
 from ..evidence.origin import DECIDED
 from ..record import published
 from ..record.text import NOTHING
-from .table import Missing, Table, lines, small, to, verdict_mark
+from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
 
 
 class HasSlug(Protocol):
@@ -196,6 +197,18 @@ def flipped(evidence: HasSlug) -> Table | Missing:
         return Missing(why="No claim has another verdict by the runs before the latest")
     caption = f"{len(rows)} of {len(recorded)} claims have another verdict by the runs before the latest."
     return Table(("claim", "what is claimed", "by the runs before", "now"), rows, caption=caption).of(DECIDED)
+
+
+def answers(evidence: HasSlug, *ids: str) -> Table:
+    """What the documents say in some claims, word for word and in ours, and whether that is right, in prose."""
+    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(evidence.slug)
+    rows = []
+    for claim in (known[name] for name in ids):
+        word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED
+        quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
+        said = lines(escape(claim.claim), small(f"“{quote}” {escape(claim.where[0][0])}"))
+        rows.append((in_ledger(claim.id), said, mark(IN_PROSE[word], VERDICT_STYLE[word])))
+    return Table(("claim", "what the documents say", "answer"), rows).of(DECIDED)
 
 
 def in_ledger(claim: str) -> str:

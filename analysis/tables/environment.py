@@ -18,16 +18,6 @@ from ..record.files import ROOT
 from .table import Missing, Table, code, lines, name, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
-CEILINGS = (  # of gpu.json, with words, unit and digits
-    ("read_gb_s", "DRAM read", "GB/s", 0),
-    ("write_gb_s", "DRAM write", "GB/s", 0),
-    ("copy_gb_s", "DRAM copy, read and write", "GB/s", 0),
-    ("l2_read_gb_s", "L2 read", "GB/s", 0),
-    ("fp32_tflops", "fp32 multiply-add", "TFLOP/s", 1),
-    ("tensor_tflops", "bfloat16 matrix product", "TFLOP/s", 1),
-    ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
-    ("empty_launch_us", "empty launch from the host", "µs", 2),
-)
 PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs.csv
 
 
@@ -158,13 +148,6 @@ def coverage(e: Evidence) -> Table | Missing:
         f"{cards.replace('', None).nunique()}.",
         measured(e, "log"),
     )
-
-
-def ceilings(e: Evidence) -> Table:
-    """What the GPU reaches at most, measured on it."""
-    found = e.gpu["ceilings"]
-    rows = [(label, f"{found[key]:,.{digits}f}", unit) for key, label, unit, digits in CEILINGS if key in found]
-    return Table(("ceiling", "value", "unit"), rows, numbers=("value",), source=measured(e, "log"))
 
 
 def statuses(e: Evidence) -> Table:

@@ -8,7 +8,7 @@ from kernels import Problem
 
 from ..evidence import Evidence
 from ..findings.language import ALIKE, controls, shapes
-from .table import NOTHING, Missing, Table, lines, link, small, speedup_cell
+from .table import NOTHING, Table, lines, small, speedup_cell
 
 WHY_UNLIKE = {
     "rope_v3": """\
@@ -37,27 +37,6 @@ def _cell(e: Evidence, port: str, problem: Problem | None) -> str:
         speedup_cell(e, port, control, problem, "control"),
         small(f"launched {launched.value:.2f}×") if launched else "",
     )
-
-
-def language(e: Evidence) -> Table | Missing:
-    """The speed of each port over its control at each head dim, or that no control is measured."""
-    control_of = controls()
-    if not _timed(e, control_of):
-        return Missing.study("control")
-    dims = sorted({hdim for port in control_of for hdim in shapes(port)})
-    rows = [
-        (
-            lines(link(port), small(f"over {link(control)}")),
-            *(_cell(e, port, shapes(port).get(hdim)) for hdim in dims),
-        )
-        for port, control in control_of.items()
-    ]
-    header = ("version", *map(str, dims))
-    caption = (
-        "Speed of each version over its control in CUDA C++ by head dim, on the device, both of study `control`; above "
-        "1 is faster."
-    )
-    return Table(header, rows, numbers=header[1:], caption=caption)
 
 
 def beside_control(e: Evidence, port: str) -> Table | None:

@@ -20,7 +20,7 @@ from ..evidence.known import REFUSED, WRONG, word
 from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
 from ..models.moves import example
-from ..models.roofline import SECTOR_BYTES
+from ..models.profiles import SECTOR_BYTES
 from ..record import published
 from ..record import rows as measured_rows
 from ..record.published import main_problems

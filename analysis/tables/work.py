@@ -10,7 +10,7 @@ from ..claims import judge
 from ..claims.claim import Claim
 from ..evidence import Evidence
 from ..evidence.origin import COUNTED, DECIDED, measured
-from ..models.roofline import SECTOR_BYTES
+from ..models.profiles import SECTOR_BYTES
 from ..record import published
 from ..record.files import DataError
 from ..record.text import number

@@ -18,7 +18,6 @@ from analysis.evidence import Evidence, origin
 from analysis.figures import style
 from analysis.record.files import ROOT
 from analysis.tables.table import Table
-from kernels import VERSIONS, Problem
 from tests.cards import write
 
 MEASURED = origin.measured_on("a card", [{"run": "20261122T130720Z", "commit": "abc"}])
@@ -50,14 +49,11 @@ def test_a_figure_is_the_same_bytes_at_another_time_and_says_what_it_is(
     assert [(format, fact) for format, text in told.items() for fact in facts if fact not in text] == []
 
 
-def test_a_source_names_each_run_once_and_published_times_are_not_called_measured() -> None:
+def test_a_source_names_each_run_once() -> None:
     rows = [{"run": f"2026112{day}T130720Z", "commit": "abc"} for day in (2, 1, 3, 2)]
     found = origin.measured_on("a card", rows)
     assert [run.date for run in found.runs] == ["2026-11-21", "2026-11-22", "2026-11-23"]
     assert str(MEASURED + origin.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
-    frame = pd.DataFrame([{"family": "attention", "flop_per_byte": 4.0, "tflops": 0.2, "percent_of_roof": 13.9}])
-    source = figures.roofline_published(frame).source
-    assert "published" in source.kinds and "measured" not in source.kinds
 
 
 def test_an_entry_has_what_is_published_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +94,3 @@ def test_a_figure_draws_its_csv_and_says_what_is_not_measured(tmp_path: Path) ->
     assert {text.get_text() for axis in figures.phases(other).figure.axes for text in axis.texts} == {"not measured"}
     head = " ".join(text.get_text() for text in figures.rope_savings(other).figure.texts)
     assert "the title is of the NVIDIA H200" in " ".join(head.split())
-
-
-def test_the_threads_drawn_for_a_version_are_those_of_its_launches() -> None:
-    """Versions that share a panel work alike, at every head dim unless one is named."""
-    for name, row in figures.score_threads().data.set_index("name").iterrows():
-        named, _, hdim = str(name).partition(", head dim ")
-        for version in named.split(", "):
-            for port in (each for each in VERSIONS if re.fullmatch(f"rope_{version.lower()}[a-c]?", each)):
-                for dim in (int(hdim),) if hdim else (128, 512, 2048):
-                    launch = VERSIONS[port](Problem("rope", heads=4, hdim=dim, rotary_dim=dim)).launches[-1]
-                    keys = min(64, launch.shared.sizes["scores"])
-                    assert (launch.block[0], keys, 64 // keys) == (row["threads"], row["keys"], row["tiles"]), port

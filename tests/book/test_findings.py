@@ -81,11 +81,11 @@ def test_two_swapped_times_change_what_asks_for_them_and_nothing_else(
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
-    "attention-pytorch", "causes-alike", "fuse-few", "sinusoidal-v4-full", "use-hybrid",
+    "attention-pytorch", "fuse-few", "language-alike", "sinusoidal-v4-full", "use-hybrid",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
-    "attention-rates", "counters-bound", "counters-coherent", "counters-large", "counters-wavefronts", "rope-race",
-    "roofline-intensity", "roofline-published", "roofline-reached", "setup-floor", "use-errors", "use-half",
+    "attention-rates", "question-bound", "question-bound-all", "question-bound-loaded", "question-checks",
+    "question-cliff", "question-counts", "rope-race", "setup-floor", "use-errors", "use-half",
     "use-overhead", "use-problems", "v8-counters", "v8-cuts", "v8-steps", "v8-targets", "v8-tiles",
 }  # fmt: skip
 

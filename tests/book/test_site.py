@@ -89,7 +89,6 @@ def test_a_strict_build_fails_on_findings_and_figures_of_the_reference_alone(mon
     here, there = (Evidence.load(slug) for slug in (REFERENCE, "nvidia-h100-80gb-hbm3"))
     monkeypatch.setattr(findings, "broken", lambda: ["f1 does not hold"])
     monkeypatch.setattr(findings, "report", lambda e: [f"findings on {e.slug}"])
-    monkeypatch.setattr(build, "unsettled", lambda slug: [])
     monkeypatch.setattr(saving, "differing", lambda where: ["changed.csv", "missing.csv"])
     with pytest.raises(BuildError) as error:
         build.tell(here, strict=True)

@@ -32,7 +32,6 @@ from .. import pages, saving, templates
 from ..edition import CITATION, SETTINGS
 from ..front import five, readme
 from ..notebook import load
-from ..questions import unsettled
 from . import made
 from .check import faults
 from .execute import BuildError, execute, in_pool
@@ -117,7 +116,7 @@ def tell(e: Evidence, strict: bool) -> None:
     Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
     """
     said, committed = findings.report(e), is_committed(e.slug)
-    wrong = [*findings.broken(), *unsettled(e.slug)] if committed else []
+    wrong = findings.broken() if committed else []
     if committed and (differ := saving.differing(saving.folder(e.slug))):
         wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
     if wrong and strict:
