@@ -219,5 +219,3 @@ def set_registers(how: str, count: int) -> Any:
         _asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
 
     return change
-
-

@@ -19,8 +19,7 @@ from ..version import SharedLayout
 from .args import Sizes
 from .decode import prologue
 from .dtype import DTYPES, Dtype
-from .embed import advance as advance_angle
-from .embed import pairs_of, rotate, seeds, turns
+from .embed import pairs_of, rotate, turns
 from .loads import columns, load_rows
 from .schedule import WARP, dims_of, query_of
 from .tiles import (
@@ -45,12 +44,40 @@ ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advanc
 FRAGMENT_ROWS = 16  # of queries that a warp multiplies
 
 
+class _Shape:
+    """What both kernels' shapes have: `dtype`, `hdim`, `embedding` (see `embed`) and whether pairs are half-split."""
+
+    dtype: str
+    hdim: int
+    embedding: str
+    atoms = "tiles"
+
+    @property
+    def element(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def rotates(self) -> bool:
+        return self.embedding not in ("none", "alibi")
+
+    @property
+    def dims(self) -> int:
+        """hdim, up to a power of two: chunks behind hdim are never written nor read."""
+        return dims_of(self.hdim)
+
+    @property
+    def row_chunks(self) -> int:
+        return self.dims // self.element.vector
+
+    lanes = row_chunks
+
+
 @dataclass(frozen=True)
-class PromptShape:
+class PromptShape(_Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
     `stages` tiles of keys and values lie in shared memory, `ahead` of them are asked for before they are needed: all of
-    them where no buffer is used twice, else one less. embedding: see `embed`.
+    them where no buffer is used twice, else one less.
     """
 
     dtype: str
@@ -61,22 +88,14 @@ class PromptShape:
     ahead: int = 2
     embedding: str = "rates"
     half_split: bool = False
-
-    atoms = "tiles"
+    reseed: int = 1
+    two_term: bool = False
 
     @property
     def name(self) -> str:
         pairs = "_halves" * self.half_split
-        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
+        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}e{self.reseed}{self.two_term:d}"
         return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}"
-
-    @property
-    def element(self) -> Dtype:
-        return DTYPES[self.dtype]
-
-    @property
-    def rotates(self) -> bool:
-        return self.embedding not in ("none", "alibi")
 
     @property
     def reloads(self) -> bool:
@@ -95,17 +114,6 @@ class PromptShape:
     @property
     def threads(self) -> int:
         return WARP * self.row_warps * self.key_warps
-
-    @property
-    def dims(self) -> int:
-        """hdim, up to a power of two: chunks behind hdim are never written nor read."""
-        return dims_of(self.hdim)
-
-    @property
-    def row_chunks(self) -> int:
-        return self.dims // self.element.vector
-
-    lanes = row_chunks
 
     @property
     def row_step(self) -> int:
@@ -148,10 +156,10 @@ class PromptShape:
 
 
 @dataclass(frozen=True)
-class WgmmaShape:
+class WgmmaShape(_Shape):
     """A kernel on wgmma: a warp copies tiles of keys and values, and two warpgroups take 64 rows of queries each.
 
-    Keys come rotated. `tile_keys` by `stages` tiles lie in shared memory. embedding: that of queries, see `embed`.
+    Keys come rotated; the embedding is that of queries. `tile_keys` by `stages` tiles lie in shared memory.
     """
 
     dtype: str
@@ -161,7 +169,7 @@ class WgmmaShape:
     embedding: str = "rates"
     half_split: bool = False
 
-    atoms, rows, threads = "tiles", 128, 256  # of those who take queries
+    rows, threads = 128, 256  # of those who take queries
 
     @property
     def name(self) -> str:
@@ -170,22 +178,9 @@ class WgmmaShape:
         return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{pairs}"
 
     @property
-    def element(self) -> Dtype:
-        return DTYPES[self.dtype]
-
-    @property
-    def rotates(self) -> bool:
-        return self.embedding not in ("none", "alibi")
-
-    @property
-    def dims(self) -> int:
-        return dims_of(self.hdim)
-
-    @property
-    def row_chunks(self) -> int:
-        return self.dims // self.element.vector
-
-    lanes = row_chunks
+    def row_step(self) -> int:
+        """Rows of a tile from one to the next that a thread loads."""
+        return self.threads // self.row_chunks
 
     @property
     def slabs(self) -> int:
@@ -404,43 +399,6 @@ def wait_groups(pending: int) -> Any:
         _asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
     return wait
-
-
-def rotate_rows(shape: PromptShape) -> tuple[Any, Any]:
-    """Keys of a tile, rotated in place by the thread that copied them (`copy_rows`), in two functions.
-
-    seed(state, first, row) -> (cos, sin) of each pair for the first row, where they come of rates: worth computing
-    while the copies are under way.
-    turn(shared, index, seed, state, rotation, batch, first, last, row, chunk)
-    """
-    pairs, step = pairs_of(shape, 1), shape.row_step  # type: ignore[arg-type]
-    together, by_rates, size = 1 if shape.reloads else 4, shape.embedding == "rates", shape.element.vector
-
-    @op(floats(size))
-    def seed(b, state, first, row):
-        return seeds(b, b.sitofp(b.add(first, row), FLOAT), state[:size]) if by_rates else [f32(0.0)] * size
-
-    def advanced(b: Any, turn: Any, step_of: Any) -> Any:
-        while True:
-            yield turn
-            turn = advance_angle(b, turn, step_of)
-
-    @op(types.void)
-    def turn(b, shared, index, seed, state, rotation, batch, first, last, row, chunk):
-        targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
-        if by_rates:
-            turned = advanced(b, seed, state[size:])
-        else:
-            where = (batch, b.add(first, row), last, chunk, 1)
-            turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
-        for start in range(0, ROW_STEPS, together):
-            chosen = targets[start : start + together]
-            loaded = [load_words(b, "ld.shared", address, 4, offset) for address, offset in chosen]
-            for words, (address, offset) in zip(loaded, chosen):
-                x = rotate(b, shape.element.floats(b, words), next(turned), pairs)
-                store_words(b, "st.shared", address, shape.element.words(b, x), offset)
-
-    return seed, turn
 
 
 @cuda.jit(device=True, forceinline=True)

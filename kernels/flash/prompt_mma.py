@@ -16,7 +16,7 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .embed import begin, state_size
+from .embed import state_size
 from .epilogue import store_statistics
 from .loads import columns
 from .mask import bounds_of, mask
@@ -26,13 +26,13 @@ from .prompt import (
     commit,
     copy_rows,
     merge_keys,
-    rotate_rows,
     scale_scores,
     stage_queries,
     tile_of,
     wait_groups,
 )
 from .prompt import place as place_of
+from .prompt_embed import load_state, rotate_rows
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import constant, load_shared, part, store_shared
 
@@ -44,7 +44,7 @@ def build(shape: PromptShape) -> Any:
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
     copy_keys, copy_values = copy_rows(shape, 1 + shape.half_split), copy_rows(shape, 1)
     keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(2 * ahead)
-    state_of, kept = begin(shape, 1, shape.row_step), state_size(shape, 1)  # type: ignore[arg-type]
+    state_of, kept = load_state(shape), state_size(shape, 1)  # type: ignore[arg-type]
     keep_state, kept_state, (seed, turn) = store_shared(kept), load_shared(kept), rotate_rows(shape)
     queries_of = atoms_tile.query_fragments(shape)
     dots, add, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
@@ -52,7 +52,7 @@ def build(shape: PromptShape) -> Any:
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    no_state = constant(kept, 0.0)
+    no_state, no_turn = constant(kept, 0.0), constant(vector, 0.0)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, (1, 2))
     statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
@@ -61,6 +61,7 @@ def build(shape: PromptShape) -> Any:
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
     )
     reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
+    seeded = shape.reseed
     values_at, meet = sums + stages * tile_floats, shape.sums > stages * tile_floats
 
     ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
@@ -101,18 +102,20 @@ def build(shape: PromptShape) -> Any:
         acc, row_max, row_sum, scale = zero_acc(), fresh(), zero(), sizes.scale
         if alibi:  # the bias is one of scaled scores
             scale = float32(1.0)
-        buffer, number = cint(0), cint(0)
+        buffer, number, until_seed, turned = cint(0), cint(0), cint(0), no_turn()
         while number < tiles:
             k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
             kept_of = no_state()
             if rotates:
                 kept_of = kept_state(shared, turns_at + chunk * kept)
-            first_turn = seed(kept_of, number * tile_keys, row)
+                if until_seed == 0:
+                    turned, until_seed = seed(kept_of, number * tile_keys, row), seeded
+                until_seed -= 1
             keys_there()
             if rotates:
                 if mine:
-                    turn(shared, k_tile, first_turn, kept_of, rotation, batch, number * tile_keys, all_keys - 1, row,
-                         chunk)  # fmt: skip
+                    turned = turn(shared, k_tile, turned, kept_of, rotation, batch, number * tile_keys, all_keys - 1,
+                                  row, chunk)  # fmt: skip
             cuda.syncthreads()
             if reused:
                 after = number + ahead
@@ -180,5 +183,3 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     made = build(shape)
     made.__name__ = made.__qualname__ = shape.name
     return Kernel(made, types_of(shape.element), shape.threads, min_blocks=1)
-
-

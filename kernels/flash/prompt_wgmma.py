@@ -19,12 +19,26 @@ from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .embed import begin, pairs_of, rotate, state_size, turns
+from .embed import pairs_of, rotate, state_size, turns
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
 from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
+from .prompt_embed import load_state
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import I64, constant, i32, launch_dependents, op, part, store_words, wait_for_launch, zero_words
+from .tiles import (
+    I64,
+    as_floats,
+    as_words,
+    constant,
+    i32,
+    launch_dependents,
+    op,
+    part,
+    shuffle,
+    store_words,
+    wait_for_launch,
+    zero_words,
+)
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
@@ -41,6 +55,18 @@ def query_place(shape: WgmmaShape) -> Any:
     return where
 
 
+def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
+    """Of the four words of each of four lanes, the `member`-th of all, in the order of the lanes."""
+    for bit in (1, 2):
+        upper = b.icmp_signed("!=", b.and_(member, i32(bit)), i32(0))
+        for low in (i for i in range(4) if not i & bit):
+            high = low + bit
+            kept, sent = b.select(upper, words[high], words[low]), b.select(upper, words[low], words[high])
+            (got,) = as_words(b, [shuffle(b, "bfly", *as_floats(b, [sent]), bit)])
+            words[low], words[high] = b.select(upper, got, kept), b.select(upper, kept, got)
+    return words
+
+
 def store_rows(shape: WgmmaShape) -> Any:
     """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
 
@@ -49,26 +75,27 @@ def store_rows(shape: WgmmaShape) -> Any:
 
     def half_of(half: int) -> Any:
         @op(types.void)
-        def put(b, pointer, member, acc, row_sum):
+        def put(b, pointer, valid, member, acc, row_sum):
             by = inverse(b, row_sum[half])
-            address = b.add(pointer, b.zext(b.shl(member, i32(2)), I64))
-            for tile in range(shape.hdim // 8):
-                pair = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
-                store_words(b, "st.global", address, shape.element.words(b, pair), 16 * tile)
+            packed = shape.element.words(
+                b, [b.fmul(acc[4 * tile + 2 * half + i], by) for tile in range(tiles) for i in range(2)]
+            )
+            address = b.add(pointer, b.zext(b.shl(member, i32(4)), I64))
+            for first in range(0, tiles, 4):
+                words = transpose_quad(b, member, (packed[first : first + 4] + [i32(0)] * 4)[:4])
+                with b.if_then(b.and_(valid, b.icmp_signed("<", member, i32(tiles - first)))):
+                    store_words(b, "st.global", address, words, 16 * first)
 
         return put
 
+    tiles, pointer_of = shape.hdim // 8, out_row
     put_first, put_second = half_of(0), half_of(1)
-
-    pointer_of = out_row
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
         rows = sizes.group * sizes.seq_q
-        if row < rows:
-            put_first(pointer_of(tensors, sizes, batch, head, row), lane & 3, acc, row_sum)
-        if row + 8 < rows:
-            put_second(pointer_of(tensors, sizes, batch, head, row + 8), lane & 3, acc, row_sum)
+        put_first(pointer_of(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
+        put_second(pointer_of(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
 
     return write
 
@@ -98,7 +125,7 @@ def build(shape: WgmmaShape) -> Any:
 
     ask, stage = stage_queries(shape, query, query_place(shape))
     no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)  # type: ignore[arg-type]
-    state_of, row_chunks = begin(shape, 1, shape.threads // shape.row_chunks), shape.row_chunks  # type: ignore[arg-type]
+    state_of, row_chunks = load_state(shape), shape.row_chunks
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):
@@ -217,11 +244,11 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
 def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
     """Rotated keys `[batch, kv_heads, seq_k, hdim]`, and the rows of a block: grid (blocks, KV heads, batch)."""
     chunks, hdim, vector = shape.row_chunks, shape.hdim, shape.element.vector
-    row_step = ROTATE_THREADS // chunks
+    row_step = shape.row_step
     block_rows = row_step * ROTATED_ROWS
     offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
     load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
-    places, state_of = columns(shape, 1, 0, shape.half_split), begin(shape, 1, row_step)  # type: ignore[arg-type]
+    places, state_of = columns(shape, 1, 0, shape.half_split), load_state(shape)  # type: ignore[arg-type]
     pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
 
     @op(types.void)
@@ -246,5 +273,3 @@ def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
     pairs_name = "_halves" * shape.half_split
     kernel.__name__ = kernel.__qualname__ = f"rotate_keys_{shape.dtype}_d{hdim}_{shape.embedding}{pairs_name}"
     return Kernel(kernel, (*types_of(shape.element), shape.element.pointer), ROTATE_THREADS), block_rows
-
-
