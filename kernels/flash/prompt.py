@@ -76,8 +76,8 @@ class _Shape:
 class PromptShape(_Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
-    `stages` tiles of keys and values lie in shared memory, `ahead` of them are asked for before they are needed: all of
-    them where no buffer is used twice, else one less.
+    `stages` tiles of values lie in shared memory, and as many of keys where these do not rotate; `ahead` of them are
+    asked for before they are needed: all of them where no buffer is used twice, else one less.
     """
 
     dtype: str
@@ -88,19 +88,27 @@ class PromptShape(_Shape):
     ahead: int = 2
     embedding: str = "rates"
     half_split: bool = False
-    reseed: int = 1
-    two_term: bool = False
 
     @property
     def name(self) -> str:
         pairs = "_halves" * self.half_split
-        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}e{self.reseed}{self.two_term:d}"
+        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
         return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}"
 
     @property
     def reloads(self) -> bool:
-        """Queries are loaded for each tile of keys: rows of tables leave no registers to keep them."""
-        return "tables" in self.embedding and self.hdim > 128
+        """Queries are loaded for each tile: keys that wait, or rows of tables, leave no registers to keep them."""
+        return self.rotates and self.hdim > (64 if "tables" in self.embedding else 128)
+
+    @property
+    def keys_ahead(self) -> bool:
+        """Keys to rotate are loaded a tile ahead, where registers hold them."""
+        return self.hdim <= 128 and "tables" not in self.embedding
+
+    @property
+    def key_stages(self) -> int:
+        """Tiles of keys in shared memory: those that are rotated wait in registers."""
+        return 1 if self.rotates else self.stages
 
     @property
     def row_warps(self) -> int:
@@ -147,7 +155,7 @@ class PromptShape(_Shape):
         """Tiles of keys and values give way to the accumulators; `turns` are the rotation's constants."""
         statistics = self.key_warps * self.rows
         return SharedLayout(
-            sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
+            sums=max((self.key_stages + self.stages) * self.tile_bytes // 4, self.sums),
             query=self.rows * self.dims * self.element.size // 4,
             turns=self.row_chunks * 16,
             row_max=statistics,
@@ -359,14 +367,13 @@ def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[
     return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
 
 
-def copy_rows(shape: PromptShape, pieces: int) -> Any:
+def copy_rows(shape: PromptShape) -> Any:
     """copy(shared, index, pointer, first, end, pitch, columns, row, chunk): a thread's chunks of a tile, with cp.async.
 
     Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
-    of one chunk, which comes in 1 or 2 pieces.
+    of one chunk.
     """
-    size = 16 // pieces
-    cache, step = "cg" if pieces == 1 else "ca", shape.row_step
+    step = shape.row_step
 
     @op(types.void)
     def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
@@ -377,10 +384,9 @@ def copy_rows(shape: PromptShape, pieces: int) -> Any:
         further = b.mul(pitch, I64(step))
         for number, (target, offset) in enumerate(targets):
             inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
-            used = b.select(inside, i32(size), i32(0))
-            for piece, column in enumerate(columns):
-                text = f"cp.async.{cache}.shared.global [$0+{offset + size * piece}], [$1], {size}, $2;"
-                _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(source, b.zext(column, I64)), used])
+            used = b.select(inside, i32(16), i32(0))
+            text = f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;"
+            _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(source, b.zext(columns[0], I64)), used])
             source = b.add(source, further)
 
     return copy

@@ -1,7 +1,7 @@
-"""Attention of prompts on mma.sync, with RoPE on queries as they come and on keys where they lie: for short sequences.
+"""Attention of prompts on mma.sync, with RoPE on queries and keys on their way to shared memory: for short sequences.
 
-A block's warps share a tile of queries by rows and each tile of keys by keys. A tile: wait for its keys, rotate them in
-place, scores, online softmax, wait for its values, weighted sum. Then the partial results become the output.
+A block's warps share a tile of queries by rows and each tile of keys by keys. A tile: wait for its keys, scores, online
+softmax, wait for its values, weighted sum, rotate the next tile's keys. Then the partial results become the output.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .loads import columns
 from .mask import bounds_of, mask
 from .prompt import (
     FRAGMENT_ROWS,
+    ROW_STEPS,
     PromptShape,
     commit,
     copy_rows,
@@ -32,9 +33,9 @@ from .prompt import (
     wait_groups,
 )
 from .prompt import place as place_of
-from .prompt_embed import load_state, rotate_rows
+from .prompt_embed import SEEDED_TILES, load_state, rotate_rows
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import constant, load_shared, part, store_shared
+from .tiles import constant, load_shared, part, store_shared, zero_words
 
 
 def build(shape: PromptShape) -> Any:
@@ -42,29 +43,46 @@ def build(shape: PromptShape) -> Any:
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
-    copy_keys, copy_values = copy_rows(shape, 1 + shape.half_split), copy_rows(shape, 1)
-    keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(2 * ahead)
+    copy, (load_keys, seed, put_keys) = copy_rows(shape), rotate_rows(shape)
+    reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
+    keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(ahead if rotates else 2 * ahead)
     state_of, kept = load_state(shape), state_size(shape, 1)  # type: ignore[arg-type]
-    keep_state, kept_state, (seed, turn) = store_shared(kept), load_shared(kept), rotate_rows(shape)
+    keep_state, kept_state = store_shared(kept), load_shared(kept)
     queries_of = atoms_tile.query_fragments(shape)
     dots, add, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
     masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    no_state, no_turn = constant(kept, 0.0), constant(vector, 0.0)
-    zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
+    no_keys, zero_acc, fresh, zero = (
+        zero_words(4 * ROW_STEPS),
+        constant(hdim // 2, 0.0),
+        constant(2, NO_KEY),
+        constant(2, 0.0),
+    )
     sum_rows = lane_sum(2, (1, 2))
     statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
     block, of_rows, end_group = tile_of(rows), query_index(rows), commit
     query, sums, turns_at, row_max_at, row_sum_at = (
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
     )
-    reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
-    seeded = shape.reseed
-    values_at, meet = sums + stages * tile_floats, shape.sums > stages * tile_floats
+    values_at, keys_ahead = sums + shape.key_stages * tile_floats, shape.keys_ahead
+    meet, seeded = not rotates and shape.sums > stages * tile_floats, SEEDED_TILES
 
     ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
+
+    @cuda.jit(device=True, forceinline=True)
+    def copy_tile(shared, tensors, k, v, number, buffer, tiles, all_keys, row, chunk, key_at, value_at):
+        there = chunk * vector < hdim and number < tiles
+        if not rotates:
+            if there:
+                copy(shared, sums + buffer * tile_floats, k, number * tile_keys, all_keys, tensors.k_row, key_at, row,
+                     chunk)  # fmt: skip
+            end_group()
+        if there:
+            copy(shared, values_at + buffer * tile_floats, v, number * tile_keys, all_keys, tensors.v_row, value_at,
+                 row, chunk)  # fmt: skip
+        end_group()
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
@@ -77,23 +95,25 @@ def build(shape: PromptShape) -> Any:
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
-        mine = chunk * vector < hdim
+        mine, k_words = chunk * vector < hdim, no_keys()
+        if rotates:
+            if mine and 0 < tiles:
+                k_words = load_keys(k, row, all_keys - 1, tensors.k_row, key_at)
         words = ask(tid, tensors, sizes, rotation, batch, head, tile)
         state = state_of(rotation, chunk)
         for first_tile in range(ahead):
-            number = cint(first_tile)
-            if mine and number < tiles:
-                copy_keys(shared, sums + number * tile_floats, k, number * tile_keys, all_keys, tensors.k_row, key_at,
-                          row, chunk)  # fmt: skip
-            end_group()
-            if mine and number < tiles:
-                copy_values(shared, values_at + number * tile_floats, v, number * tile_keys, all_keys, tensors.v_row,
-                            value_at, row, chunk)  # fmt: skip
-            end_group()
+            copy_tile(shared, tensors, k, v, cint(first_tile), cint(first_tile), tiles, all_keys, row, chunk, key_at,
+                      value_at)  # fmt: skip
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
+        turned = seed(state, cint(0), row)
         if rotates:
             if tid < row_chunks:
                 keep_state(shared, turns_at + tid * kept, state)
+            if mine and 0 < tiles:
+                turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, cint(0), all_keys - 1, row,
+                                  chunk)  # fmt: skip
+                if keys_ahead:
+                    k_words = load_keys(k, tile_keys + row, all_keys - 1, tensors.k_row, key_at)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
         place = of_rows(tile, row_warp, lane)
@@ -102,33 +122,20 @@ def build(shape: PromptShape) -> Any:
         acc, row_max, row_sum, scale = zero_acc(), fresh(), zero(), sizes.scale
         if alibi:  # the bias is one of scaled scores
             scale = float32(1.0)
-        buffer, number, until_seed, turned = cint(0), cint(0), cint(0), no_turn()
+        buffer, number = cint(0), cint(0)
         while number < tiles:
             k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
-            kept_of = no_state()
             if rotates:
-                kept_of = kept_state(shared, turns_at + chunk * kept)
-                if until_seed == 0:
-                    turned, until_seed = seed(kept_of, number * tile_keys, row), seeded
-                until_seed -= 1
-            keys_there()
-            if rotates:
-                if mine:
-                    turned = turn(shared, k_tile, turned, kept_of, rotation, batch, number * tile_keys, all_keys - 1,
-                                  row, chunk)  # fmt: skip
-            cuda.syncthreads()
+                k_tile = cint(sums)
+            else:
+                keys_there()
+                cuda.syncthreads()
             if reused:
-                after = number + ahead
                 free = buffer + ahead
                 if free >= stages:
                     free -= stages
-                if mine and after < tiles:
-                    copy_keys(shared, sums + free * tile_floats, k, after * tile_keys, all_keys, tensors.k_row,
-                              key_at, row, chunk)  # fmt: skip
-                end_group()
-                if mine and after < tiles:
-                    copy_values(shared, values_at + free * tile_floats, v, after * tile_keys, all_keys, tensors.v_row,
-                                value_at, row, chunk)  # fmt: skip
+                copy_tile(shared, tensors, k, v, number + ahead, free, tiles, all_keys, row, chunk, key_at, value_at)
+            elif rotates:
                 end_group()
             else:
                 end_group()
@@ -154,6 +161,18 @@ def build(shape: PromptShape) -> Any:
             buffer += 1
             if buffer == stages:
                 buffer = cint(0)
+            if rotates:
+                if mine and number < tiles:  # all warps have read the tile before
+                    if not keys_ahead:
+                        k_words = load_keys(k, number * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
+                    state = kept_state(shared, turns_at + chunk * kept)
+                    if number % seeded == 0:
+                        turned = seed(state, number * tile_keys, row)
+                    turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, number * tile_keys,
+                                      all_keys - 1, row, chunk)  # fmt: skip
+                    if keys_ahead:
+                        k_words = load_keys(k, (number + 1) * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
+                cuda.syncthreads()
         row_sum = sum_rows(row_sum)
         if meet:  # else accumulators take the place of keys alone, which nobody reads any more
             cuda.syncthreads()
