@@ -45,6 +45,7 @@ Refusal = Literal[
     "capability",
     "cluster",
     "grid",
+    "scale",
     "library",
 ]
 MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # blocks of a grid, on every compute capability

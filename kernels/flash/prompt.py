@@ -98,7 +98,7 @@ class PromptShape(_Shape):
     @property
     def reloads(self) -> bool:
         """Queries are loaded for each tile: keys that wait, or rows of tables, leave no registers to keep them."""
-        return self.rotates and self.hdim > (64 if "tables" in self.embedding else 128)
+        return self.rotates and self.hdim > (64 if "tables" in self.embedding or self.half_split else 128)
 
     @property
     def keys_ahead(self) -> bool:

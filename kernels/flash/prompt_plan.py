@@ -14,13 +14,14 @@ from ..limits import EMULATED_TARGET, capability
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
 from .choose import HALF_SINCE
-from .plan import embedding_of, given_buffers, strides_of
+from .plan import H100_SMS, embedding_of, given_buffers, strides_of
 from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
 from .prompt_embed import prompt_rates
 from .prompt_mma import prompt_kernel
 from .prompt_wgmma import ROTATE_THREADS, THREADS, rotate_kernel, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
+MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes, half as many where keys rotate
 
 
 def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
@@ -97,6 +98,16 @@ class Prompt:
         return TensorMap(name, sizes, tuple(size * stride for stride in strides[::-1]), box)
 
 
+def pays_on_wgmma(call: Prompt, seq_k: int, sms: int) -> bool:
+    """Whether a call planned on mma.sync is better off on wgmma, measured on an H100 (90 shapes of 64 to 4096 keys).
+
+    Tiles of 32 queries make four times the blocks: good until they fill the card. Each block rotates all keys.
+    """
+    blocks = call.tiles * call.kv_heads * call.batch
+    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= (MOST_KEY_DIMS >> call.shape.rotates)
+    return blocks > sms or not few_keys
+
+
 def prompt_plan(
     problem: Problem,
     target: str = EMULATED_TARGET,
@@ -105,12 +116,12 @@ def prompt_plan(
     positions: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
     capacity: int | None = None,
-    wgmma: bool = False,
+    wgmma: bool | None = None,
     **fields: Any,
 ) -> Plan:
-    """Plan a prompt in half precision, on mma.sync or wgmma; further arguments are those of `plan.decode_plan`.
+    """Plan a prompt in half precision, on mma.sync or wgmma, by default as the rule says for an H100.
 
-    Raises: Unsupported.
+    Further arguments are those of `plan.decode_plan`. Raises: Unsupported.
     """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
@@ -119,14 +130,15 @@ def prompt_plan(
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     halves = half_split and rotary_dim > 0
     shape: PromptShape | WgmmaShape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target)
+    how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None)
+    if wgmma is None:
+        wgmma = target == "sm_90" and lengths is None
+        wgmma = wgmma and pays_on_wgmma(Prompt(shape, *how), problem.seq_k, H100_SMS)
     if wgmma:
         template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
         require(lengths is None, "seq_k", "lengths", "one for all", template)
         shape = wgmma_shape(problem.dtype, hdim, embedding, halves)
-    call = Prompt(
-        replace(shape, **fields), batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale,
-        lengths is not None,
-    )  # fmt: skip
+    call = Prompt(replace(shape, **fields), *how)
     given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
     buffers, strides = given.buffers, given.strides
     if embedding == "rates":

@@ -62,7 +62,7 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
         for low in (i for i in range(4) if not i & bit):
             high = low + bit
             kept, sent = b.select(upper, words[high], words[low]), b.select(upper, words[low], words[high])
-            (got,) = as_words(b, [shuffle(b, "bfly", *as_floats(b, [sent]), bit)])
+            (got,) = as_words(b, [shuffle(b, "bfly", as_floats(b, [sent])[0], bit)])
             words[low], words[high] = b.select(upper, got, kept), b.select(upper, kept, got)
     return words
 

@@ -28,6 +28,7 @@ from numba.cuda.core.compiler_lock import global_compiler_lock
 
 from ..device import mark
 from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, LIMITS, TARGETS, capability
+from ..tensor_map import MAP_BYTES
 from ..version import CudaFunction, Kernel, Launch, Unsupported
 from . import cache
 from .identity import kernel_identity
@@ -272,8 +273,24 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     return bytes(cubin), log.decode(errors="replace")
 
 
+OPENED_MAP = re.compile(r"fence\.proxy\.tensormap::generic\.acquire\.gpu \[(%rd\d+)\], 128;")
+
+
+def maps_by_value(ptx: str) -> str:
+    """`ptx` with its tensor maps, which it has the addresses of, as arguments of 128 bytes: Numba knows none."""
+    for register in dict.fromkeys(OPENED_MAP.findall(ptx)):
+        load = re.search(rf"ld\.param\.u64\s+{register}, \[([\w$]+)\];", ptx)
+        if not load:
+            raise CompileError(f"a tensor map in {register} is no argument")
+        declared = rf"\.param\s+\.u64\s[^,()]*?{re.escape(load[1])}\b"
+        ptx = re.sub(declared, f".param .align 64 .b8 {load[1]}[{MAP_BYTES}]", ptx)
+        ptx = ptx.replace(load[0], f"mov.b64 {register}, {load[1]}; cvta.param.u64 {register}, {register};")
+    return OPENED_MAP.sub("", ptx)
+
+
 def _assemble_whole(ptx: str, target: str) -> tuple[bytes, str]:
     """As `assemble`, by ptxas: nvJitLink assembles for linking, and setmaxnreg is ignored then."""
+    ptx = maps_by_value(ptx)
     ptxas = find_nvidia_binary_utility("ptxas")
     if ptxas is None:
         raise CompileError(f"{target}: no ptxas is installed, which kernels with setmaxnreg need")
@@ -292,7 +309,7 @@ def assembled(ptx: str, target: str) -> bytes:
 
 
 def _assembled_key(ptx: str, target: str) -> str:
-    return _key(f"{target} {nvjitlink.version()}\n{ptx}")
+    return _key(f"{target} {nvjitlink.version()}\n{maps_by_value(ptx)}")
 
 
 @functools.cache

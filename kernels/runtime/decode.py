@@ -34,9 +34,10 @@ class Decoder:
         sms = gpu.multiprocessors(device)
         self.call = Decode(shape, batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
         first, second = self.call.launches(splits=2)
-        self.launches = _prepared(first, target, q, device), _prepared(second, target, q, device)
+        self.launches = _prepared(first, target, q.device, device), _prepared(second, target, q.device, device)
         self.interleaved = not half_split  # what its kernel takes; it is what the call asks
         self.rotary_dim, self.hdim, self.device = rotary_dim, hdim, q.device
+        self.turns = None  # rates are those of every kernel but the prompts'
         self.kept: Any = None  # what a call has beside, where no call has its own
         self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
 
@@ -76,6 +77,6 @@ class Decoder:
             launch.launch(grid, values, made_of)
 
 
-def _prepared(launch: Launch, target: str, q: torch.Tensor, device: int) -> Prepared:
+def _prepared(launch: Launch, target: str, device: torch.device, index: int) -> Prepared:
     types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
-    return prepared(launch, list(zip(NAMES, types, strict=True)), target, q, device, MOVING)
+    return prepared(launch, list(zip(NAMES, types, strict=True)), target, device, index, MOVING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,14 @@ C_TYPES = {
 
 
 @functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@functools.cache
 def _launch_entry() -> Any:
     """The driver's cuLaunchKernelEx without the work that the bindings do on every call."""
-    entry = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    entry = _driver().cuLaunchKernelEx
     entry.argtypes = (ctypes.c_void_p,) * 4
     entry.restype = ctypes.c_int
     return entry
@@ -117,10 +122,14 @@ def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     raise Unsupported("cluster", cluster, int(most), template)
 
 
-def cells_of(launch: Launch) -> list[Any]:
-    """The ctypes type of each argument of a launch; a buffer's is its address."""
+def cells_of(launch: Launch, maps: Container[str] = ()) -> list[Any]:
+    """What makes the ctypes cell of each argument of a launch: of a buffer its address, of `maps` their bytes."""
     return [
-        ctypes.c_uint64 if isinstance(argument, str) else C_TYPES[str(kind)]
+        (ctypes.c_uint8 * MAP_BYTES).from_buffer_copy
+        if argument in maps
+        else ctypes.c_uint64
+        if isinstance(argument, str)
+        else C_TYPES[str(kind)]
         for argument, kind in zip(launch.args, launch.kernel.parameters, strict=True)
     ]
 
@@ -219,7 +228,7 @@ def encode_map(of: TensorMap, address: int) -> bytes:
     rank, swizzle = len(of.sizes), {0: 0, 32: 1, 64: 2, 128: 3}[of.swizzle]
     wide, narrow = (lambda x, kind=kind: (kind * len(x))(*x) for kind in (ctypes.c_uint64, ctypes.c_uint32))
     float16, promote_256_bytes, plain, zeros = 6, 3, 0, 0
-    code = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+    code = _driver().cuTensorMapEncodeTiled(
         ctypes.c_void_p(place), float16, rank, ctypes.c_void_p(address), wide(of.sizes), wide(of.strides),
         narrow(of.box), narrow([1] * rank), plain, swizzle, promote_256_bytes, zeros,
     )  # fmt: skip
@@ -259,11 +268,7 @@ class BufferSet:
             if contents is not None:
                 self[0, name].copy_(torch.as_tensor(contents))
         self.arena[1:] = self.arena[:1]
-        maps = {name: buffer.tensor_map for name, buffer in buffers.items() if buffer.tensor_map is not None}
-        for copy in range(copies):
-            for name, of in maps.items():
-                encoded = np.frombuffer(encode_map(of, self[copy, of.buffer].data_ptr()), np.int32)
-                self[copy, name].copy_(torch.from_numpy(encoded.copy()))
+        self.maps = {name: buffer.tensor_map for name, buffer in buffers.items() if buffer.tensor_map is not None}
 
     def _view(self, copy: int, name: str, padded: bool = False) -> torch.Tensor:
         buffer = self.buffers[name]
@@ -276,6 +281,12 @@ class BufferSet:
     def __getitem__(self, key: tuple[int, str]) -> torch.Tensor:
         """Buffer `name` of copy `copy`, as a tensor of its shape."""
         return self._view(*key)
+
+    def argument(self, copy: int, name: str) -> int | bytes:
+        """What a launch is given for a buffer: its address, or the tensor map that it stands for."""
+        if name in self.maps:
+            return encode_map(self.maps[name], self[copy, self.maps[name].buffer].data_ptr())
+        return self[copy, name].data_ptr()
 
     def __len__(self) -> int:
         return self.arena.shape[0]
@@ -318,10 +329,10 @@ class Program:
         require_target(launch, target)
         ptx = compile_ptx(launch.kernel, target)
         function, early = load_ptx(ptx), waits_for_launch(ptx)
-        types = cells_of(launch)
+        types = cells_of(launch, self.buffers.maps)
 
         def prepared(copy: int) -> Callable[[], None]:
-            values = [self.buffers[copy, x].data_ptr() if isinstance(x, str) else x for x in launch.args]
+            values = [self.buffers.argument(copy, x) if isinstance(x, str) else x for x in launch.args]
             return prepare_launch(
                 function, launch.grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster, early
             )

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..tensor_map import MAP_BYTES
 from ..version import Launch
 from . import cache, gpu, resident
 from . import compile as compiler
@@ -18,6 +19,7 @@ from . import compile as compiler
 PACKAGE = __name__.split(".")[0]
 WORD = 8  # bytes of an address
 C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "float32": "f", "uint64": "Q"}  # of struct, natively aligned
+MAP = f"{MAP_BYTES}s"  # a tensor map, by value
 TENSORS = ("q", "k", "v", "out")
 
 
@@ -58,10 +60,10 @@ class Prepared:
         moving: Sequence[str],
     ) -> None:
         names, types = zip(*arguments, strict=True)
-        formats = "".join(C_FORMATS[name] for name in types)
-        ends = [struct.calcsize("@" + formats[: count + 1]) for count in range(len(formats))]
+        formats = [MAP if name == "map" else C_FORMATS[name] for name in types]
+        ends = [struct.calcsize("@" + "".join(formats[: count + 1])) for count in range(len(formats))]
         offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
-        layout = struct.Struct("@" + formats)
+        layout = struct.Struct("@" + "".join(formats))
         self._pack = layout.pack_into
         places = [names.index(each) for each in moving]
         self._cells = _Cells(function, launch, layout.size, offsets, places, device, early)
@@ -100,15 +102,15 @@ def prepared(
     launch: Launch,
     arguments: Sequence[tuple[Any, str]],
     target: str,
-    q: torch.Tensor,
-    device: int,
+    device: torch.device,
+    index: int,
     moving: Sequence[str] = TENSORS,
 ) -> Prepared:
-    """One for each kernel and device, that of q, whatever the grid.
+    """One for each kernel and device, whatever the grid.
 
-    `arguments` are (name, Numba type); `moving` names addresses that differ between calls that are else alike.
+    `arguments` are (name, Numba type or "map"); `moving` names addresses that differ between calls else alike.
     """
-    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, device)
+    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, index)
     if key not in _made:
         resident.refuse_capture("a kernel")
         if not compiler.is_cached(launch.kernel, target):
@@ -117,5 +119,5 @@ def prepared(
         ptx = compiler.compile_ptx(launch.kernel, target)
         function = gpu.load_ptx(ptx)
         gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
-        _made[key] = Prepared(function, launch, arguments, q.device, gpu.waits_for_launch(ptx), moving)
+        _made[key] = Prepared(function, launch, arguments, device, gpu.waits_for_launch(ptx), moving)
     return _made[key]

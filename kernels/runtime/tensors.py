@@ -15,6 +15,7 @@ from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
 from ..flash.plan import rates_of, slopes_of
+from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
 from ..v8 import PLAIN, attend, require_problem
 from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, power_of_two, require_stride
@@ -24,10 +25,11 @@ from . import gpu, resident
 from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import Decoder
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
+from .prompt import Prompter
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
-DECODE = 0  # of the launches that a signature has; the others are by the keys that they are planned for
+ANY_KEYS = 0  # of the launches that a signature has: takes any; others are by the keys that they are planned for
 ROW_BYTES = 16  # that a row starts on
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 
@@ -129,7 +131,7 @@ def launch_on_card(
             return launch_on_card(q, k, v, out, tensors, settled, q_offset)
     seq_q, seq_k, rotary_dim = settled.seq_q, k.size(2), settled.rotary_dim
     found = settled.launches
-    ready = found.get(DECODE) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device)
+    ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
@@ -143,8 +145,8 @@ def launch_on_card(
         if not _in_place(*_places(out, out, out, out), out.element_size()):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
-    if isinstance(ready, Decoder):
-        others, _held = ready.kept or _others(q, k, tensors, settled, 0)
+    if isinstance(ready, (Decoder, Prompter)):
+        others, _held = ready.kept or _others(q, k, tensors, settled, 0, ready.turns)
         lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
         ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
         return out if written is out else out.copy_(written)
@@ -176,15 +178,18 @@ def _require_positions(positions: int) -> None:
 
 
 def _others(
-    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int
+    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int, turns: Any = None
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """The last of the values, from "cos" on, and what their addresses are of; `count` is that of the states."""
+    """The last of the values, from "cos" on, and what their addresses are of.
+
+    `count` is that of the states, `turns` the pairs and positions of the rates where they are those of prompts.
+    """
     cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
     if cos is not None:
         cos, sin = _tables(_resolved("cos", cos).float(), _resolved("sin", sin).float())
     elif settled.rotary_dim:
-        rates = _rates(settled.rotary_dim, settled.base, q.device)
+        rates = _rates(settled.rotary_dim, settled.base, q.device, turns)
     if positions is not None:
         positions = _positions(positions)
     if settled.family == "alibi":
@@ -222,13 +227,14 @@ def planned_keys(seq_k: int) -> int:
 
 def _prepare(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
-) -> Decoder | _Ready | Unsupported:
+) -> Decoder | Prompter | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     try:
-        if decodes(q, settled):
-            decoder = settled.launches[DECODE] = Decoder(q, k, tensors, settled, device)
-            decoder.kept = _kept_others(q, k, tensors, settled)
-            return decoder
+        if decodes(q, settled) or q.dtype in HALF:
+            kind = Decoder if decodes(q, settled) else Prompter
+            made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
+            made.kept = _kept_others(q, k, tensors, settled, made.turns)
+            return made
         ready: _Ready | Unsupported = _compile(q, k, tensors, settled, device)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
@@ -241,9 +247,9 @@ def decodes(q: torch.Tensor, settled: Settled) -> bool:
 
     They are at least as fast as V8 wherever they take few enough queries; V8 reads keys once a head.
     """
-    if q.dtype != torch.float32:
-        return q.dtype in HALF  # no other kernel takes it, and `Decoder` says what of it is refused
     seq_q, hdim = q.shape[2:]
+    if q.dtype != torch.float32:
+        return q.dtype in HALF and seq_q <= MOST_QUERIES  # `Decoder` says what of it is refused
     paired = settled.interleaved or settled.rotary_dim % 4 == 0
     return seq_q <= MOST_QUERIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS and paired
 
@@ -269,7 +275,7 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     planned = plan_launch(problem, target, settled.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names = [name for name, _ in planned.arguments]
-    made = prepared(planned.launch, planned.arguments, target, q, device)
+    made = prepared(planned.launch, planned.arguments, target, q.device, device)
     constants = tuple(name for name in names if not isinstance(name, str))
     behind = itertools.count(len(VALUES))
     pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
@@ -277,10 +283,10 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     return _Ready(made, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
 
 
-def _kept_others(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> Any:
+def _kept_others(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None) -> Any:
     """`_others` of all calls alike, where they are tables that stay; None where calls have their own."""
     given = not (tensors.cos is tensors.positions is tensors.slopes is None)
-    others = None if given else _others(q, k, tensors, settled, 0)
+    others = None if given else _others(q, k, tensors, settled, 0, turns)
     return others if others and all(each is None or resident.stays(each) for each in others[1]) else None
 
 
@@ -362,7 +368,11 @@ def _say_copy(name: str, why: str) -> None:
         warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=level)  # the line that calls the op
 
 
-def _rates(rotary_dim: int, base: float, device: torch.device) -> torch.Tensor:
+def _rates(rotary_dim: int, base: float, device: torch.device, turns: Any) -> torch.Tensor:
+    if turns:
+        pairs, row_step = turns
+        make = functools.partial(prompt_rates, rotary_dim, pairs, row_step, base)
+        return resident.table(("turns", rotary_dim, base, pairs, row_step), device, make)
     return resident.table(("rates", rotary_dim, base), device, lambda: rates_of(rotary_dim, MOST_DIMS // 2, base))
 
 

@@ -1,0 +1,125 @@
+"""Prompts in half precision of one signature on a device, by the kernel that the rule takes for so many keys.
+
+The kernel on wgmma has its tensor maps among its arguments, so a CUDA graph holds them as it holds numbers. Tensors
+that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..constants import require
+from ..flash.plan import embedding_of
+from ..flash.prompt import WgmmaShape
+from ..flash.prompt_plan import Prompt, pays_on_wgmma, require_prompt, shape_of, wgmma_shape
+from ..version import Launch
+from . import gpu
+from .arguments import Settled, Tensors
+from .decode import DTYPES, NAMES
+from .prepared import C_FORMATS, Prepared, prepared
+
+MOVING = ("q", "k", "v", "out", "lengths")
+MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
+MOST_BLOCKS = 65_535  # of a grid's second and third dim
+MOST_MAPS = 4096  # that are remembered
+VALUES = slice(8, 11)  # of the strides: batch, head and row of v
+
+
+class Prompter:
+    """Attends prompts of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
+        self.batch, self.heads, self.seq_q, self.hdim = q.shape
+        self.kv_heads, self.causal, self.scale = k.shape[1], settled.causal, settled.scale
+        self.target, self.dtype = gpu.device_target(), DTYPES[q.dtype]
+        self.rotary_dim, self.half_split = settled.rotary_dim, not settled.interleaved and settled.rotary_dim > 0
+        require_prompt(self.dtype, self.hdim, self.rotary_dim, self.half_split, self.target)
+        template = "scale is {needed}; in half precision kernels for prompts take {allowed}"
+        require(settled.scale > 0, "scale", settled.scale, "one above 0", template)
+        rows = -(-self.heads // self.kv_heads * self.seq_q // 32) if self.causal else 1
+        blocks = max(self.batch, self.kv_heads, rows)
+        template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
+        require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
+        given = tensors.cos is not None, tensors.positions is not None
+        self.embedding = embedding_of(settled.family, settled.rotary_dim, *given)
+        self.by_length, self.sms = tensors.lengths is not None, gpu.multiprocessors(device)
+        self.index, self.device, self.q_dtype = device, q.device, q.dtype
+        shape = self._shape(False, 1)
+        self.turns = shape.dims // 2, shape.row_step  # of the rates
+        self.interleaved = not self.half_split  # what its kernels take; it is what the call asks
+        self.kept: Any = None  # what a call has beside, where no call has its own
+        self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
+        self._maps: dict[Any, bytes] = {}
+
+    def _shape(self, wgmma: bool, seq_k: int) -> Any:
+        if wgmma:
+            return wgmma_shape(self.dtype, self.hdim, self.embedding, self.half_split)
+        return shape_of(self.dtype, self.hdim, seq_k, self.embedding, self.half_split, self.target)
+
+    def _call(self, shape: Any) -> Prompt:
+        sizes = self.batch, self.heads, self.kv_heads, self.seq_q
+        return Prompt(shape, *sizes, self.causal, self.scale, self.by_length)
+
+    def _planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
+        call = self._call(self._shape(False, seq_k))
+        sizes = zip((self.batch, self.kv_heads, seq_k), strides, strict=True)
+        mapped = not self.by_length and self.target == "sm_90" and all(size == 1 or stride for size, stride in sizes)
+        if mapped and pays_on_wgmma(call, seq_k, self.sms):
+            call = self._call(self._shape(True, seq_k))
+        launches = call.launches((), seq_k)
+        return seq_k, strides, call, [(self._prepared(each), each.grid) for each in launches]
+
+    def _prepared(self, launch: Launch) -> Prepared:
+        names = (*NAMES, *{0: (), 1: (ROTATED,), 2: MAPS}[len(launch.kernel.parameters) - len(NAMES)])
+        types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
+        arguments = [(name, "map" if name in MAPS else kind) for name, kind in zip(names, types, strict=True)]
+        return prepared(launch, arguments, self.target, self.device, self.index, MOVING)
+
+    def _map(self, call: Prompt, address: int, seq_k: int, strides: tuple[int, ...]) -> bytes:
+        key = address, seq_k, strides
+        found = self._maps.get(key)
+        if found is None:
+            if len(self._maps) >= MOST_MAPS:
+                self._maps.clear()
+            sizes = self.batch, self.kv_heads, seq_k
+            apart = tuple(stride if size > 1 else self.hdim for size, stride in zip(sizes, strides, strict=True))
+            found = self._maps[key] = gpu.encode_map(call.tensor_map("", seq_k, apart), address)
+        return found
+
+    def launch(
+        self,
+        addresses: tuple[int, int, int, int],
+        strides: tuple[int, ...],
+        seq_k: int,
+        q_offset: int,
+        lengths: int,
+        others: Sequence[int],
+    ) -> None:
+        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
+        last = self._last
+        if last[0] != seq_k or last[1] != strides[VALUES]:
+            last = self._last = self._planned(seq_k, strides[VALUES])
+        _, _, call, launches = last
+        wgmma = isinstance(call.shape, WgmmaShape)
+        made_of = (self, seq_k, q_offset, strides) if self.kept and not wgmma else None
+        if made_of and launches[0][0].launch_again((*addresses, lengths), made_of):
+            return
+        cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
+        apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+        rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
+        values = (*addresses, *apart_in_rows, *call.sizes(seq_k, q_offset, lengths), *rotation, 0, 0)
+        *before, (attend, grid) = launches
+        if not wgmma:
+            attend.launch(grid, values, made_of)
+            return
+        key, key_strides = addresses[1], strides[4:7]
+        for rotate, blocks in before:
+            shape = self.batch, self.kv_heads, seq_k, self.hdim
+            rotated = torch.empty(shape, dtype=self.q_dtype, device=self.device)
+            key, key_strides = rotated.data_ptr(), rotated.stride()[:3]
+            rotate.launch(blocks, (*values, key))
+        maps = self._map(call, key, seq_k, key_strides), self._map(call, addresses[2], seq_k, strides[VALUES])
+        attend.launch(grid, (*values, *maps))
