@@ -1,22 +1,24 @@
 """Attention with positions on a user's own tensors: RoPE, ALiBi or none, by a fused kernel where one takes it.
 
 All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
-`kv_heads`, and return what is like q. They are float32, or in half precision with up to 8 queries a head, on one CUDA
-device, of any strides: a tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or that is a
-lazily negated view, is copied first, which a warning says once.
+`kv_heads`, and return what is like q. They are float32, float16 or bfloat16, on one CUDA device, of any strides: a
+tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or that is a lazily negated view, is
+copied first, which a warning says once.
 
 Up to 8 queries a head are decode: keys are split over the blocks of the card, and a key is read, and rotated, once for
-all heads of q that share it. More are V8's, in float32. Half precision is summed in float32; where four heads or more
-share a key, keys are rounded again behind their rotation, and so are weights.
+all heads of q that share it. More queries are a prompt: V8's in float32, and in half precision those of kernels on tensor
+cores, by mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), which rotates keys in a launch of
+its own. Half precision is summed in float32; in prompts, and where four heads or more share a key, keys are rounded
+again behind their rotation, and so are weights.
 
 Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
 query and all keys so far. With `lengths`, int32[batch], sequence b has the first lengths[b] of the keys, which may lie
 in a longer cache, and its queries stand at its last places; a query in front of the first key gives 0, as all do where
 there are no keys. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
 
-What the kernels do not take (the CPU, another GPU, float64, half precision with more queries, an hdim that is no
-multiple of 4, or of 8 in half precision, positions from 2^20 on) PyTorch computes, to the same result, and one warning
-for each reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
+What the kernels do not take (the CPU, another GPU, float64, an hdim that is no multiple of 4, or in half precision of
+8, in prompts of 16 up to 256, positions from 2^20 on) PyTorch computes, to the same result, and one warning for each
+reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
 `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
 
 A CUDA graph captures a call once one with the same arguments, on tensors alike, was made before; its replays are right
@@ -148,6 +150,8 @@ def warm_up(
     **arguments: Any,
 ) -> None:
     """Compile and load the kernels of a model's decode calls, so that none of these waits, and a graph captures any.
+
+    Prompts have kernels by the number of keys too: make one call of each kind.
 
     A model needs two kernels, whatever batch and keys it has, and a further one for another number of queries a head,
     as speculative decoding has them; `seq_q` are those numbers. `arguments` are those of the calls to come;

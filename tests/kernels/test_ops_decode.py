@@ -217,7 +217,6 @@ def test_a_repeated_call_has_its_own_addresses(card: Card, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("sizes", "dtype", "how", "message"),
     [
-        ((4, 9, 64), torch.float16, {}, "seq_q is 9; it must be at most 8 in decode"),
         ((4, 1, 60), torch.bfloat16, {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
         (
             (4, 1, 64),

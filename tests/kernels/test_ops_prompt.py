@@ -1,0 +1,191 @@
+"""Prompts in half precision of the ops, on a card that is made up: which kernel takes them, and what it is handed."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ops_reference import allowed_of, expected_of, random_call
+from test_ops_decode import EPS, NAMES, Card, card, normal
+from test_ops_launch import CELLS, at
+
+import kernels
+from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.runtime import compile as compiler
+from kernels.runtime import gpu, prompt
+from kernels.runtime.arguments import Asked, Tensors
+from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.torch_path import attend
+from kernels.tensor_map import MAP_BYTES, TensorMap
+
+__all__ = ["card"]
+EXTRA = {0: (), 1: ("k_rotated",), 2: ("k_map", "v_map")}
+
+
+class PromptCard(Card):
+    """Rotates keys and attends by a launch's arguments alone; a tensor map is the index of what it was encoded of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[tuple[TensorMap, int]] = []
+        self.rotated: list[int] = []
+
+    def encode(self, of: TensorMap, address: int) -> bytes:
+        assert not any(stride % 16 or not stride for stride in of.strides)
+        self.maps.append((of, address))
+        return pickle.dumps(len(self.maps) - 1).ljust(MAP_BYTES, b"\0")
+
+    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
+        name = self.names[handle]
+        kinds = self.kernels[name].parameters
+        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        given: dict[str, Any] = {"kernel": name}
+        for i, field in enumerate((*NAMES, *EXTRA[len(kinds) - len(NAMES)])):
+            if field.endswith("_map"):
+                given[field] = pickle.loads(ctypes.string_at(pointers[i], MAP_BYTES))
+            else:
+                cell = CELLS[C_FORMATS.get(str(kinds[i]), "Q")]
+                given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
+        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
+        if name.startswith("rotate"):
+            self.rotated.append(given["k_rotated"])
+            assert self.rotated[-1] != given["k"]
+        else:
+            self.launched.append(given)
+            self.attend(given)
+        return 0
+
+    def attend(self, given: dict[str, Any]) -> None:
+        parts = given["kernel"].split("_")
+        dtype, hdim, rows = getattr(torch, parts[2]), int(parts[3][1:]), given["tile_rows"]
+        kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
+        tiles = -(-given["group"] * seq_q // rows)
+        grid = sorted((tiles, kv_heads))
+        batch = given["grid"][2]
+        assert sorted(given["grid"][:2]) == grid and tiles == given["tiles"]
+        sizes = {"q": (kv_heads * given["group"], seq_q), "k": (kv_heads, seq_k)}
+        sizes |= {"v": sizes["k"], "out": sizes["q"]}
+
+        def tensor(name: str) -> torch.Tensor:
+            strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
+            return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), np.int16).view(dtype)
+
+        k, v = tensor("k"), tensor("v")
+        if parts[1] == "wgmma":
+            of, address = self.maps[given["v_map"]]
+            strides = [stride // 2 for stride in of.strides[::-1]]
+            v = at(address, (batch, kv_heads, seq_k, hdim), (*strides, 1), np.int16).view(dtype)
+            of, address = self.maps[given["k_map"]]
+            assert of.sizes == (hdim, seq_k, kv_heads, batch)
+            rotates = given["rotary_dim"] and "alibi" not in parts
+            assert address == (self.rotated[-1] if rotates else given["k"])
+        pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
+        cos = sin = positions = slopes = lengths = None
+        if "tables" in parts:
+            cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
+        elif pairs:
+            all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
+            rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
+            rates = rates.sum(-1)
+            by = np.pi * rates * (256 // (all_pairs // 4))
+            torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
+            angle = np.pi * torch.arange(1200)[:, None] * rates[:pairs]
+            cos, sin = angle.cos().float(), angle.sin().float()
+        if "positions" in parts or "placed" in parts:
+            positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
+        if "alibi" in parts:
+            slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
+        if given["by_length"]:
+            lengths = at(given["lengths"], (batch,), (1,), np.int32)
+        asked = Asked(
+            "rope" if slopes is None else "alibi", 2 * pairs, 0.0, "halves" not in parts, bool(given["causal"]),
+            given["q_offset"], given["scale"] * np.log(2),
+        )  # fmt: skip
+        tensor("out").copy_(attend(tensor("q"), k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+
+
+@pytest.fixture
+def prompts(card: Card, monkeypatch: pytest.MonkeyPatch) -> PromptCard:
+    made = PromptCard()
+    monkeypatch.setattr(compiler, "compile_ptx", made.compile)
+    monkeypatch.setattr(gpu, "load_ptx", made.load)
+    monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
+    monkeypatch.setattr(gpu, "encode_map", made.encode)
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("wgmma", [False, True])
+def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, dtype: torch.dtype, wgmma) -> None:
+    monkeypatch.setattr(prompt, "pays_on_wgmma", lambda *_: wgmma)
+    taken = 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "kernels copies")
+        for seed in range(900, 1200):
+            name, (q, k, v), given = random_call(seed, lengths=seed % 3 == 0, dtype=dtype)
+            halves = not given.get("interleaved", True)
+            if q.shape[2] <= 8 or q.shape[3] % 16 or (halves and given["rotary_dim"] % 8):
+                continue
+            out = getattr(kernels, name)(q, k, v, **given, fallback=False)
+            allowed = allowed_of((q, k, v), given) + EPS[dtype] * float(v.abs().max())
+            assert np.abs(out.double().numpy() - expected_of(name, (q, k, v), given)).max() <= allowed, (seed, given)
+            taken += 1
+            assert ("wgmma" in prompts.launched[-1]["kernel"]) == (wgmma and "lengths" not in given)
+    assert taken == len(prompts.launched) > 10
+
+
+def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors(prompts: PromptCard) -> None:
+    """The card has four: of 32 queries each, or whatever there are with 256 dims and many keys."""
+    for heads, seq_q, seq_k, hdim, name in (
+        (2, 64, 64, 64, "mma"), (2, 65, 65, 64, "wgmma"), (1, 16, 2000, 64, "mma"), (1, 16, 600, 128, "wgmma"),
+        (1, 16, 500, 128, "mma"), (1, 16, 300, 256, "wgmma"),
+    ):  # fmt: skip
+        q, k = normal(1, heads, seq_q, hdim, dtype=torch.float16), normal(1, heads, seq_k, hdim, dtype=torch.float16)
+        rope_attention(q, k, k, fallback=False)
+        assert prompts.launched[-1]["kernel"].split("_")[1] == name
+    attention(normal(1, 1, 16, 128, dtype=torch.float16), *[normal(1, 1, 600, 128, dtype=torch.float16)] * 2)
+    assert prompts.launched[-1]["kernel"].split("_")[1] == "mma"  # no keys rotate
+
+
+def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> None:
+    q = normal(2, 8, 70, 64, dtype=torch.bfloat16)
+    k = normal(2, 1, 90, 64, dtype=torch.bfloat16)
+    expanded = k.expand(2, 8, 90, 64)
+    for tensors, name in (((q, k, k), "wgmma"), ((q, expanded, expanded), "mma"), ((q, k.clone(), k), "wgmma")):
+        made = alibi_attention(*tensors, fallback=False)
+        assert prompts.launched[-1]["kernel"].split("_")[1] == name
+        wanted = expected_of("alibi_attention", (q, *tensors[1:]), {})
+        assert np.abs(made.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
+
+
+def test_each_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> None:
+    q = normal(1, 8, 70, 64, dtype=torch.float16)
+    for step in range(3):
+        k = normal(1, 8, 90, 64, dtype=torch.float16) + step
+        out = attention(q, k, k, fallback=False)
+        wanted = expected_of("attention", (q, k, k), {})
+        assert np.abs(out.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "how", "message"),
+    [
+        ((4, 9, 72), {}, "hdim is 72; it must be a multiple of 16 up to 256"),
+        ((4, 9, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple of 8"),
+        ((4, 9, 64), {"scale": -0.5}, "scale is -0.5; .* take one above 0"),
+        ((4, 9, 64), {"q_offset": 2**20}, "positions go up to 1,048,584"),
+    ],
+)
+def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: dict[str, Any], message: str) -> None:
+    heads, seq_q, hdim = sizes
+    q = normal(1, heads, seq_q, hdim, dtype=torch.float16)
+    with pytest.raises(Unsupported, match=message):
+        rope_attention(q, q, q, **how, fallback=False)
+    with pytest.warns(UserWarning, match=f"kernels computes this attention in PyTorch: .*{message}"):
+        assert rope_attention(q, q, q, **how).isfinite().all()
+    assert not prompts.launched
