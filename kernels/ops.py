@@ -6,7 +6,7 @@ tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or
 copied first, which a warning says once.
 
 Up to 8 queries a head are decode: keys are split over the blocks of the card, and a key is read, and rotated, once for
-all heads of q that share it. More queries are a prompt: V8's in float32, and in half precision those of kernels on tensor
+all heads of q that share it. More queries are a prompt: V8's in float32; in half precision those of kernels on tensor
 cores, by mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), which rotates keys in a launch of
 its own. Half precision is summed in float32; in prompts, and where four heads or more share a key, keys are rounded
 again behind their rotation, and so are weights.
