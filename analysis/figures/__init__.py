@@ -16,11 +16,11 @@ from .speedups import sinusoidal_fusion
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .v8_measured import v8_cuts, v8_family
-from .waves import waves
+from .waves import wave
 from .when_to_fuse import fusion_map
 
 __all__ = [
     "PIPELINES", "angle_error", "attention_online", "flow", "fusing", "fusion", "fusion_map", "ladder", "peers",
-    "phases", "pipelines", "rope_savings", "sinusoidal_fusion", "speedups_by_card", "timeline", "v8_cuts",
-    "v8_family", "v8_idea", "v8_tile", "warp_waits", "waves",
+    "phases", "pipelines", "rope_savings", "sinusoidal_fusion", "speedups_by_card", "timeline", "v8_cuts", "v8_family",
+    "v8_idea", "v8_tile", "warp_waits", "wave",
 ]  # fmt: skip

@@ -42,6 +42,7 @@ STYLE: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "0.9",
 }
+NARROW = 4.8  # inches: a figure of the story, read on a phone without scrolling
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
 TITLE_COLUMNS, SOURCE_COLUMNS = 72, 114  # characters of a line

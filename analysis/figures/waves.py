@@ -1,38 +1,26 @@
-"""V7 over separate kernels by how many blocks a call has: it wins where these need a wave of blocks more than V7."""
+"""V7 over separate kernels by the number of heads: it wins where these need a wave of blocks more than V7."""
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
-
-from kernels import Problem
 
 from ..evidence import Evidence
 from ..evidence.origin import computed, measured
-from ..measure.studies import AUTHORS_SMS
+from ..measure.studies import AUTHORS_SMS, MAIN, matched
+from ..models.waves import SEPARATE, V7, held, waves
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas
+from .style import NARROW, PALETTE, Plot, canvas
 
-V7, SEPARATE = "rope_v7", "rope_separate"
-LOG_BLOCKS = 256  # of attention, 4 heads of 64 queries
-
-
-def wave_count(e: Evidence, version: str, problem: Problem) -> int | None:
-    """How many waves a version's attention blocks take on the card; None where the compiler says nothing."""
-    blocks = e.resource(version, "blocks_per_sm", hdim=problem.hdim, rotary_dim=problem.rotary_dim)[problem.hdim]
-    held = blocks * e.gpu["sms"]
-    return math.ceil(problem.heads * problem.seq_q / held.value) if held else None
+DIMS = {2048: {"color": PALETTE[0], "lw": 2, "ms": 5}, 512: {"color": "0.55", "lw": 1, "ms": 3}}
 
 
-def waves(e: Evidence) -> Plot | Missing:
+def wave(e: Evidence) -> Plot | Missing:
     """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
+    names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
     rows = [
         (
-            problem.hdim,
-            problem.heads,
-            problem.heads * problem.seq_q,
-            *(wave_count(e, version, problem) for version in (V7, SEPARATE)),
+            *(problem.hdim, problem.heads, problem.heads * problem.seq_q),
+            *(waves(e, version, problem) for version in (V7, SEPARATE)),
             *(ratio.value, ratio.low, ratio.high),
         )
         for problem, ratio in e.speedup(
@@ -42,35 +30,34 @@ def waves(e: Evidence) -> Plot | Missing:
     ]
     if not rows:
         return Missing.study("waves")
-    names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
-    frame = pd.DataFrame(rows, columns=names)
-    dims = sorted(frame["hdim"].unique())
-    marks = {"their shapes": LOG_BLOCKS, "their load": LOG_BLOCKS * e.gpu["sms"] / AUTHORS_SMS}
-    title = "V7 wins where separate kernels need a wave more"
-    with canvas(title, 1, len(dims), height=3.4, sharey=True) as (figure, axes):
-        for axis, hdim in zip(axes, dims):
-            mine = frame[frame["hdim"] == hdim].sort_values("blocks").reset_index(drop=True)
-            edges = mine["blocks"].tolist()
-            for place in mine.index[mine["waves_separate"] > mine["waves_v7"]]:
-                left = (edges[max(place - 1, 0)] + edges[place]) / 2
-                right = (edges[min(place + 1, len(edges) - 1)] + edges[place]) / 2
-                axis.axvspan(left, right, color=PALETTE[0], alpha=0.15, lw=0)
-            axis.plot(mine["blocks"], mine["speedup"], "o-", color=PALETTE[0], ms=4, lw=1.5)
-            axis.axhline(1, color="black", lw=1)
-            for words, blocks in marks.items():
-                axis.axvline(blocks, color="gray", lw=1, ls=":")
-                axis.annotate(words, (blocks, 0.02), (3, 0), textcoords="offset points", fontsize=8.5,
-                              xycoords=("data", "axes fraction"))  # fmt: skip
-            axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
-            axis.set_xlabel("blocks of attention, 64 a head", loc="left")
-        axes[0].set_ylabel("speedup of V7")
+    frame = pd.DataFrame(rows, columns=names).sort_values(["hdim", "heads"])
+    most = frame["heads"].max() + 0.6
+    v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
+    theirs = {"their\nshapes": MAIN.heads, "their\nload": matched(MAIN, e.gpu["sms"]).heads}
+    with canvas("V7 wins in two windows of heads", height=3.5, width=NARROW) as (figure, (axis,)):
+        for count in range(1, round(most / separate) + 1):
+            if separate * count < min(v7 * count, most):
+                axis.axvspan(separate * count, min(v7 * count, most), color=PALETTE[1], alpha=0.25, lw=0)
+        for hdim, look in DIMS.items():
+            mine = frame[frame["hdim"] == hdim]
+            axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
+        axis.axhline(1, color="black", lw=1)
+        top = frame["speedup"].max()
+        for words, heads in theirs.items():
+            axis.axvline(heads, color="0.3", lw=1, ls=":")
+            axis.text(heads - 0.2, top, words, ha="right", va="center", fontsize=8.5)
+        axis.set_xlim(1.5, most)
+        axis.set_xlabel("heads of 64 queries", loc="left")
+        axis.set_ylabel("speedup of V7 (above 1: faster)")
+        axis.legend(frameon=False, loc="lower right", ncols=2, fontsize=8.5)
     return Plot(
-        "waves",
+        "wave",
         figure,
-        "Above 1 V7 is faster, on the GPU alone. Shaded: the attention blocks of separate kernels take one wave more "
-        "than V7's, by the kernels' registers. Dotted: the blocks of the authors' shapes, and as many for each SM as "
-        "on their card.",
-        "Lines of V7's speedup over separate kernels by the number of blocks, a panel a head dim.",
+        "V7 over separate kernels on the GPU alone. Shaded: by the registers of both kernels, separate kernels need "
+        f"one wave of blocks more than V7. Their load: as many blocks to each of the {e.gpu['sms']} SMs as each of "
+        f"the authors' {AUTHORS_SMS} had.",
+        "Line of V7's speedup over separate kernels by the number of heads. It rises well above 1 in two shaded "
+        "windows and lies near or below 1 elsewhere.",
         frame,
         measured(e, "waves") + computed("waves by the compiler's report"),
     )

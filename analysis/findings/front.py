@@ -60,7 +60,7 @@ def rope_window(e: Evidence) -> Says:
     window, won, level = windows(e)
     full = e.speedup(V7, over=SEPARATE, study="filled", hdim=SMALL)
     return numbers(window=window, won=won, level=level, full=full), checks(
-        faster(won), slower(level.slowest), level < 1.1, full > 1, full < 1.1, as_many_there()
+        faster(won), slower(level.slowest), level < 1.1, full > 1, full < 1.1, as_many_there(e)
     )
 
 

@@ -5,22 +5,59 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import AUTHORS_SMS
-from ..record.files import RESOURCES, parsed
+from ..measure.studies import AUTHORS_SMS, MAIN
 from ..record.text import NOTHING
 
 V7, SEPARATE = "rope_v7", "rope_separate"
-DIMS = (512, 2048)  # of the study of waves
 AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries
+
+
+class Card(NamedTuple):
+    """A card that a reader may have: SMs by NVIDIA's data sheets."""
+
+    name: str
+    target: str
+    sms: int
+
+
+CARDS = (
+    Card("T4", "sm_75", 40),
+    Card("A100", "sm_80", 108),
+    Card("RTX 3090", "sm_86", 82),
+    Card("RTX 4000 Ada, the authors'", AUTHORS_TARGET, AUTHORS_SMS),
+    Card("L4", "sm_89", 58),
+    Card("RTX 4090", "sm_89", 128),
+    Card("H100 (SXM), H200", "sm_90", 132),
+    Card("B200", "sm_100", 148),
+    Card("RTX 5090", "sm_120", 170),
+)
 
 
 def held(e: Evidence, version: str, hdim: int | Sequence[int]) -> Estimates:
     """How many blocks of a version's last launch the card holds at a time, by head dim."""
     return e.resource(version, "blocks_per_sm", hdim=hdim) * e.gpu["sms"]
+
+
+def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MAIN.hdim) -> int:
+    """What our build of a version's last launch has for some target. Raises: NotMeasured."""
+    found = e.resource(version, column, target=target, hdim=hdim)[hdim]
+    if not found:
+        raise NotMeasured(f"{version}: no resources for {target}")
+    return int(found.value)
+
+
+def ahead(fits: int, others: int, queries: int = MAIN.seq_q, windows: int = 2) -> list[tuple[int, int]]:
+    """The first windows of heads in which a kernel of which `fits` blocks fit at once needs a wave less than another.
+
+    A window may hold no whole number of heads; then it is left out.
+    """
+    ranges = ((others * waves // queries + 1, fits * waves // queries) for waves in range(1, windows + 1))
+    return [(first, last) for first, last in ranges if first <= last]
 
 
 def occupied(e: Evidence, version: str, study: str = "log", hdim: Sequence[int] | None = None) -> Estimates:
@@ -69,14 +106,10 @@ def step_up(e: Evidence, version: str, beyond: str) -> Estimates:
     return Estimates(found, "×")
 
 
-def as_many_there() -> bool:
+def as_many_there(e: Evidence) -> bool:
     """Whether V7 and separate kernels need as many waves on the authors' card, in our build for it."""
-    return all(_waves_there(V7, hdim) == _waves_there(SEPARATE, hdim) for hdim in (128, 512, 2048))
 
+    def there(version: str, hdim: int) -> int:
+        return math.ceil(LOG_BLOCKS / (AUTHORS_SMS * compiled(e, version, "blocks_per_sm", AUTHORS_TARGET, hdim)))
 
-def _waves_there(version: str, hdim: int) -> int:
-    """How many waves the 256 blocks of the log take on the authors' card, as our build for it has registers."""
-    rows = parsed(RESOURCES, "resources")
-    rows = rows[(rows["target"] == AUTHORS_TARGET) & (rows["version"] == version) & (rows["hdim"] == hdim)]
-    blocks_per_sm = rows[rows["heads"] * rows["seq_q"] == LOG_BLOCKS].sort_values("launch")["blocks_per_sm"]
-    return math.ceil(LOG_BLOCKS / (AUTHORS_SMS * int(blocks_per_sm.iloc[-1])))
+    return all(there(V7, hdim) == there(SEPARATE, hdim) for hdim in (128, 512, 2048))

@@ -1,0 +1,121 @@
+"""The winner that won by a wave: RoPE's V7."""
+
+from __future__ import annotations
+
+from ..evidence import Evidence
+from ..measure.studies import AUTHORS_SMS, MAIN
+from ..models.waves import (
+    AUTHORS_TARGET,
+    LOG_BLOCKS,
+    SEPARATE,
+    V7,
+    as_many_there,
+    compiled,
+    held,
+    occupied,
+    step_up,
+    windows,
+)  # fmt: skip
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
+from .common import across, printed, times
+
+HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads of 64 tokens
+PLAIN = "attention_online_fixed"
+
+
+@finding("wave-shapes", "The winner lost: it is {v7:slower} slower than separate kernels.")
+def shapes(e: Evidence) -> Says:
+    v7 = e.speedup(V7, over=SEPARATE, hdim=HDIM)
+    return numbers(v7=v7), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
+
+
+@finding("wave-load", "V7 is now {v7:.1} as fast as separate kernels, which is what the write-up prints.")
+def load(e: Evidence) -> Says:
+    v7 = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL)
+    return numbers(v7=times(v7.at(HDIM))), checks(
+        faster(v7), of_values(v7.at(HDIM).within(0.1, printed(V7, hdim=(HDIM,))))
+    )
+
+
+@finding(
+    "wave-window",
+    """We added heads one at a time, and found a window: V7 wins with {first} heads. It wins again
+with {second}. With every other number that we tried it loses, or leads by {level:faster} at most.""",
+)
+def window(e: Evidence) -> Says:
+    heads, won, level = windows(e)
+    first, second = heads.split(" and ")
+    return numbers(first=first, second=second, level=level.fastest), checks(
+        faster(won), slower(level.slowest), won.slowest > level.fastest
+    )
+
+
+@finding(
+    "wave-fit",
+    """Threads of V7 need {own:.0f} registers and those of separate attention {others:.0f}. So the
+whole card holds {v7:.0f} blocks of V7 at a time, but only {separate:.0f} of the other kernel. *Their load* is
+{load:.0f} blocks, between the two.""",
+)
+def fit(e: Evidence) -> Says:
+    own, others = (e.resource(name, "registers", hdim=HDIM)[HDIM].value for name in (V7, SEPARATE))
+    v7, separate = (held(e, name, HDIM)[HDIM].value for name in (V7, SEPARATE))
+    load = e.blocks(V7, study="matched", hdim=HDIM)
+    return numbers(own=own, others=others, v7=v7, separate=separate, load=load[HDIM].value), checks(
+        occupied(e, V7, "matched", SMALL) < 1, occupied(e, SEPARATE, "matched", SMALL) > 1, bool(own < others)
+    )
+
+
+@finding(
+    "wave-step",
+    """At the head that brings the second wave, a call of separate kernels takes {separate:.1} as long
+as it did with one head less.""",
+)
+def step(e: Evidence) -> Says:
+    separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
+    return numbers(separate=times(separate.at(HDIM))), checks(faster(separate), separate > v7)
+
+
+@finding(
+    "wave-test",
+    """We took the test out of a copy of V7 in CUDA C++, and nothing else. The copy is {gain:.1} as
+fast, and beats separate kernels even at *their shapes*, where nothing waits for a second wave.""",
+)
+def test(e: Evidence) -> Says:
+    gain, over = (
+        e.speedup("control_rope_v7_no_break", over=other, study="ablation")
+        for other in ("control_rope_v7", "control_rope_separate")
+    )
+    return numbers(gain=times(gain.at(HDIM))), checks(
+        faster(gain), faster(over), occupied(e, SEPARATE, hdim=SMALL) < 1, occupied(e, V7, hdim=SMALL) < 1
+    )
+
+
+@finding(
+    "wave-alone",
+    """At *their load* V7 is {alone:.1} as fast as the other kernel's attention alone, with no
+embedding at all. Where the rotated query lies matters little: kept in global memory, it costs {memory:faster}.""",
+)
+def alone(e: Evidence) -> Says:
+    alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
+    memory = e.speedup(V7, over=f"{V7}_global_query")
+    return numbers(alone=times(alone.at(HDIM)), memory=memory.at(HDIM)), checks(
+        faster(alone), not_slower(memory), memory < 1.1
+    )
+
+
+@finding(
+    "wave-theirs",
+    """In our build for it an SM holds {v7} blocks of either kernel, {all} in all, and the log
+launches {log}. So both would need a second wave.""",
+)
+def theirs(e: Evidence) -> Says:
+    v7, separate = (compiled(e, name, "blocks_per_sm", AUTHORS_TARGET) for name in (V7, SEPARATE))
+    return numbers(v7=v7, all=v7 * AUTHORS_SMS, log=LOG_BLOCKS), checks(
+        v7 == separate, as_many_there(e), AUTHORS_SMS * v7 < LOG_BLOCKS
+    )
+
+
+@finding("wave-clock", "With their clock and *their load* together we measure {v7}, where they print {said}.")
+def clock(e: Evidence) -> Says:
+    v7, said = e.speedup(V7, over=SEPARATE, study="matched", timer="launched", hdim=SMALL), printed(V7, hdim=SMALL)
+    return numbers(v7=v7.at(HDIM), said=said.at(HDIM)), checks(faster(v7), of_values(v7.within(0.1, said)))

@@ -1,0 +1,44 @@
+"""Which cards hold how many blocks of V7 and of separate kernels, and where one needs a wave less than the other."""
+
+from __future__ import annotations
+
+from ..evidence import Evidence
+from ..evidence.origin import computed
+from ..measure.studies import MAIN
+from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
+from .table import Table
+
+
+def by_card(e: Evidence) -> Table:
+    """Blocks and waves by card, as our build for each has registers."""
+    header = ("card", "SMs", "registers", "blocks an SM", "at once", "V7's windows, heads", "256 blocks")
+    caption = (
+        f"Pairs are V7 / separate kernels: attention at head dim {MAIN.hdim}, in our build; another compiler may give "
+        f"other registers. Windows: numbers of heads of {MAIN.seq_q} queries with which separate kernels need two "
+        "waves and V7 one, or three and two; reversed: V7 needs the wave more. 256 blocks: their shapes. SMs by "
+        "NVIDIA's data sheets. Waves are computed; times were measured on the H200 and the H100 alone."
+    )
+    return Table(header, [_row(e, card) for card in CARDS], header[1:], caption).of(
+        computed("from the compiler's report and the SMs of each card")
+    )
+
+
+def _row(e: Evidence, card: Card) -> tuple[str, ...]:
+    registers, an_sm = (
+        [compiled(e, name, column, card.target) for name in (V7, SEPARATE)] for column in ("registers", "blocks_per_sm")
+    )
+    v7, separate = (blocks * card.sms for blocks in an_sm)
+    windows, turned = ahead(v7, separate), ahead(separate, v7)
+    if windows:
+        where = ", ".join(map(_heads, windows))
+    else:
+        where = "none" + (f"; reversed {', '.join(map(_heads, turned))}" if turned else "")
+    v7_waves, others = (-(-LOG_BLOCKS // fits) for fits in (v7, separate))
+    log = f"{v7_waves} wave{'s' * (v7_waves > 1)} each" if v7_waves == others else f"{v7_waves} / {others} waves"
+    pairs = (f"{one} / {other}" for one, other in (registers, an_sm, (v7, separate)))
+    return (card.name, str(card.sms), *pairs, where, log)
+
+
+def _heads(window: tuple[int, int]) -> str:
+    first, last = window
+    return f"{first}–{last}" if last > first else str(first)
