@@ -3,10 +3,10 @@
 from .angle_error import angle_error
 from .by_card import speedups_by_card
 from .counters import warp_waits
-from .embedding_work import fusion
 from .flow import flow
 from .front import fusing
 from .ladders import ladder
+from .loads import loads
 from .online import attention_online
 from .phases import phases
 from .pipelines import PIPELINES, pipelines
@@ -20,7 +20,7 @@ from .waves import wave
 from .when_to_fuse import fusion_map
 
 __all__ = [
-    "PIPELINES", "angle_error", "attention_online", "flow", "fusing", "fusion", "fusion_map", "ladder", "peers",
+    "PIPELINES", "angle_error", "attention_online", "flow", "fusing", "fusion_map", "ladder", "loads", "peers",
     "phases", "pipelines", "rope_savings", "sinusoidal_fusion", "speedups_by_card", "timeline", "v8_cuts", "v8_family",
     "v8_idea", "v8_tile", "warp_waits", "wave",
 ]  # fmt: skip

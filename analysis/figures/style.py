@@ -45,7 +45,7 @@ STYLE: dict[Any, Any] = {
 NARROW = 4.8  # inches: a figure of the story, read on a phone without scrolling
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
-TITLE_COLUMNS, SOURCE_COLUMNS = 72, 114  # characters of a line
+TITLE_COLUMNS, SOURCE_COLUMNS = 66, 108  # characters of a line
 REFERENCE_CARD = "NVIDIA H200"  # of which the titles are true
 
 

@@ -1,0 +1,60 @@
+"""Sinusoidal V5 beside two baselines, by the authors' own times and by ours: four floats a load make the difference."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..evidence import Evidence
+from ..evidence.origin import measured, published_on
+from ..findings.loads import FLOAT4, PRINTED, SCALAR, V5, own
+from ..record import published
+from ..record.text import factor
+from .style import NARROW, PALETTE, Plot, canvas
+
+LOOKS = {
+    SCALAR: ("over kernels that load one float", {"facecolor": "white", "edgecolor": PALETTE[0], "hatch": "////"}),
+    FLOAT4: ("over kernels that load four", {"facecolor": PALETTE[0], "edgecolor": PALETTE[0]}),
+}
+BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+
+
+def loads(e: Evidence) -> Plot:
+    """V5's speedup over scalar and over float4 separate kernels, a panel for each card."""
+    here = {over: e.speedup(V5, over, hdim=PRINTED) for over in LOOKS}
+    panels = {
+        f"the authors' times, {published.card('sinusoidal')}": {over: own(V5, over) for over in LOOKS},
+        f"{e.card.removeprefix('NVIDIA ')}, their shapes": here,
+    }
+    rows = [
+        (panel, hdim, over, found[over][hdim].value)
+        for panel, found in panels.items()
+        for hdim in PRINTED
+        for over in LOOKS
+    ]
+    frame = pd.DataFrame(rows, columns=["panel", "hdim", "baseline", "speedup"])
+    title = "The 2x vanishes against float4 loads"
+    with canvas(title, 1, 2, height=3.2, width=NARROW, sharey=True) as (figure, axes):
+        for axis, panel in zip(axes, panels):
+            mine = frame[frame["panel"] == panel]
+            for place, (over, (label, look)) in enumerate(LOOKS.items()):
+                values = mine[mine["baseline"] == over]["speedup"].tolist()
+                at = [group + 0.4 * place for group in range(len(values))]
+                axis.bar(at, values, 0.38, label=label, **look)
+                for x, value in zip(at, values):
+                    axis.text(x, value + 0.03, factor(value).removesuffix("×"), ha="center", fontsize=7.5, bbox=BEHIND)
+            axis.axhline(1, color="black", lw=1)
+            axis.set_xticks([group + 0.2 for group in range(len(PRINTED))], list(map(str, PRINTED)))
+            axis.set_title(panel, loc="left", fontsize=9)
+        axes[0].set_ylabel("speedup of V5")
+        axes[0].set_xlabel("head dim", loc="left")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", frameon=False, fontsize=8.5)
+    return Plot(
+        "loads",
+        figure,
+        "Fused sinusoidal V5 over separate kernels; above 1 V5 is faster. The authors' times of V5 and of the kernels "
+        "that load four are of one program of theirs.",
+        "Bars of V5's speedup at three head dims in two panels. Over kernels that load one float it is well above 1, "
+        "over kernels that load four at or below 1.",
+        frame,
+        measured(e, "log") + published_on("sinusoidal"),
+    )

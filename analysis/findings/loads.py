@@ -1,0 +1,119 @@
+"""The 2x that was four floats: sinusoidal V5."""
+
+from __future__ import annotations
+
+from ..evidence import Estimates, Evidence, said
+from ..measure.studies import MAIN
+from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower, ties
+from .common import across, printed, times
+
+SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
+V5, HYBRID, CONTROL = "sinusoidal_v5", "sinusoidal_hybrid_v1", "control_sinusoidal_hybrid_v1"
+PLAIN = "attention_online_fixed"  # no embedding at all
+HDIM = MAIN.hdim  # of this page
+PRINTED = (512, 2048, 4096)  # head dims that the documents print times of all three for
+DIMS = (*PRINTED, 8192)
+OWN = {  # rows of the authors' times by head dim; those of V5 and of float4 loads are of one program
+    SCALAR: ("X075", "X076", "X077"),
+    FLOAT4: ("X069", "X070", "X071"),
+    V5: ("X072", "X073", "X074"),
+}
+
+
+def own(version: str, over: str) -> Estimates:
+    """Speedups by the authors' own times."""
+    rows = zip(PRINTED, OWN[over], OWN[version])
+    return Estimates({hdim: said(slow) / said(fast) for hdim, slow, fast in rows}, "×")
+
+
+@finding(
+    "loads-own",
+    """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those with
+scalar loads, with nothing fused in either. V5, which loads float4, is {v5:slower} slower than the better of them.""",
+)
+def by_their_times(e: Evidence) -> Says:
+    loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
+    return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM)), checks(loads > 1.5, slower(v5.at(2048, 4096)))
+
+
+@finding(
+    "loads-here",
+    """Against scalar loads V5 wins, {scalar:.1} as fast at *their load* (printed: {said:.1}): right.
+At *their shapes* it is {shapes:.1}. Against float4 loads it is {float4:slower} slower, and no faster at any head dim of
+theirs.""",
+)
+def here(e: Evidence) -> Says:
+    scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
+    said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
+    return numbers(
+        scalar=times(scalar.at(HDIM)), said=said, shapes=times(shapes.at(HDIM)), float4=float4.at(HDIM)
+    ), checks(
+        faster(scalar), faster(shapes), of_values(scalar.at(HDIM).within(0.1, said)), not_faster(float4),
+        slower(float4.at(HDIM)),
+    )  # fmt: skip
+
+
+@finding(
+    "loads-clock",
+    """The authors' clock has one exception. V5 is launched once and never waited for, so by that
+clock it is {v5:.1} as fast as the float4 kernels at head dim 512.""",
+)
+def clock(e: Evidence) -> Says:
+    v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
+    return numbers(v5=times(v5.at(512))), checks(faster(v5.at(512)), not_faster(v5.at(4096, 8192)))
+
+
+@finding(
+    "loads-alone",
+    """Attention with no embedding at all shows the same: with float4 loads it is {alone:.1} as
+fast.""",
+)
+def alone(e: Evidence) -> Says:
+    alone, separate = e.speedup(PLAIN, over="attention_online_scalar", hdim=DIMS), e.speedup(FLOAT4, over=SCALAR)
+    return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), faster(separate))
+
+
+@finding(
+    "loads-once",
+    """Embed each key once, in a kernel of its own, and V5 draws level with the float4 kernels
+({once}). But then it is no longer fused.""",
+)
+def once(e: Evidence) -> Says:
+    once, share = (
+        e.speedup(f"{V5}_k_embedded", over=FLOAT4, hdim=HDIM),
+        e.share_closed(V5, f"{V5}_k_embedded", FLOAT4, hdim=HDIM),
+    )
+    return numbers(once=once), checks(ties(once), share > 0.5)
+
+
+@finding(
+    "loads-hybrid",
+    """Here it is {gain:.1} as fast as they are. It is even faster than attention with *no*
+embedding, by {plain:faster}. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
+)
+def hybrid(e: Evidence) -> Says:
+    gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))
+    return numbers(gain=times(gain.at(HDIM)), plain=plain.at(HDIM)), checks(faster(gain), faster(plain))
+
+
+@finding(
+    "loads-loop",
+    """It is from the loop, which reads the query from shared memory and is unrolled further. A copy
+in CUDA C++ that is unrolled less loses {share} of the lead, and fuses just as much.""",
+)
+def loop(e: Evidence) -> Says:
+    names = (CONTROL, f"{CONTROL}_unroll_2", "control_sinusoidal_separate_float4")
+    share = e.share_closed(*names, study="ablation", hdim=DIMS)
+    lead = e.speedup(CONTROL, over=names[2], study="ablation", hdim=DIMS)
+    return numbers(share=share.at(HDIM)), checks(faster(lead), share > 0.5, share.at(HDIM) < 1)
+
+
+@finding(
+    "loads-swap",
+    """Swap the baselines and the verdicts swap. RoPE's V4, which computes its frequencies once as V5
+does, loses to RoPE's separate kernels, which load float4; beside the scalar sinusoidal ones it would look
+{crossed:.1} as fast.""",
+)
+def swap(e: Evidence) -> Says:
+    rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))
+    return numbers(crossed=times(crossed)), checks(slower(rope), faster(crossed))
