@@ -1,0 +1,102 @@
+"""The test that could not fail: NaN, a wide tolerance, a race."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from kernels import VERSIONS, Problem
+
+from ..claims.measures import forgotten_rope
+from ..evidence import Evidence, NotMeasured
+from ..measure.studies import MAIN
+from ..record.text import number
+from . import Says, checks, finding, not_slower, numbers
+
+ONLINE, FIXED, V7 = "attention_online", "attention_online_fixed", "rope_v7"
+HDIM, LOG = MAIN.hdim, (512, 2048, 4096, 8192)
+ALLOWED = 0.05  # by the authors' programs
+
+
+@finding(
+    "checks-nan",
+    """Of what the documents' recommended attention kernel returns, {nan} is not a number. With its
+reductions corrected, nothing is NaN.""",
+)
+def nan(e: Evidence) -> Says:
+    nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
+    return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
+
+
+@finding(
+    "checks-cost",
+    """The right reductions cost {cost:faster} of the time. So the kernel's times are about right,
+and this book keeps them.""",
+)
+def cost(e: Evidence) -> Says:
+    gain = e.speedup(ONLINE, over=FIXED, hdim=LOG)
+    return numbers(cost=gain.at(HDIM)), checks(gain < 1.06, not_slower(gain))
+
+
+@finding(
+    "checks-rotation",
+    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow
+{allowed}. So the test would have passed a RoPE kernel without RoPE.""",
+)
+def rotation(e: Evidence) -> Says:
+    moved = forgotten_rope((512, HDIM), "uniform")
+    return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(moved < ALLOWED)
+
+
+@finding(
+    "checks-sharp",
+    """There the same omission moves the result by {moved:.1}, and V7 itself is off by less than a
+hundred-thousandth of that.""",
+)
+def sharp(e: Evidence) -> Says:
+    moved, off = forgotten_rope((512, HDIM), "sharp"), e.error(V7, hdim=(512, HDIM))
+    return numbers(moved=moved.at(HDIM)), checks(moved > ALLOWED, off < 1e-5 * moved)
+
+
+@finding(
+    "checks-race",
+    """In {few} checks at *their shapes* it never shows. On a *full card* it shows in {wrong} of
+{full}, and then the result is garbage.""",
+)
+def race(e: Evidence) -> Says:
+    (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
+    return numbers(few=few, wrong=len(shown), full=full), checks(
+        not hidden, bool(shown), all(row["max_abs_err"] > 100 * row["allowed_abs_err"] for row in shown)
+    )
+
+
+def raced(e: Evidence, study: str) -> tuple[int, list[dict[str, Any]]]:
+    """How many checks there are of RoPE versions that have a race and are right without it, and those found wrong.
+
+    Raises: NotMeasured where there are none.
+    """
+    rows = e.study(study).checks
+    rows = rows[rows["status"].isin(("ok", "wrong"))].to_dict("records")
+    judged = [row for row in rows if races(row["version"], row["problem"], e.target)]
+    if not judged:
+        raise NotMeasured(f"no version with a race was checked in study {study}")
+    return len(judged), [row for row in judged if row["status"] == "wrong"]
+
+
+@functools.cache
+def races(version: str, problem: Problem, target: str) -> bool:
+    if problem.family != "rope" or version not in VERSIONS or VERSIONS[version].is_peer:
+        return False
+    plan = VERSIONS[version](problem, target)
+    return plan.expected == "ok" and any(hazard.kind == "race" for hazard in plan.hazards)
+
+
+@finding("checks-sinusoidal", "The authors' sinusoidal kernels are right, all {all} of them.")
+def sinusoidal(e: Evidence) -> Says:
+    found = [
+        version.id
+        for version in VERSIONS.values()
+        if version.family == "sinusoidal" and version.built_from == version.id
+        and not (version.is_peer or version.ablation or version.control_of or version.beyond)
+    ]  # fmt: skip
+    return numbers(all=len(found)), checks(*(e.status(each, "ok", hdim=LOG) >= 1 for each in found))
