@@ -14,7 +14,7 @@ from ..evidence import Evidence
 from ..evidence.origin import computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas
+from .style import NARROW, PALETTE, Plot, canvas
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
@@ -43,8 +43,8 @@ def timeline(e: Evidence) -> Plot | Missing:
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
         return Missing.study("log")
-    title = "At published shapes V7 saves a wait, but no GPU time"
-    with canvas(title, len(drawn), height=0.5 + 1.75 * len(drawn)) as (figure, axes):
+    title = "V7 saves a wait, but no GPU time"
+    with canvas(title, len(drawn), height=0.6 + 1.9 * len(drawn), width=NARROW) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
@@ -52,9 +52,9 @@ def timeline(e: Evidence) -> Plot | Missing:
     return Plot(
         "timeline",
         figure,
-        "One call of separate kernels and of V7. The authors' clock includes each wait of the host and the launches "
-        "after it; replayed as a CUDA graph, the kernels run back to back. The time that the host adds to a call is "
-        "divided equally among its waits.",
+        "One call of separate kernels and of V7, at their shapes. Grey: the host waits and launches again, which the "
+        "authors' clock includes; its time is divided equally among the waits. Replayed as a CUDA graph, the kernels "
+        "run back to back.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
         measured(e, "log") + counters_of(e) + computed("order by the plan"),
@@ -95,12 +95,12 @@ def _draw(axis: Axes, frame: pd.DataFrame) -> None:
             color = next(color for word, color in COLORS.items() if part.what.startswith(word))
             width, words = part.end_us - part.start_us, part.what.removeprefix("rotation ")
             axis.barh(y, width, left=part.start_us, height=0.72, color=color, edgecolor="white", lw=0.8)
-            if len(words) < 95 * width / longest:
-                axis.text(part.start_us + width / 2, y, words, ha="center", va="center", fontsize=8)
+            if len(words) < 44 * width / longest:
+                axis.text(part.start_us + width / 2, y, words, ha="center", va="center", fontsize=7)
         if len(mine):
             end = mine["end_us"].max()
             axis.text(end, y, f" {end:.3g} µs", va="center", fontsize=8.5, fontweight="bold")
-    axis.set_yticks(range(len(rows)), [f"{name}, {CLOCKS[timer]}" for timer, name in rows])
+    axis.set_yticks(range(len(rows)), [f"{name},\n{CLOCKS[timer]}" for timer, name in rows], fontsize=7.5)
     axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_xlim(0, longest * 1.09)
+    axis.set_xlim(0, longest * 1.17)
     axis.grid(visible=False)

@@ -5,7 +5,7 @@ from .claims import summary as verdict_summary
 from .environment import changes, coverage, machine, repeatability, runs, statuses
 from .map import advice, map_problems
 from .resources import resources
-from .setup import saved, shapes
+from .setup import shapes
 from .speed import checks, fastest, home, peers, speedups, throughput, times
 from .steps import speeds
 from .versions import overview
@@ -13,7 +13,7 @@ from .work import tested, work
 
 __all__ = [
     "advice", "answers", "changes", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
-    "map_problems", "overview", "peers", "repeatability", "resources", "runs", "saved", "shapes", "speeds", "speedups",
+    "map_problems", "overview", "peers", "repeatability", "resources", "runs", "shapes", "speeds", "speedups",
     "statuses", "tested", "throughput", "times",
     "verdict_summary", "verdicts", "work",
 ]  # fmt: skip

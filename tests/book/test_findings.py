@@ -89,6 +89,11 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
     "use-overhead", "use-problems", "v8-counters", "v8-cuts", "v8-steps", "v8-targets", "v8-tiles",
 }  # fmt: skip
 
+STORY = {  # the same of the story
+    "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "checks-sinusoidal", "loads-once",
+    "loads-own", "wave-fit", "wave-theirs",
+}  # fmt: skip
+
 
 def test_findings_cease_to_hold_where_every_comparison_is_turned_round(
     e: Evidence, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +105,7 @@ def test_findings_cease_to_hold_where_every_comparison_is_turned_round(
     targets.beside_one_graph.cache_clear()
     holding = {each.id for each in findings.load().values() if each.on(e).badge == HOLDS}
     targets.beside_one_graph.cache_clear()
-    assert holding <= OTHERWISE
+    assert holding <= OTHERWISE | STORY
 
 
 def made_up(gain: float, low: float, high: float) -> Finding:
