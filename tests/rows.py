@@ -66,7 +66,7 @@ def append_rows(path: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> No
             with gzip.open(zipped) as old, target.open("wb") as new:
                 shutil.copyfileobj(old, new)
             zipped.unlink()
-        files.append(target, files.lines_of(mine, table, of_run=True), files.header_of(table, of_run=True))
+        files.append(target, table, mine)
 
 
 def _tell(folder: Path, row: Mapping[str, Any]) -> None:

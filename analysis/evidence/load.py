@@ -12,7 +12,7 @@ import pandas as pd
 from kernels import Problem
 
 from ..record import rows, state_of
-from ..record.files import COUNTS, RESOURCES, parsed, read_json, with_problems, written
+from ..record.files import COUNTS, RESOURCES, read_json, read_table, with_problems, written
 from .current import complete_runs
 from .interval import Pool
 from .pool import pools
@@ -107,7 +107,7 @@ def _load(folder: Path, *state: tuple[int, ...]) -> Record:
 @functools.lru_cache(maxsize=8)
 def _everywhere(path: Path, table: str, state: tuple[int, ...]) -> Groups:
     """The rows of a table that is the same on every machine; none where there is no such file."""
-    return by_problem(parsed(path, table)) if path.exists() else {}
+    return by_problem(read_table(path, table)) if path.exists() else {}
 
 
 def by_problem(frame: pd.DataFrame) -> Groups:

@@ -12,18 +12,6 @@ from typing import Any
 from . import files, runs
 from .files import DataError, read_json, write_json
 
-IDENTITY = (
-    "name",
-    "slug",
-    "uuid",
-    "compute_capability",
-    "sms",
-    "memory_bytes",
-    "l2_bytes",
-    "power_limit_w",
-    "tensor_dtype",
-)
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What every command takes that writes to a card's folder."""
@@ -58,7 +46,7 @@ def describe(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) 
 
 
 def described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: gpu[name] for name in IDENTITY if name in gpu}
+    known = {name: gpu[name] for name in files.CARD if name in gpu}
     return {**known, "uuid": gpu.get("uuid"), "slug": folder.name, "ceilings": dict(ceilings)}
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from kernels.version import PROBLEM_COLUMNS
 
-from .columns import SCHEMAS, Column
+from .columns import SCHEMAS, Column, stored
 from .problems import name_of, values_of
 from .problems import problem_columns as problem_columns
 from .problems import problem_of as problem_of
@@ -36,12 +36,7 @@ RESOURCES = DATA / "resources.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 
-UNFOLDED = ("published", "op")  # tables with rows of which some of a problem's columns are known
 Cells = dict[str, list[Any]]  # the values of each column of a table
-
-# What a gpu.json holds: words, whether it must, and a check. Ceilings may still be measured.
-_Check = Callable[[Any], bool]
-
 
 def _count(value: Any) -> bool:
     return type(value) is int and value > 0
@@ -51,15 +46,16 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-CARD: dict[str, tuple[str, bool, _Check]] = {
+def _rates(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(each) in (int, float) and each > 0 for each in value.values())
+
+
+# What a gpu.json holds: words, whether it must, and a check. Ceilings may still be measured.
+CARD: dict[str, tuple[str, bool, Callable[[Any], bool]]] = {
     "name": ("a name", True, _text),
     "compute_capability": ('like "9.0"', True, lambda value: bool(re.fullmatch(r"\d+\.\d+", str(value)))),
     "sms": ("a number of SMs", True, _count),
-    "ceilings": (
-        "numbers above 0 by name",
-        True,
-        lambda value: isinstance(value, dict) and all(type(x) in (int, float) and x > 0 for x in value.values()),
-    ),
+    "ceilings": ("numbers above 0 by name", True, _rates),
     "slug": ("the name of its folder", False, _text),
     "uuid": ("a UUID, or null where the card says none", False, lambda value: value is None or _text(value)),
     "memory_bytes": ("a number of bytes", False, _count),
@@ -84,19 +80,7 @@ class DataError(ValueError):
 # ---------------------------------------------------------------- reading
 
 
-def stored(table: str, of_run: bool) -> list[Column]:
-    """The columns of a table in its file: one for the problem, and none for the run, which its folder names."""
-    found: list[Column] = []
-    for column in SCHEMAS[table]:
-        if column.name in PROBLEM_COLUMNS and table not in UNFOLDED:
-            if column.name == PROBLEM_COLUMNS[0]:
-                found.append(Column("problem", "problem", "the problem, by its name", column.optional))
-        elif not (of_run and column.name == "run"):
-            found.append(column)
-    return found
-
-
-def _parse(text: str, column: Column) -> Any:
+def _parse(column: Column, text: str) -> Any:
     if text == "":
         if column.optional:
             return (None,) * len(PROBLEM_COLUMNS) if column.kind == "problem" else None
@@ -127,54 +111,44 @@ def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False)
             not of its column's kind; the message names file, line and column.
     """
     columns = {column.name: column for column in stored(table, of_run)}
+    names = [column.name for column in SCHEMAS[table] if not (of_run and column.name == "run")]
     text = _text_of(path)
     if torn:
         text = text[: text.rfind("\n") + 1]
+        if not text:
+            return {name: [] for name in names}
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = next(reader, [])
-        if not header and torn:
-            return {column.name: [] for column in SCHEMAS[table] if not (of_run and column.name == "run")}
-        for name, column in columns.items():
-            if name not in header and not (column.optional and header):
-                raise DataError(f"{path}, line 1: column {name!r} is missing")
-        for name in header:
-            if name not in columns:
-                raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(columns)}")
-        lines = [0]
-        rows = []
-        for cells in reader:
-            if len(cells) != len(header):
-                raise DataError(f"{path}, line {reader.line_num}: {len(cells)} cells where {len(header)} are due")
-            rows.append(cells)
-            lines.append(reader.line_num)
+        header, *rows = [*reader] or [[]]
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from None
-    if text and not text.endswith("\n"):
-        raise DataError(f"{path}, line {reader.line_num}: the last line has no end; the file is truncated")
+    for name, column in columns.items():
+        if name not in header and not (column.optional and header):
+            raise DataError(f"{path}, line 1: column {name!r} is missing")
+    for name in header:
+        if name not in columns:
+            raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(columns)}")
+    for line, row in enumerate(rows, 2):  # a row is a line
+        if len(row) != len(header):
+            raise DataError(f"{path}, line {line}: {len(row)} cells where {len(header)} are due")
+    if not text.endswith("\n"):
+        raise DataError(f"{path}, line {len(rows) + 1}: the last line has no end; the file is truncated")
     found: Cells = {}
     for name, texts in zip(header, zip(*rows) if rows else [()] * len(header), strict=True):
-        parse = functools.cache(functools.partial(_parse, column=columns[name]))  # cells recur
-        values: list[Any] = []
+        parse, values = functools.cache(functools.partial(_parse, columns[name])), []  # cells recur
         try:
             for cell in texts:
                 values.append(parse(cell))
         except (ValueError, KeyError):
-            bad = texts[len(values)]
-            where = f"{path}, line {lines[len(values) + 1]}, column {name!r}"
-            raise DataError(f"{where}: {bad!r} where {columns[name].kind} is due") from None
+            bad, line = texts[len(values)], len(values) + 2
+            kind = columns[name].kind
+            raise DataError(f"{path}, line {line}, column {name!r}: {bad!r} where {kind} is due") from None
         if columns[name].kind == "problem":
-            transposed = zip(*values) if values else [()] * len(PROBLEM_COLUMNS)
-            found.update((each, list(column)) for each, column in zip(PROBLEM_COLUMNS, transposed, strict=True))
+            split = zip(*values) if values else [()] * len(PROBLEM_COLUMNS)
+            found.update(zip(PROBLEM_COLUMNS, map(list, split)))
         else:
             found[name] = values
-    names = [column.name for column in SCHEMAS[table] if not (of_run and column.name == "run")]
     return {name: found[name] if name in found else [None] * len(rows) for name in names}
-
-
-def read_table(path: Path, table: str) -> pd.DataFrame:
-    """Load a CSV of `SCHEMAS[table]`. Raises: as `read_cells`."""
-    return pd.DataFrame(read_cells(path, table))
 
 
 def written(path: Path) -> tuple[int, ...]:
@@ -186,32 +160,28 @@ def written(path: Path) -> tuple[int, ...]:
     return state.st_mtime_ns, state.st_size
 
 
-def per_file(read: Callable[..., Any]) -> Callable[..., Any]:
-    """`read(path, *rest)`, once until the file is written again: what it returns is not to be changed."""
-
-    @functools.cache
-    def found(path: Path, state: tuple[int, ...], *rest: Any) -> Any:
-        return read(path, *rest)
-
-    @functools.wraps(read)
-    def ask(path: Path, *rest: Any) -> Any:
-        return found(path, written(path), *rest)
-
-    return ask
+def read_table(path: Path, table: str) -> pd.DataFrame:
+    """The rows of a CSV, read once until the file is written again: not to be changed. Raises: as `read_cells`."""
+    return _read_table(path, table, written(path))
 
 
-@per_file
-def parsed(path: Path, table: str) -> pd.DataFrame:
-    """`read_table`, but not to be changed. Raises: DataError."""
-    return read_table(path, table)
+@functools.lru_cache(maxsize=64)
+def _read_table(path: Path, table: str, state: tuple[int, ...]) -> pd.DataFrame:
+    return pd.DataFrame(read_cells(path, table))
 
 
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of `read_table`, None where a cell is empty; none of no file or an empty one. Raises: DataError."""
-    if not path.exists() or not path.stat().st_size:
-        return []
-    cells = read_cells(path, table)
-    return [dict(zip(cells, row)) for row in zip(*cells.values())]
+    """The rows of `read_table` as dicts, None where a cell is empty; none of no file. Raises: DataError."""
+    return dicts(read_table(path, table), table) if path.exists() else []
+
+
+def dicts(frame: pd.DataFrame, table: str) -> list[dict[str, Any]]:
+    """The rows of a table as dicts, None where a cell is empty."""
+    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    counted = [c.name for c in SCHEMAS[table] if c.kind == "integer" and frame[c.name].dtype.kind == "f"]
+    for row in found:  # pandas has floats where a cell is empty
+        row.update({name: int(row[name]) for name in counted if row[name] is not None})
+    return found
 
 
 # ---------------------------------------------------------------- writing
@@ -227,12 +197,14 @@ def _format(value: Any) -> str:
     return " ".join(str(value).splitlines())  # a row is a line, so that a kill can cut only the last
 
 
-def lines_of(rows: Iterable[Mapping[str, Any]], table: str, of_run: bool = False) -> str:
-    """The lines of a table. Raises: DataError for a column that it has not."""
+def text_of(rows: Iterable[Mapping[str, Any]], table: str, of_run: bool = False, header: bool = True) -> str:
+    """A table as text, a row a line. Raises: DataError for a column that it has not."""
     columns = [column.name for column in stored(table, of_run)]
     known = {column.name for column in SCHEMAS[table]}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(columns)
     for row in rows:
         if unknown := set(row) - known:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
@@ -247,19 +219,15 @@ def _problem_cell(row: Mapping[str, Any]) -> str:
     return name_of(*(int(value) if isinstance(value, float) else value for value in values))
 
 
-def header_of(table: str, of_run: bool = False) -> str:
-    return ",".join(column.name for column in stored(table, of_run)) + "\n"
-
-
-def append(path: Path, lines: str, header: str) -> None:
-    """Append lines and force them to disk: all of them or, if the disk refuses, none.
+def append(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows to a table of a run and force them to disk: all of them or, if the disk refuses, none.
 
     Raises: DataError; what was in the file is still there.
     """
     try:
         with open(path, "ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
-            data = ((header if not size else "") + lines).encode()
+            data = text_of(rows, table, of_run=True, header=not size).encode()
             try:
                 while data:
                     data = data[file.write(data) :]
@@ -272,11 +240,11 @@ def append(path: Path, lines: str, header: str) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file in one step that is on disk when this returns.
+    """Replace a file in one step that is on disk when this returns; of several writers the last counts.
 
     Raises: DataError; the old file is still there then.
     """
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -297,7 +265,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace a small table. Raises: as `replace_file`."""
-    replace_file(path, (header_of(table) + lines_of(rows, table)).encode())
+    replace_file(path, text_of(rows, table).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from kernels.version import PROBLEM_COLUMNS
 
 from . import files
 from .columns import SCHEMAS
-from .files import Cells, DataError, append, header_of, lines_of, load_json, read_cells, replace_file, write_json
+from .files import Cells, DataError, append, load_json, read_cells, replace_file, write_json
 
 Row = dict[str, Any]
 ABOUT = "run.json"
@@ -143,12 +143,7 @@ def _state(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 def records(gpu: str | Path, table: str) -> list[Row]:
     """`rows` as dicts, None where a cell is empty. Raises: DataError."""
-    frame = rows(gpu, table)
-    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    counted = [c.name for c in SCHEMAS[table] if c.kind == "integer" and frame[c.name].dtype.kind == "f"]
-    for row in found:  # pandas has floats where a cell is empty
-        row.update({name: int(row[name]) for name in counted if row[name] is not None})
-    return found
+    return files.dicts(rows(gpu, table), table)
 
 
 def read(folder: Path, table: str) -> list[Row]:
@@ -203,6 +198,8 @@ class Run:
         if run.about["complete"]:
             run.close()
             return None
+        for path in folder.glob("*.tmp"):  # of a writer that was killed
+            path.unlink()
         for path in folder.glob("*.csv"):
             content = path.read_bytes()
             os.truncate(path, content.rfind(b"\n") + 1)  # a kill cuts the last row short
@@ -215,8 +212,7 @@ class Run:
 
     def append(self, table: str, rows: Sequence[Row]) -> None:
         """Append rows, on disk when this returns. Raises: DataError; what was there is kept."""
-        lines = lines_of(rows, table, of_run=True)
-        append(self.folder / f"{table}.csv", lines, header_of(table, of_run=True))
+        append(self.folder / f"{table}.csv", table, rows)
 
     def settle(self, study: str, complete: bool, **values: Any) -> None:
         """Save what became of a study. Raises: as `save`."""

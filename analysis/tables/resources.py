@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..record.files import RESOURCES, parsed
+from ..record.files import RESOURCES, read_table
 from .table import NOTHING, Table, code, name, small
 
 
 def resources(family: str) -> Table:
     """What the compiler reports of every kernel of a family, at the largest head dim that each version takes."""
-    frame = parsed(RESOURCES, "resources")
+    frame = read_table(RESOURCES, "resources")
     frame = frame[frame["family"] == family]
     frame = frame[frame["hdim"] == frame.groupby("version")["hdim"].transform("max")]
     targets = dict.fromkeys(frame["target"])
