@@ -15,12 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernels.runtime.gpu import GpuError
 
 from ..record import cards, files
-from ..record.files import ROOT, DataError
 from . import preflight
 from .on_gpu import identify
 from .refused import REFUSED
@@ -32,53 +30,40 @@ TAKE_WAIT = PARTS[:5]
 OUTCOMES = {0: "done", REFUSED: "refused"}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    part: str
-    state: str  # done, refused (by the machine) or failed
-    seconds: float
-    why: str
+def run_part(part: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """Run a command of this project, its output shown as it comes; its outcome, and a line that says so.
 
-    def __str__(self) -> str:
-        return f"[gpu] {self.part:9s} {self.state:8s} {self.seconds:6.0f} s  {self.why}".rstrip()
-
-
-def _arguments(part: str, slug: str, chosen: argparse.Namespace) -> list[str]:
-    study = ["--checked", "--study", chosen.study] if part == "measure" else []
-    return [part, "--gpu", slug, *study, *(["--wait"] if chosen.wait and part in TAKE_WAIT else [])]
-
-
-def _last_line(text: bytes) -> str:
-    lines = [line.strip() for line in text.decode(errors="replace").replace("\r", "\n").splitlines()]
-    return next((line for line in reversed(lines) if line), "")
-
-
-def run_part(part: str, arguments: Sequence[str]) -> Outcome:
-    """Run a command of this project, its output shown as it comes; why it did not succeed is what it said last."""
-    began = time.monotonic()
+    Why a part did not succeed is what it said last.
+    """
+    began, tail = time.monotonic(), b""
     print(f"\n[gpu] {part}", flush=True)
-    command = [sys.executable, "-m", "analysis", *arguments]
+    command = [sys.executable, "-m", "analysis", part, *arguments]
     here = {**os.environ, "PYTHONUNBUFFERED": "1", "FUSED_PE_DATA": str(files.MEASURED)}
-    tail = b""
-    with subprocess.Popen(command, cwd=ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, cwd=files.ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         assert process.stdout
         while some := os.read(process.stdout.fileno(), 1 << 16):
             sys.stdout.buffer.write(some)
             sys.stdout.buffer.flush()
             tail = (tail + some)[-4096:]
     state = OUTCOMES.get(process.returncode, "failed")
-    return Outcome(part, state, time.monotonic() - began, "" if state == "done" else _last_line(tail))
+    said = [line.strip() for line in tail.decode(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
+    why = said[-1] if said and state != "done" else ""
+    return state, f"[gpu] {part:9s} {state:8s} {time.monotonic() - began:6.0f} s  {why}".rstrip()
 
 
-def run_all(slug: str, chosen: argparse.Namespace) -> list[Outcome]:
-    """Every part that is wanted, whatever becomes of those before it."""
-    left_out = chosen.without.split(",")
-    return [run_part(part, _arguments(part, slug, chosen)) for part in PARTS if part not in left_out]
-
-
-def _folder(named: str) -> str:
-    """The name of the folder of the card at hand. Raises: MeasureError, DataError."""
-    return cards.folder_of(answer(identify), named).name
+def run_all(slug: str, chosen: argparse.Namespace) -> int:
+    """Run every part that is wanted, whatever becomes of those before it; the exit code is that of measuring."""
+    code, lines = 0, []
+    for part in (part for part in PARTS if part not in chosen.without.split(",")):
+        own = ["--checked", "--study", chosen.study] if part == "measure" else []
+        wait = ["--wait"] if chosen.wait and part in TAKE_WAIT else []
+        state, line = run_part(part, ["--gpu", slug, *own, *wait])
+        lines.append(line)
+        code |= part == "measure" and state != "done"
+    print("", *lines, sep="\n")
+    return int(code)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,10 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         if chosen.check:
             return 0
-        slug = _folder(chosen.gpu)
-    except (MeasureError, DataError, GpuError, ValueError) as error:
+        slug = cards.folder_of(answer(identify), chosen.gpu).name
+    except (MeasureError, GpuError, ValueError) as error:
         print(f"gpu: {error}", file=sys.stderr)
         return 1
-    outcomes = run_all(slug, chosen)
-    print("", *outcomes, sep="\n")
-    return int(any(each.part == "measure" and each.state != "done" for each in outcomes))
+    return run_all(slug, chosen)

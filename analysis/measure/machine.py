@@ -90,8 +90,8 @@ def power_limit_w() -> int | None:
     return None if milliwatts is None else milliwatts // 1000
 
 
-def driver() -> str | None:
-    found = opened()
+def driver(card: str | None = None) -> str | None:
+    found = opened(card)
     return None if found is None else found[0].nvmlSystemGetDriverVersion()
 
 

@@ -1,19 +1,12 @@
-"""Which commit's code a run is of.
-
-FUSED_PE_COMMIT: the commit of an archive, which has no repository of its own.
-"""
+"""Which commit's code a run is of. FUSED_PE_COMMIT names that of an archive, which has no repository of its own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ..record.files import ROOT
-
-UNKNOWN = "unknown"
-_said: set[str] = set()
 
 
 def _git(*arguments: str) -> str:
@@ -34,8 +27,4 @@ def commit() -> str:
             return _git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         pass
-    named = os.environ.get("FUSED_PE_COMMIT", "").strip()
-    if not named and UNKNOWN not in _said:
-        _said.add(UNKNOWN)
-        print(f"the commit is unknown: {ROOT} is no git repository, and FUSED_PE_COMMIT names none", file=sys.stderr)
-    return named or UNKNOWN
+    return os.environ.get("FUSED_PE_COMMIT", "").strip() or "unknown"

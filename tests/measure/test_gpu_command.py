@@ -11,7 +11,7 @@ import pytest
 
 from analysis import __main__ as command_line
 from analysis.measure import gpu, preflight
-from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, counters_allowed, expected_seconds, judge
+from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, counters_allowed, judge
 from analysis.measure.refused import REFUSED
 from analysis.measure.studies import STUDIES, Study
 from kernels import Problem
@@ -19,7 +19,7 @@ from kernels import Problem
 GB = 10**9
 FINE = Machine(
     name="Made-up card", target="sm_90", driver="999.1", driver_cuda=(13, 1), memory=141 * GB, free_memory=140 * GB,
-    needs_cuda={"torch": (13, 0), "nvidia-nvvm": (13, 0)}, processes=(), ncu="/x/ncu", counters_allowed=True,
+    torch_cuda="13.0", processes=(), ncu="/x/ncu", counters_allowed=True,
     sanitizer="/x/compute-sanitizer", free_disk={"/data": 50 * GB},
 )  # fmt: skip
 
@@ -33,53 +33,43 @@ def test_a_machine_where_all_is_fine_has_no_warning() -> None:
     assert {each.state for each in judge(FINE, list(STUDIES.values()))} == {OK}
 
 
-@pytest.mark.parametrize(
-    ("changes", "topic", "state", "says"),
-    [
-        ({"target": "sm_75"}, "GPU", OK, "capability 7.5; V8 takes the core of one without clusters"),
-        ({"target": "sm_90"}, "GPU", OK, "capability 9.0; V8 takes the core of warpgroups"),
-        ({"target": "sm_120"}, "GPU", OK, "capability 12.0; V8 takes the core of warps in"),
-        ({"target": "sm_70"}, "GPU", STOPS, "Made-up card has compute capability 7.0; 7.5 or later is needed"),
-        ({"driver_cuda": (13, 0)}, "driver", OK, "999.1 runs CUDA up to 13.0, torch is of CUDA 13.0"),
-        (
-            {"driver_cuda": (12, 4)},
-            "driver",
-            STOPS,
-            "999.1 runs CUDA up to 12.4, torch is of CUDA 13.0: driver 580.65.06 or ",
-        ),
-        ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
-        ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
-        ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
-        (
-            {"memory": 8 * GB, "free_memory": 6 * GB},
-            "memory",
-            WARNING,
-            "8.0 GB, 6.0 GB free; the largest problem needs",
-        ),
-        ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "The largest of fp16 will say out of memory"),
-        ({"memory": None}, "memory", WARNING, "it cannot be read"),
-        ({"free_memory": None}, "memory", OK, "141.0 GB, 141.0 GB free"),
-        ({"processes": ("game (12)",)}, "other processes", WARNING, "game (12) on this GPU"),
-        ({"processes": None}, "other processes", WARNING, "they cannot be read"),
-        ({"ncu": None}, "counters", WARNING, "no ncu on PATH or under CUDA_HOME"),
-        (
-            {"counters_allowed": False},
-            "counters",
-            WARNING,
-            "(ERR_NVGPUCTRPERM): the administrator gives it with NVreg_",
-        ),
-        ({"counters_allowed": None}, "counters", OK, "/x/ncu; its permission shows when it runs"),
-        ({"sanitizer": None}, "sanitizers", WARNING, "no compute-sanitizer on PATH"),
-        ({"free_disk": {"/data": 10_000_000}}, "disk", STOPS, "0.01 GB free in /data"),
-    ],
-)
+CHANGES = [
+    ({"target": "sm_75"}, "GPU", OK, "capability 7.5; the core of V8 is portable"),
+    ({"target": "sm_70"}, "GPU", STOPS, "Made-up card has compute capability 7.0; 7.5 or later is needed"),
+    ({"driver_cuda": (13, 0)}, "driver", OK, "999.1 runs CUDA up to 13.0, torch is of CUDA 13.0"),
+    (
+        {"driver_cuda": (12, 4)},
+        "driver",
+        STOPS,
+        "driver 580.65.06 or later is needed, or packages for CUDA 12: make gpu",
+    ),
+    ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
+    ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
+    ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
+    ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "6.0 GB free; the largest problem needs about"),
+    ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "The largest of fp16 will say out of memory"),
+    ({"memory": None}, "memory", WARNING, "it cannot be read"),
+    ({"free_memory": None}, "memory", OK, "141.0 GB, 141.0 GB free"),
+    ({"processes": ("game (12)",)}, "other processes", WARNING, "game (12) on this GPU"),
+    ({"processes": None}, "other processes", WARNING, "they cannot be read"),
+    ({"ncu": None}, "counters", WARNING, "no ncu on PATH or under CUDA_HOME"),
+    ({"counters_allowed": False}, "counters", WARNING, "(ERR_NVGPUCTRPERM): the administrator gives it with NVreg_"),
+    ({"counters_allowed": None}, "counters", OK, "/x/ncu shows its permission when it runs"),
+    ({"sanitizer": None}, "sanitizers", WARNING, "no compute-sanitizer on PATH"),
+    ({"free_disk": {"/data": 10_000_000}}, "disk", STOPS, "0.01 GB free in /data"),
+]
+
+
+@pytest.mark.parametrize(("changes", "topic", "state", "says"), CHANGES)
 def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: str, state: str, says: str) -> None:
     found = line(topic, replace(FINE, **changes))
     assert found.state == state and says in found.text
 
 
 def test_a_machine_without_a_gpu_gets_one_line() -> None:
-    assert judge(Machine(), []) == [Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")]
+    assert list(judge(Machine(), [])) == [
+        Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")
+    ]
 
 
 def test_only_the_studies_that_are_asked_for_need_memory() -> None:
@@ -87,15 +77,13 @@ def test_only_the_studies_that_are_asked_for_need_memory() -> None:
     assert line("memory", replace(FINE, memory=GB, free_memory=GB), [small]).state == OK
 
 
-def test_the_time_of_a_call_is_counted_once_and_a_study_by_its_own() -> None:
-    def run(name: str, study: str, seconds: float, complete: bool = True, uuid: str | None = None) -> dict:
-        return {"run": name, "study": study, "seconds": seconds, "complete": complete, "uuid": uuid}
-
-    runs = [run("1", "a", 9.0), run("2", "a", 60.0), run("2", "b", 59.0), run("3", "c", 5.0), run("4", "b", 1.0, False)]
-    assert expected_seconds(runs, ["a", "b", "c", "d"]) == (65.0, ["d"])
-    runs += [run("5", "a", 7.0, uuid="GPU-1"), run("5", "b", 4.0, uuid="GPU-1"), run("5", "d", 2.0, uuid="GPU-1")]
-    assert expected_seconds(runs, ["a", "b", "c"]) == (16.0, [])
-    assert "on the reference card, NVIDIA H200" in line("time", FINE).text
+def test_the_time_is_that_of_the_latest_complete_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [("a", 99.0, True), ("a", 30.0, True), ("b", 60.0, True), ("b", 1.0, False)]
+    rows = [{"study": study, "seconds": seconds, "complete": complete} for study, seconds, complete in runs]
+    monkeypatch.setattr(preflight, "records", lambda folder, table: rows)
+    asked = [Study(name, "", (), ()) for name in "abc"]
+    said = "these studies took 1.5 min on the reference card, NVIDIA H200; of c no time is recorded"
+    assert line("time", FINE, asked).text == said
 
 
 @pytest.mark.parametrize(
@@ -135,7 +123,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
         script.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(script))
         monkeypatch.setattr(preflight, "passes", lambda studies: True)
-        monkeypatch.setattr(gpu, "_folder", lambda named: named or "made-up-card")
+        monkeypatch.setattr(gpu, "answer", lambda work: None)
+        monkeypatch.setattr(gpu.cards, "folder_of", lambda card, named: Path(named or "made-up-card"))
         assert gpu.main(list(arguments)) == exits
         return calls.read_text().splitlines()
 
