@@ -5,8 +5,8 @@ profiles anew. The profiler runs this module again as the program to be profiled
 up and once profiled, so that the n-th profiled kernel is the n-th launch of what it says it launched. Clocks are left
 as they are, and caches warm, as device_warm finds them. More counters than fit in one pass make the profiler replay a
 kernel; it saves and restores memory for that, which cools the caches. So what depends on them, above all the bytes of
-DRAM, is in the group `ONCE`, whose few counters need no replay. `COLD` is read after a flush: the bytes that a call
-must move when nothing is cached.
+DRAM, is in a group of its own, whose few counters need no replay. The last group is read after a flush: the bytes that
+a call must move when nothing is cached.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ from ..record.files import DataError
 from ..record.problems import problem_columns, problem_of
 from .machine import environment, identity
 from .refused import Refused, exit_code, toolkit
-from .run import compile_pair, to_compile
+from .run import compile_pair, require_versions, to_compile
 from .runs import Writer
 from .studies import PROFILED, STALL, STALLS, STUDIES, studies
 from .workers import compilers
@@ -115,35 +114,18 @@ class Spoiled(Exception):
     """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
 
 
-# ---------------------------------------------------------------- what is to be done
-
-
 def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
-    """Each version of the log and problem of some studies once, on a card with `sms` SMs.
-
-    `versions` names some, separated by commas.
+    """Each version of the log and problem of some studies once, on a card with `sms` SMs; `versions` names some.
 
     Raises: ValueError for a name that there is not.
     """
-    keep = versions.split(",") if versions else list(VERSIONS)
-    if unknown := set(keep) - set(VERSIONS):
-        raise ValueError(f"no version is called {min(unknown)!r}")
+    keep = require_versions(versions)
     found: dict[tuple[str, Problem], Task] = {}
     for each in studies(study):
         for version, problem in each.on(sms).pairs():
             if not version.is_peer and version.id in keep and supports(version, problem):
                 found.setdefault((version.id, problem), Task(each.name, version.id, problem))
     return list(found.values())
-
-
-def _key(row: Row) -> tuple[str, Problem]:
-    return row["version"], problem_of(row)
-
-
-def missing(wanted: Iterable[Task], rows: Iterable[Row]) -> list[Task]:
-    """The tasks that no row of today's code answers."""
-    done = {_key(row) for row in current(rows)}
-    return [task for task in wanted if (task.version, task.problem) not in done]
 
 
 # ---------------------------------------------------------------- the profiled program
@@ -191,12 +173,10 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
         Refused: there is no profiler, or it may not read counters.
     """
     metrics = list(group.metrics)
-    start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log, outcomes = folder / "log.csv", folder / "outcomes.json"
-        problems = [(task.version, problem_columns(task.problem)) for task in todo]
-        (folder / "tasks.json").write_text(json.dumps(problems))
+        (folder / "tasks.json").write_text(json.dumps([(task.version, problem_columns(task.problem)) for task in todo]))
         while True:
             command = [
                 toolkit("ncu"), "--profile-from-start", "off", "--clock-control", "none",
@@ -217,15 +197,9 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
     failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
     if len(found) < len(todo):
         raise Spoiled("; ".join(failed.values()) or f"ncu ended with {done.returncode}: {said[-500:].strip()}")
-    launched = [
-        (task, launch, kernel)
-        for task, outcome in zip(todo, found)
-        if task not in failed
-        for launch, kernel in enumerate(outcome)
-    ]
-    rows = tidy(listing, launched, metrics, group.mark) if launched else []
-    counted = f"{len(todo)} problems, {len(launched)} kernels, {len(metrics)} metrics{group.mark}"
-    print(f"[counters] {counted}: {time.monotonic() - start:.0f} s", flush=True)
+    kernels = [(task, *of) for task, outcome in zip(todo, found) if task not in failed for of in enumerate(outcome)]
+    rows = tidy(listing, kernels, metrics, group.mark) if kernels else []
+    print(f"[counters] {len(todo)} problems, {len(kernels)} kernels, {len(metrics)} metrics{group.mark}", flush=True)
     return rows, failed
 
 
@@ -236,13 +210,12 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
 
     Raises: Spoiled when there is no table, or the profiler saw other kernels than were launched.
     """
-    lines = [line for line in text.splitlines() if line.startswith('"')]
-    if len(lines) < 2:
-        raise Spoiled(f"ncu printed no table: {text[-500:].strip()}")
-    units, *kernels = csv.DictReader(lines)
+    table = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
+    units, kernels = table[0] if table else {}, table[1:]
     seen = [row["Kernel Name"] for row in kernels]
     if len(seen) != len(launched) or any(kernel not in name for (_, _, kernel), name in zip(launched, seen)):
-        raise Spoiled(f"ncu saw {len(seen)} kernels where {len(launched)} were launched, or in another order")
+        saw = f"ncu saw {len(seen)} kernels where {len(launched)} were launched, or in another order"
+        raise Spoiled(saw if table else f"ncu printed no table: {text[-500:].strip()}")
     rows = []
     for (task, launch, kernel), row in zip(launched, kernels):
         columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
@@ -254,7 +227,7 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
     return rows
 
 
-def measure(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> None:
+def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> None:
     """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
 
     Where one spoils the others', each half is profiled alone, down to the one.
@@ -267,39 +240,39 @@ def measure(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> N
         for group in GROUPS:
             fresh, wrong = profile(todo, group)
             found, why = found + fresh, why | wrong
-        lost = {(task.version, task.problem) for task in why}
-        rows += [row for row in found if _key(row) not in lost]
+        lost = {task[1:] for task in why}
+        rows += [row for row in found if (row["version"], problem_of(row)) not in lost]
         failed |= why
     except Spoiled as error:
-        if len(todo) > 1:
-            middle = len(todo) // 2
-            measure(todo[:middle], rows, failed)
-            measure(todo[middle:], rows, failed)
-            return
-        failed[todo[0]] = str(error)
+        middle = len(todo) // 2
+        for half in (todo[:middle], todo[middle:]) if middle else ():
+            profile_each(half, rows, failed)
+        failed |= {} if middle else {todo[0]: str(error)}
     if not rows and len({task.version for task in failed}) >= HOPELESS:
         task, reason = failed.popitem()
         raise DataError(f"nothing can be profiled; {task}: {reason}")
 
 
 def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
-    """Profile what the card's record lacks, or everything, a chunk at a time: how many rows are new, and what failed.
+    """Profile what no row of today's code answers, or all, a chunk at a time: how many rows are new, and what failed.
 
     Raises: DataError, GpuError, Refused.
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}
-    todo = list(wanted) if anew else missing(wanted, records(writer.card, "counters"))
+    rows = () if anew else current(records(writer.card, "counters"))
+    done = {(row["version"], problem_of(row)) for row in rows}
+    todo = [task for task in wanted if task[1:] not in done]
     print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
     if todo:
         toolkit("ncu")  # without one there is nothing to compile for
         with compilers(device_target()) as compile_each:
-            compile_each(compile_pair, to_compile((task.version, task.problem) for task in todo))
+            compile_each(compile_pair, to_compile(task[1:] for task in todo))
     for start in range(0, len(todo), CHUNK):
-        done = len(fresh)
-        measure(todo[start : start + CHUNK], fresh, failed)
+        before = len(fresh)
+        profile_each(todo[start : start + CHUNK], fresh, failed)
         run = writer.run("counters", anew and not start)
-        run.append("counters", fresh[done:])
+        run.append("counters", fresh[before:])
         run.settle("counters", complete=start + CHUNK >= len(todo))
     return len(fresh), failed
 
@@ -324,7 +297,7 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
         with contextlib.closing(Writer(folder, gpu)) as writer:
             fresh, failed = profile_all(writer, wanted, options.all)
-    except (Refused, DataError, GpuError, ValueError) as error:
+    except (Refused, GpuError, ValueError) as error:
         print(f"counters: {error}", file=sys.stderr)
         return exit_code(error)
     for task, reason in failed.items():

@@ -1,7 +1,7 @@
-"""What the op of kernels/ops.py does on the GPU at hand: `python -m analysis op` writes op_problems.csv and op.csv.
+"""Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
 
-    python -m analysis op                      2,000 random calls against float64, then a call beside a bare launch
-    python -m analysis op --problems 200 --seed 7
+    python -m analysis op                      2,000 random calls against float64, then calls beside a bare launch
+    python -m analysis op --problems 200
 
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
 again, the command makes the calls of which its run has no row.
@@ -14,206 +14,303 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import itertools
+import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import VERSIONS, Problem, Unsupported, ops
+from kernels.checking.reference import ERROR_FACTOR
+from kernels.constants import FREQUENCY_BASE
+from kernels.runtime.arguments import Asked
+from kernels.runtime.arguments import Tensors as Beside
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
-from kernels.version import Launch
+from kernels.runtime.torch_path import attend
 
-from ..evidence.current import today
 from ..record import cards
-from ..record.files import DataError, problem_columns
-from .machine import now, warm_up
-from .on_gpu import identify
-from .op_calls import FUNCTIONS, MODES, Call, drawn, judge, tensors
+from .machine import warm_up
+from .on_gpu import Row, identify, row_of
 from .refused import exit_code
 from .runs import StudyRun, Writer
 from .studies import MAIN, Study, partial_rope
 from .timing import Timing, device_warm, summarise
 from .workers import Hang, MeasureError, Worker, answer, compilers, tqdm
 
+FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
+MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the values; the memory around it is NaN
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),  # in memory [batch, seq, heads, hdim]
+    "cache": lambda x: pad(x, (0, 0, 0, 40), value=math.nan)[:, :, : x.shape[2]],  # the first rows of a longer one
+    "unaligned": lambda x: pad(x, (1, 3), value=math.nan)[..., 1:-3],  # rows start 4 bytes after a multiple of 16
+    "expanded": lambda x: x[:, :1].expand(x.shape),  # the values of one head for all
+    "negated": lambda x: torch._neg_view(-x),
+}
+INPUTS = ("uniform", "sharp", "large")
+HDIMS = (4, 8, 12, 16, 24, 32, 36, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 576, 1024, 2048, 4096)
+MOST_POSITIONS = 2**20
+# What bounds a problem, so that float64 is quick and fits a small card: elements of scores, of Q and of K, of tables.
+MOST_SCORES, MOST_ELEMENTS, MOST_TERMS, MOST_TABLE = 2**23, 2**24, 2**32, 2**24
 CALLS, SEED, MOST_KERNELS = 2000, 40, 180
 PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
+ORDERS = 8  # evaluations of fp32 math: one of them may be right by luck
+HALF_ULP, FLT_MIN = 2.0**-24, 2.0**-126  # of a float32: the first relative
+
 REPETITIONS, HOST_CALLS, HOST_SAMPLES = 7, 400, 5  # fewer calls than the launches that queue up
 PREFILL = partial_rope(1, 8, 2048, 128)  # of the study `beyond`
-SMALL = Problem("rope", 1, 1, seq_q=8, hdim=64, rotary_dim=64)  # its launch is nearly all of its time
+SMALL = Problem("rope", 1, 1, seq_q=16, hdim=64, rotary_dim=64)  # its launch is nearly all of its time
 TIMED = (SMALL, MAIN, PREFILL, dataclasses.replace(PREFILL, causal=True))
 VARIANTS: tuple[dict[str, Any], ...] = (
-    {},
-    {"interleaved": False},
-    *({"layout": layout} for layout in ("transposed", "cache")),
-    *({"mode": mode} for mode in MODES[1:3]),
-)
-Row = dict[str, Any]
-Functions = Mapping[str, Callable[..., torch.Tensor]]
+    {}, {"interleaved": False}, {"layout": "transposed"}, {"layout": "cache"}, {"mode": "rates_positions"},
+    {"mode": "tables"},
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------- a call and its tensors
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: its function by the problem's family, the values and layout of its tensors, and how it is called.
+
+    All positions are below `reach`; `seed` is that of the values. A captured graph is replayed after other calls have
+    evicted what the op caches.
+    """
+
+    problem: Problem
+    interleaved: bool = True
+    base: float = FREQUENCY_BASE
+    mode: str = "rates"
+    layout: str = "contiguous"
+    scale: float | None = None
+    inputs: str = "uniform"
+    reach: int = 2**12
+    seed: int = 0
+    called: str = "eager"
+
+    @property
+    def places(self) -> int:
+        """The number of positions in the sequence that queries or keys have."""
+        return max(self.problem.seq_k, self.problem.q_offset + self.problem.seq_q)
+
+    @property
+    def softmax_scale(self) -> float:
+        return self.problem.softmax_scale if self.scale is None else self.scale
+
+    @property
+    def columns(self) -> Row:
+        own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}
+        return row_of((VERSIONS_OF[self.problem.family], self.problem), **own)
+
+
+Given = tuple[list[torch.Tensor], dict[str, Any]]  # q, k and v in their layout, and the keyword arguments
+
+
+def tensors(call: Call, device: Any) -> Given:
+    """The arguments of a call on a device, the same on every device of its kind.
+
+    Values are uniform in -1 .. 1; or normal, so that scores are far apart (sharp); or have magnitudes from 1e-3 to 1e3
+    in q and k (large).
+    """
+    dice, problem = torch.Generator(device).manual_seed(call.seed), call.problem
+    qkv: list[torch.Tensor] = []
+    for size in (problem.q_shape, problem.kv_shape, problem.kv_shape):
+        x = torch.rand(size, generator=dice, device=device) * 2 - 1
+        if call.inputs == "sharp":
+            x = x.erfinv().clamp(-5, 5) * (2 if len(qkv) < 2 else 1) * math.sqrt(2)
+        elif call.inputs == "large" and len(qkv) < 2:
+            x = x.sign() * 10 ** (6 * x.abs() - 3)
+        qkv.append(x if call.layout == "cache" and not qkv else LAYOUTS[call.layout](x))
+    options: dict[str, Any] = {"causal": problem.causal, "q_offset": problem.q_offset, "scale": call.scale}
+    if problem.family == "rope":
+        options |= {"rotary_dim": problem.rotary_dim, "interleaved": call.interleaved, "base": call.base}
+        if "tables" in call.mode:
+            rows = call.reach if "positions" in call.mode else call.places
+            pair = torch.arange(problem.rotary_dim // 2, dtype=torch.float64, device=device)
+            rates = call.base ** (-2 * pair / max(problem.rotary_dim, 1))
+            angle = torch.arange(rows, dtype=torch.float64, device=device)[:, None] * rates
+            options |= {"cos": angle.cos().float(), "sin": angle.sin().float()}
+        if "positions" in call.mode:
+            shape = (problem.batch, call.places)[call.seed % 2 :]
+            options["positions"] = torch.randint(call.reach, shape, generator=dice, device=device)
+    return qkv, options
 
 
 # ---------------------------------------------------------------- random calls
 
 
-def functions() -> Functions:
-    from kernels import ops
+def _length(dice: random.Random, most: int) -> int:
+    """1 to `most`, as often in every doubling."""
+    return min(int(2 ** dice.uniform(0, math.log2(most) + 1)), most)
 
-    return {name: getattr(ops, name) for name in FUNCTIONS.values()}
+
+def _call(dice: random.Random) -> Call | None:
+    """A call of the documented range, or None where it would take long."""
+    family = dice.choices(tuple(FUNCTIONS), (6, 1, 1))[0]
+    hdim, batch = dice.choice(HDIMS), dice.choice((1, 1, 1, 2, 3, 8))
+    kv_heads, groups = dice.choice((1, 1, 2, 3, 4, 8)), dice.choice((1, 1, 1, 2, 4, 8))
+    seq_q = 1 if dice.random() < 0.25 else _length(dice, 2048)
+    seq_k = seq_q if dice.random() < 0.25 else _length(dice, 2**15)
+    behind = max(seq_k - seq_q, 0)
+    q_offset = dice.choice((behind, behind, 0, dice.randrange(4096), dice.randrange(MOST_POSITIONS - seq_q)))
+    turns = (hdim, hdim, hdim // 4 * 2, min(128, hdim), 2 * dice.randrange(hdim // 2 + 1))
+    problem = Problem(
+        family, batch, kv_heads * groups, kv_heads, seq_q, seq_k, hdim, dice.choice(turns) if family == "rope" else 0,
+        causal=dice.random() < 0.4, q_offset=q_offset,
+    )  # fmt: skip
+    call = Call(
+        problem,
+        interleaved=family != "rope" or dice.random() < 0.5,
+        base=dice.choice((10_000.0, 500_000.0, 10.0 ** dice.uniform(0, 7))) if family == "rope" else FREQUENCY_BASE,
+        mode=dice.choices(MODES, (3, 1, 1, 1))[0] if family == "rope" else MODES[0],
+        layout=dice.choices(tuple(LAYOUTS), (6, 6, 6, 2, 2, 2))[0],
+        scale=None if dice.random() < 0.75 else problem.softmax_scale * 2.0 ** dice.uniform(-2, 1),
+        inputs=dice.choice(INPUTS),
+        reach=dice.choice((2**12, 2**16, MOST_POSITIONS)),
+        seed=dice.randrange(2**31),
+        called=dice.choices(("eager", "graph"), (3, 1))[0],
+    )
+    scores = batch * kv_heads * groups * seq_q * seq_k
+    elements = max(math.prod(problem.q_shape), math.prod(problem.kv_shape))
+    rows = (call.reach if "positions" in call.mode else call.places) if "tables" in call.mode else 0
+    fits = scores <= MOST_SCORES and elements <= MOST_ELEMENTS and scores * hdim <= MOST_TERMS
+    return call if fits and rows * problem.rotary_dim <= 2 * MOST_TABLE else None
 
 
-def launch_of(call: Call, target: str) -> Launch | None:
-    """The launch of a call, planned as the op plans it; None where no core takes it."""
-    problem, seq_k = call.problem, planned_keys(call.problem.seq_k)
-    problem = dataclasses.replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
+def kernel_of(call: Call, target: str) -> Any:
+    """V8's kernel of a call; None where it takes none, of those that the decode kernels take one that is not used."""
+    seq_k = planned_keys(call.problem.seq_k)
+    problem = dataclasses.replace(call.problem, seq_k=seq_k, q_offset=max(seq_k - call.problem.seq_q, 0))
     with contextlib.suppress(Unsupported):
-        return plan_launch(problem, target, call.interleaved, "tables" in call.mode, "positions" in call.mode).launch
+        return plan_launch(
+            problem, target, call.interleaved, "tables" in call.mode, "positions" in call.mode
+        ).launch.kernel
     return None
 
 
-def _kernel(call: Call, target: str) -> Any:
-    launch = launch_of(call, target)
-    return launch and launch.kernel
+def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS) -> list[Call]:
+    """Calls, the same for the same arguments, that meet at most so many kernels: each takes seconds to compile."""
+    dice = random.Random(seed)
+    met: set[Any] = set()
+    calls: list[Call] = []
+    while len(calls) < count:
+        if (call := _call(dice)) and ((kernel := kernel_of(call, target)) in met or len(met) < most_kernels):
+            met.add(kernel)
+            calls.append(call)
+    return calls
 
 
 def _compile(call: Call, target: str) -> None:
     with contextlib.suppress(CompileError):  # the call says so
-        assembled(compile_ptx(_kernel(call, target), target), target)
+        if kernel := kernel_of(call, target):
+            assembled(compile_ptx(kernel, target), target)
 
 
-def compile_all(calls: Sequence[Call], target: str) -> None:
-    """Fill the cache of compiled kernels, several at a time; each kernel once."""
-    if kernels := {kernel: call for call in calls if (kernel := _kernel(call, target))}:
-        with compilers(target) as compile_each:
-            compile_each(_compile, list(kernels.values()))
+# ---------------------------------------------------------------- what the result should be
 
 
-def call_columns(call: Call, target: str) -> Row:
-    """The columns of a call that both tables have, with the time of the row and the hash of the code."""
-    version, launch = VERSIONS_OF[call.problem.family], launch_of(call, target)
-    about = {name: getattr(call, name) for name in ("interleaved", "mode", "layout")}
-    made = {"core": launch and launch.shape.core, "source_hash": today(version), "measured_at": now()}
-    return {"version": version, **problem_columns(call.problem), **about, **made}
+def expected(call: Call, given: Given, dtype: torch.dtype, order: int = 0) -> torch.Tensor:
+    """The result in a dtype, by PyTorch's operations; `order`: another rounding of the scale."""
+    problem, (qkv, options) = call.problem, given
+    part = call.softmax_scale ** (order / ORDERS)
+    asked = Asked(
+        problem.family, problem.rotary_dim, call.base, call.interleaved, problem.causal, problem.q_offset,
+        call.softmax_scale / part,
+    )  # fmt: skip
+    q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
+    return attend(q * part, k, v, Beside(*(options.get(name) for name in ("cos", "sin", "positions"))), asked)
 
 
-def evict(call: Call, device: Any, op: Functions) -> None:
+def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
+    """`reason`, the rule that `out` breaks as the result of a call, and its errors.
+
+    shape: q's shape and dtype. not_finite: where fp32 math is finite, so is the result. error: at most ERROR_FACTOR
+    times the largest error of ORDERS evaluations of fp32 math, or of rounding the largest output.
+    """
+    q = given[0][0]
+    if out.shape != q.shape or out.dtype != q.dtype:
+        return {"reason": "shape"}
+    exact = expected(call, given, torch.float64)
+    singles = [expected(call, given, torch.float32, order) for order in range(ORDERS)]
+    if bool((singles[0].isfinite() & ~out.isfinite()).any()):
+        return {"reason": "not_finite"}
+    fp32, worst = (max(float((x - exact).abs().max()) for x in some) for some in (singles, [out]))
+    least = max(fp32, HALF_ULP * float(exact.abs().max()), FLT_MIN)
+    found = {
+        "max_abs_err": worst,
+        "fp32_abs_err": fp32,
+        "allowed_abs_err": ERROR_FACTOR * least,
+        "ratio": worst / least,
+    }
+    return {"reason": None if worst <= ERROR_FACTOR * least else "error", **found}
+
+
+# ---------------------------------------------------------------- on the GPU
+
+
+def function_of(call: Call) -> Callable[..., torch.Tensor]:
+    return getattr(ops, FUNCTIONS[call.problem.family])
+
+
+def evict(call: Call, device: Any) -> None:
     """Call the function until what the op cached for this call is evicted, and its memory is in use by others."""
     for n in range(1, EVICTING + 1):
-        shape = (n, 1, 1, 4) if call.problem.family == "alibi" else (1, 1, 1, 4)
-        x = torch.zeros(shape, device=device)
-        op[call.function](x, x, x, **({"base": call.base + n} if call.problem.family == "rope" else {}))
-    for power in range(4, 20):
-        for _ in range(32):
-            torch.full((2**power,), float("nan"), device=device)
+        x = torch.zeros((n, 1, 1, 4) if call.problem.family == "alibi" else (1, 1, 1, 4), device=device)
+        function_of(call)(x, x, x, **({"base": call.base + n} if call.problem.family == "rope" else {}))
+    _ = [torch.full((2**power,), math.nan, device=device) for power in range(4, 20) for _ in range(32)]
 
 
-def replayed(call: Call, run: Callable[[], torch.Tensor], op: Functions) -> torch.Tensor:
+def replayed(call: Call, run: Callable[[], torch.Tensor]) -> torch.Tensor:
     """The result of a graph of a call, replayed after an eviction."""
     run()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = run()
-    evict(call, "cuda", op)
+    evict(call, "cuda")
     graph.replay()
     torch.cuda.synchronize()
     return out
 
 
-def check(call: Call, device: Any, op: Functions) -> Row:
+def check(call: Call, device: Any) -> Row:
     """Make a call: the columns of its status, and of its errors if it has a result.
 
     Raises: RuntimeError, where a launch failed; the device is then in no state to go on.
     """
-    began, given = time.monotonic(), tensors(call, device)
-    positions = given.options.get("positions")
-    row: Row = {"largest_position": call.places - 1 if positions is None else int(positions.max())}
-    made = functools.partial(op[call.function], given.q, given.k, given.v, **given.options)
-    status, reason, out = "ok", "", None
+    began, (qkv, options) = time.monotonic(), tensors(call, device)
+    made = functools.partial(function_of(call), *qkv, **options)
+    row: Row = {"status": "ok"}
     try:
         try:
-            out = made(fallback=False) if call.called == "eager" else replayed(call, made, op)
+            out = made(fallback=False) if call.called == "eager" else replayed(call, made)
+            row |= judge(call, (qkv, options), out)
+            row["status"] = "wrong" if row["reason"] else "ok"
         except Unsupported as refusal:
-            status, reason, out = "fell_back", str(refusal), made()
+            row |= judge(call, (qkv, options), made())
+            row |= {"status": "wrong"} if row["reason"] else {"status": "fell_back", "reason": str(refusal)}
     except (TypeError, ValueError) as error:  # Unsupported among them
-        status, reason = "refused", str(error)
-    if out is not None:
-        found = judge(call, given, out)
-        if broken := found.pop("broken"):
-            status, reason = "wrong", "+".join(broken)
-        row |= found
-    return {**row, "status": status, "reason": reason or None, "seconds": round(time.monotonic() - began, 3)}
+        row = {"status": "refused", "reason": str(error)}
+    return {**row, "seconds": round(time.monotonic() - began, 3)}
 
 
 def check_calls(calls: Sequence[tuple[int, Call]], send: Connection) -> None:
     """Body of the measuring process: a row for each call."""
-    op = functions()
     for place, (index, call) in enumerate(calls):
         send.send(("begun", place))
-        send.send(("row", (index, check(call, "cuda", op))))
-
-
-def check_problems(run: StudyRun, target: str, count: int = CALLS, seed: int = SEED) -> None:
-    """Make the calls of a draw of which a run has no row. Raises: MeasureError, DataError."""
-    calls = list(itertools.islice(drawn(seed, functools.partial(_kernel, target=target), MOST_KERNELS), count))
-    done = {row["call"] for row in run.rows("op_problems") if row["seed"] == seed}
-    todo = [(index, call) for index, call in enumerate(calls) if index not in done]
-    compile_all([call for _, call in todo], target)
-    with tqdm(total=len(todo), desc="check", unit="call") as bar, contextlib.closing(Worker(PATIENCE)) as worker:
-        for kind, content in worker.do(check_calls, todo):
-            if kind == "lost":
-                (index, _), error = content
-                status, reason = "hang" if isinstance(error, Hang) else "error", str(error).splitlines()[0]
-                found: Row = {"status": status, "reason": reason, "seconds": PATIENCE if status == "hang" else 0.0}
-            else:
-                index, found = content
-            call = calls[index]
-            kernel = _kernel(call, target)
-            own = {
-                "seed": seed, "call": index, "function": call.function, "base": call.base,
-                "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
-                "largest_position": call.places - 1, "kernel": kernel and kernel.name,
-            }  # fmt: skip
-            run.append("op_problems", [{**call_columns(call, target), **own, **found}])
-            bar.update()
-
-
-# ---------------------------------------------------------------- beside a bare launch
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What is timed; `launch` and `buffers` are what analysis.measure.timing asks of a program."""
-
-    call: Call
-    what: str
-    run: Callable[[], Any]
-    buffers: tuple[int, ...] = (0,)
-
-    def launch(self, copy: int = 0) -> None:
-        self.run()
-
-
-def contestants(problem: Problem, op: Functions, target: str) -> list[Timed]:
-    """The version's own launch, and the op in every variant, on the same values."""
-    chosen = []
-    for variant in VARIANTS:
-        call = Call(problem, **variant)
-        given = tensors(call, "cuda")
-        if not variant:
-            inputs = {"q": given.q, "k": given.k, "v": given.v}
-            chosen.append(Timed(call, "launch", Program(VERSIONS["rope_v8"](problem, target), inputs).launch))
-        run = functools.partial(op[call.function], given.q, given.k, given.v, **given.options)
-        chosen.append(Timed(call, "op", run))
-    return chosen
+        send.send(("row", (index, check(call, "cuda"))))
 
 
 def host_loop(run: Callable[[], Any]) -> Timing:
@@ -229,66 +326,83 @@ def host_loop(run: Callable[[], Any]) -> Timing:
     return summarise(samples)
 
 
-def timings(chosen: list[Timed], target: str, repetitions: int = REPETITIONS) -> Iterator[Row]:
-    """A row for each contestant, timer and repetition; each repetition in an order of its own."""
-    dice = random.Random(0)
-    for each in chosen:
-        each.run()
-    for repetition in range(1, repetitions + 1):
-        for each in dice.sample(chosen, len(chosen)):
-            for timer, timing in (("device_warm", device_warm(each)), ("host_loop", host_loop(each.run))):  # type: ignore[arg-type]
-                own = {"what": each.what, "timer": timer, "repetition": repetition, "status": "ok"}
-                yield {**call_columns(each.call, target), **own, **vars(timing)}
+def time_op(send: Connection) -> None:
+    """Body of a measuring process: the op in every variant, beside the version's own launch, on the same values.
 
-
-def _time_all(send: Connection) -> None:
-    """Body of a measuring process."""
+    A row for each, timer and repetition; each repetition in an order of its own.
+    """
     warm_up()
+    dice = random.Random(0)
     for problem in TIMED:
-        for row in timings(contestants(problem, functions(), device_target()), device_target()):
-            send.send(("row", row))
-
-
-def time_op(run: StudyRun, target: str) -> None:
-    """Time the op beside the version's own launch on small, main and long problems. Raises: MeasureError."""
-    compile_all([Call(problem, **variant) for problem in TIMED for variant in VARIANTS], target)
-    with contextlib.closing(Worker(PATIENCE)) as worker:
-        for _, row in worker.ask(_time_all):
-            run.append("op", [row])
+        calls = [Call(problem, **variant) for variant in VARIANTS]
+        given = [tensors(call, "cuda") for call in calls]
+        plan = VERSIONS[VERSIONS_OF[problem.family]](problem, device_target())
+        runs: list[tuple[Call, str, Callable[..., Any]]] = [
+            (call, "op", functools.partial(function_of(call), *qkv, **options))
+            for call, (qkv, options) in zip(calls, given)
+        ]
+        runs.append((calls[0], "launch", Program(plan, dict(zip("qkv", given[0][0]))).launch))
+        for _, _, run in runs:
+            run()
+        for repetition in range(1, REPETITIONS + 1):
+            for call, what, run in dice.sample(runs, len(runs)):
+                program: Any = SimpleNamespace(launch=lambda copy, run=run: run())
+                for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(run))):
+                    own = {"what": what, "timer": timer, "repetition": repetition, "status": "ok"}
+                    send.send(("row", {**call.columns, **own, **vars(timing)}))
 
 
 # ---------------------------------------------------------------- the command
 
 
-def measure_op(writer: Writer, target: str, count: int, seed: int, new_run: bool) -> bool:
+def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call]) -> None:
+    """Make the calls of the draw of which a run has no row. Raises: MeasureError, DataError."""
+    done = {row["call"] for row in run.rows("op_problems")}
+    todo = [(index, call) for index, call in enumerate(calls) if index not in done]
+    for kind, content in tqdm(worker.do(check_calls, todo), total=len(todo), desc="check", unit="call"):
+        if kind == "lost":
+            (index, _), error = content
+            status = "hang" if isinstance(error, Hang) else "error"
+            content = index, {"status": status, "reason": str(error).splitlines()[0], "seconds": 0.0}
+        index, found = content
+        call = calls[index]
+        own = {
+            "seed": SEED, "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
+            "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
+            "largest_position": (call.reach if "positions" in call.mode else call.places) - 1,
+        }  # fmt: skip
+        run.append("op_problems", [{**call.columns, **own, **found}])
+
+
+def measure_op(writer: Writer, target: str, count: int, new_run: bool) -> bool:
     """Bring both studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
-    fine = True
-    for name, table, work in (
-        ("op_problems", "op_problems", functools.partial(check_problems, count=count, seed=seed)),
-        ("op_time", "op", time_op),
-    ):
-        run = StudyRun(Study(name, "", (), ()), writer, new_run)
-        rows = run.rows(table)
-        done = sum(row["seed"] == seed for row in rows) >= count if table == "op_problems" else bool(rows)
-        if run.complete != done and (run.complete or table == "op"):  # of other code, or cut short
-            run = StudyRun(Study(name, "", (), ()), writer, True)
-        if not run.complete:
-            work(run, target)
-            run.save(complete=True)
-        rows = run.rows(table)
-        counts = collections.Counter(row["status"] for row in rows)
-        print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
-        bad = [row for row in rows if row["status"] != "ok"]
-        for row in bad[:40]:
-            print(f"[op]   {row['status'].upper()}: call {row.get('call')}: {row['reason']}")
-        fine &= not bad
-    return fine
+    bad = []
+    with contextlib.closing(Worker(PATIENCE)) as worker, compilers(target) as compile_each:
+        for name, table, wanted in (("op_problems", "op_problems", count), ("op_time", "op", 1)):
+            run = StudyRun(Study(name, "", (), ()), writer, new_run)
+            if run.complete and len(run.rows(table)) < wanted:  # it is of other code, or of fewer calls
+                run = StudyRun(Study(name, "", (), ()), writer, True)
+            if not run.complete:
+                drew = drawn(SEED, count, target) if name == "op_problems" else []
+                calls = drew or [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
+                compile_each(_compile, list({kernel_of(call, target): call for call in calls}.values()))
+                if drew:
+                    check_problems(run, worker, calls)
+                else:
+                    run.append(table, [row for _, row in worker.ask(time_op)])
+                run.save(complete=True)
+            rows = run.rows(table)
+            counts = collections.Counter(row["status"] for row in rows)
+            print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
+            bad += [row for row in rows if row["status"] != "ok"]
+    for row in bad[:40]:
+        print(f"[op]   {row['status'].upper()}: call {row.get('call')}: {row['reason']}")
+    return not bad
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls (default: {CALLS})")
-    parser.add_argument("--seed", type=int, default=SEED, help=f"of their draw (default: {SEED})")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
@@ -296,8 +410,8 @@ def main(arguments: list[str] | None = None) -> int:
         gpu = answer(identify)
         folder = cards.folder_of(gpu, chosen.gpu, chosen.wait)
         with contextlib.closing(Writer(folder, gpu)) as writer:
-            fine = measure_op(writer, gpu["target"], chosen.problems, chosen.seed, chosen.new_run)
-    except (MeasureError, DataError, GpuError) as error:
+            fine = measure_op(writer, gpu["target"], chosen.problems, chosen.new_run)
+    except (MeasureError, GpuError, ValueError) as error:
         print(f"op: {error}", file=sys.stderr)
         return exit_code(error)
     return 0 if fine else 1

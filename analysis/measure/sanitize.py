@@ -19,13 +19,14 @@ import argparse
 import collections
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,16 +37,16 @@ from cuda.bindings import driver
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
-from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
+from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.probes import EMPTY
 
 from ..evidence.current import today
 from ..record import cards
-from ..record.files import ROOT, DataError
-from ..record.runs import Run
+from ..record.files import ROOT
 from .machine import environment, identity
 from .refused import REFUSED, Refused, exit_code, toolkit
+from .run import compile_pair, require_versions
 from .runs import Writer
 from .workers import MeasureError, compilers, tqdm
 
@@ -106,24 +107,16 @@ def _ask(entry: Any, *arguments: Any) -> Any:
     return values[0] if values else None
 
 
-@contextlib.contextmanager
-def _allocated(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Addresses of fresh allocations of so many bytes, a driver allocation each."""
-    pointers: dict[str, Any] = {}
-    try:
-        for name, size in sizes.items():
-            pointers[name] = _ask(driver.cuMemAlloc, size)
-        yield {name: int(pointer) for name, pointer in pointers.items()}
-    finally:
-        for pointer in pointers.values():
-            driver.cuMemFree(pointer)
+def allocate(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Addresses of driver allocations of so many bytes, one each, which end with the process."""
+    return {name: int(_ask(driver.cuMemAlloc, size)) for name, size in sizes.items()}
 
 
 def run_planted(tool: str) -> None:
-    with _allocated({"x": 4 if tool == EXACT else 8}) as addresses:
-        function = load_ptx(planted_ptx(device_target()))
-        prepare_launch(function, (1,), (64,), [addresses["x"]], [ctypes.c_uint64], 16)()
-        torch.cuda.synchronize()
+    addresses = allocate({"x": 4 if tool == EXACT else 8})
+    function = load_ptx(planted_ptx(device_target()))
+    prepare_launch(function, (1,), (64,), [addresses["x"]], [ctypes.c_uint64], 16)()
+    torch.cuda.synchronize()
 
 
 def run_version(name: str, problem: Problem, tool: str) -> None:
@@ -133,21 +126,23 @@ def run_version(name: str, problem: Problem, tool: str) -> None:
     itemsize = {name: DTYPES[buffer.dtype].itemsize for name, buffer in plan.buffers.items()}
     sizes = {name: buffer.size * itemsize[name] for name, buffer in plan.buffers.items()}
     padding = {name: 0 if tool == EXACT else b.padding * itemsize[name] for name, b in plan.buffers.items()}
-    with _allocated({name: size + padding[name] for name, size in sizes.items()}) as addresses:
-        for name, buffer in plan.buffers.items():
-            if padding[name]:
-                _ask(driver.cuMemsetD8, addresses[name] + sizes[name], 0xFF, padding[name])
-            contents = buffer.init() if buffer.init else inputs.get(name)
-            if contents is not None:
-                host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
-                _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
-        for launch in plan.launches:
-            require_target(launch, device_target())
-            values = [addresses[argument] if isinstance(argument, str) else argument for argument in launch.args]
-            function = load_ptx(compile_ptx(launch.kernel, device_target()))
-            shape = launch.grid, launch.block
-            prepare_launch(function, *shape, values, cells_of(launch), launch.dynamic_bytes, launch.cluster)()
-            torch.cuda.synchronize()
+    addresses = allocate({name: size + padding[name] for name, size in sizes.items()})
+    for name, buffer in plan.buffers.items():
+        if padding[name]:
+            _ask(driver.cuMemsetD8, addresses[name] + sizes[name], 0xFF, padding[name])
+        contents = buffer.init() if buffer.init else inputs.get(name)
+        if contents is not None:
+            host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
+            _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
+    for launch in plan.launches:
+        require_target(launch, device_target())
+        values = [addresses[argument] if isinstance(argument, str) else argument for argument in launch.args]
+        function = load_ptx(compile_ptx(launch.kernel, device_target()))
+        shape = launch.grid, launch.block
+        prepare_launch(function, *shape, values, cells_of(launch), launch.dynamic_bytes, launch.cluster)()
+        torch.cuda.synchronize()
+    for address in addresses.values():
+        _ask(driver.cuMemFree, address)
 
 
 def run_watched(tool: str, name: str) -> int:
@@ -206,59 +201,30 @@ def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
     """The row of one tool and version. `hears`: whether the tool found the planted hazard."""
     finding = TOOLS[tool].finding
     expected = finding in declared(name)
-    if told.hazards:
-        pass
-    elif told.code == REFUSED and told.hazards is not None:
-        finding, expected = "unsupported", True
-    elif told.code or told.hazards is None or not hears:
-        finding, expected = "not_checked", False
-    else:
+    if not told.hazards:
         finding, expected = "none", True
+        if told.code == REFUSED and told.hazards is not None:
+            finding = "unsupported"
+        elif told.code or told.hazards is None or not hears:
+            finding, expected = "not_checked", False
     own = {"finding": finding, "hazards": told.hazards, "expected": expected}
     return {"tool": tool, "version": name, **own, "source_hash": today(name)}
-
-
-def _assemble(name: str, target: str) -> None:
-    for problem in problems(VERSIONS[name]):
-        with contextlib.suppress(Unsupported, CompileError):  # the watched process says so
-            for launch in VERSIONS[name](problem, target).launches:
-                require_target(launch, target)
-                assembled(compile_ptx(launch.kernel, target), target)
 
 
 def sanitize(names: Sequence[str], folder: Path) -> list[Row]:
     """Run every tool on the versions; what they print goes to `folder`. Raises: MeasureError, Refused."""
     binary = toolkit("compute-sanitizer")
     help_text = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-    if "--tool" not in help_text:
-        raise MeasureError(f"{binary} --help does not answer: {help_text.strip()[-300:]}")
     todo = [(tool, name) for name in (PLANTED, *names) for tool in TOOLS]
-
-    def told(place: int) -> Told:
-        return watch(binary, *todo[place], help_text, FIRST_PORT + 8 * (place % 1000), folder)
-
+    ports = itertools.cycle(range(FIRST_PORT, FIRST_PORT + 8000, 8))
     with ThreadPoolExecutor(min(MOST_JOBS, os.cpu_count() or 1)) as pool:
-        found = dict(zip(todo, tqdm(pool.map(told, range(len(todo))), total=len(todo)), strict=True))
+        told = pool.map(lambda job, port: watch(binary, job[0], job[1], help_text, port, folder), todo, ports)
+        found = dict(zip(todo, tqdm(told, total=len(todo))))
     hears = {name: not tool.planted or bool(found[name, PLANTED].hazards) for name, tool in TOOLS.items()}
     rows = [row_of(tool, name, found[tool, name], hears[tool]) for name in names for tool in TOOLS]
     if all(row["finding"] == "not_checked" for row in rows):
         raise MeasureError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
     return rows
-
-
-def write(rows: list[Row], run: Run, complete: bool, seconds: float) -> Path:
-    """Put rows into a run, where they take the place of what earlier ones have of the same versions."""
-    run.append("sanitizers", rows)
-    run.settle("sanitizers", complete=complete, seconds=round(seconds, 1), throttle="unknown")
-    return run.folder
-
-
-def summarise(rows: Sequence[Row]) -> list[str]:
-    """Lines about what the tools found, and at the end what no version declares."""
-    counts = collections.Counter((row["tool"], row["finding"]) for row in rows)
-    lines = [f"{tool}: {', '.join(f'{n} {what}' for (of, what), n in counts.items() if of == tool)}" for tool in TOOLS]
-    bad = [f"NOT DECLARED: {row['tool']}: {row['finding']} in {row['version']}" for row in rows if not row["expected"]]
-    return lines + bad
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -267,28 +233,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="folder for what the tools print (default: a temporary one)")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    own = [version.id for version in VERSIONS.values() if not version.is_peer]
-    names = chosen.versions.split(",") if chosen.versions else own
+    began, own = time.monotonic(), [version.id for version in VERSIONS.values() if not version.is_peer]
     try:
-        if unknown := set(names) - set(own):
-            raise MeasureError(f"no version of the log is called {min(unknown)!r}")
+        names = [name for name in require_versions(chosen.versions) if name in own]
         toolkit("compute-sanitizer")  # without one there is no card to hold
         gpu = {**identity(), **environment()}
         card = cards.folder_of(gpu, chosen.gpu, chosen.wait)
-        began = time.monotonic()
         folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         with compilers(device_target()) as compile_each:
-            compile_each(_assemble, names)
+            compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
         rows = sanitize(names, folder)
         with contextlib.closing(Writer(card, gpu)) as writer:
+            run = writer.run("sanitizers", new=True)  # whose rows take the place of earlier ones of the same versions
+            run.append("sanitizers", rows)
             complete = names == own and all(row["finding"] != "not_checked" for row in rows)
-            path = write(rows, writer.run("sanitizers", new=True), complete, time.monotonic() - began)
-    except (Refused, MeasureError, DataError, GpuError) as error:
+            seconds = round(time.monotonic() - began, 1)
+            run.settle("sanitizers", complete=complete, seconds=seconds, throttle="unknown")
+    except (Refused, MeasureError, GpuError, ValueError) as error:
         print(f"sanitize: {error}", file=sys.stderr)
         return exit_code(error)
-    print("\n".join(f"[sanitize] {line}" for line in (*summarise(rows), f"{path}; what the tools print: {folder}")))
-    return int(not all(row["expected"] for row in rows))
+    for (tool, finding), n in sorted(collections.Counter((row["tool"], row["finding"]) for row in rows).items()):
+        print(f"[sanitize] {tool}: {n} {finding}")
+    undeclared = [row for row in rows if not row["expected"]]
+    for row in undeclared:
+        print(f"[sanitize] NOT DECLARED: {row['tool']}: {row['finding']} in {row['version']}")
+    print(f"[sanitize] {run.folder}; what the tools print: {folder}")
+    return int(bool(undeclared))
 
 
 if __name__ == "__main__":

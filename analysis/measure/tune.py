@@ -3,10 +3,10 @@
     python -m analysis tune                  what is not measured yet of today's code
     python -m analysis tune --list           what would be measured; needs no GPU
 
-RoPE attention is checked on both inputs and timed (device_warm) in every shape that V8's rule could have chosen and in
-the neighbours, on both cores that need clusters. Three repetitions in random order are enough for a search; what is
-claimed of a version is measured by `python -m analysis measure`. Rows with a `cut` are of a past audit, which changed
-lines of the kernel: they stay, and no command measures them again.
+RoPE attention is checked on both inputs and timed (device_warm) in the shape that V8's rule chooses and in its
+neighbours, on both cores that need clusters. Three repetitions in random order are enough for a search; what is claimed
+of a version is measured by `python -m analysis measure`. Rows with a `cut` are of a past audit, which changed lines of
+the kernel: they stay, and no command measures them again.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ import functools
 import math
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
-from cuda.bindings import driver
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS, reference_of
 from kernels.limits import EMULATED_TARGET, capability, limits_of
 from kernels.rope.v8 import ROPE, rates_buffer
-from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
-from kernels.runtime.gpu import GpuError, Program, device_target, load_ptx
+from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target, resources
+from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
@@ -43,22 +40,22 @@ from .machine import environment, identity, now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .provenance import commit
 from .runs import Writer
-from .studies import MAIN, partial_rope
+from .studies import partial_rope
 from .timing import device_warm
 from .workers import compilers, tqdm
 
 VERSION = "rope_v8"
 CORES = {"wgmma": wgmma, "mma": mma}
-DEVICE = "cuda"
 REPETITIONS = 3
 SEED = 8
 
-HEIGHTS = (8, 16, 24, 32, 48, 64)  # queries of a tile that are tried
-OTHER_HEIGHTS = (16, 32)  # the same where clusters or blocks an SM are not those that the rule chooses
+FIELDS: dict[str, dict[str, tuple[int, ...]]] = {  # what is tried of each field; and half and twice the cluster
+    "wgmma": {"queries": (8, 16, 24, 32, 48, 64), "warpgroups": (1, 2, 4), "blocks": (1, 2), "once": (False, True)},
+    "mma": {"queries": (16, 32), "blocks": (1, 2)},
+}
 SMALL = partial_rope(1, 4, 64, 512)
 PREFILL = partial_rope(1, 8, 2048, 128)
 LONG = (partial_rope(1, 8, 256, 128), partial_rope(1, 8, 512, 128), PREFILL, replace(PREFILL, causal=True))
-WARPGROUPS_AT = (MAIN, SMALL, PREFILL)  # where four warpgroups a block are tried too
 PROBLEMS = (
     *(partial_rope(1, 4, 64, hdim) for hdim in (128, 256, 512, 1024, 2048, 4096)),
     partial_rope(1, 2, 32, 4096),
@@ -120,60 +117,45 @@ def choice(problem: Problem, target: str = EMULATED_TARGET) -> tuple[str, Any]:
     return shape.core, shape
 
 
-def wgmma_shapes(problem: Problem) -> list[Any]:
-    """What the rule chooses; in its clusters tiles of half to twice the queries, other warpgroups; other clusters."""
-    chosen = wgmma.choose(problem)
-    near = [height for height in HEIGHTS if chosen.queries <= 2 * height and height <= 2 * chosen.queries]
-    warpgroups = (1, 2, 4) if problem in WARPGROUPS_AT else (1, 2)
-    shapes = [chosen, *(replace(chosen, queries=height) for height in near)]
-    if problem.seq_k > wgmma_shape.KEYS:
-        shapes.append(replace(chosen, once=not chosen.once))
-    shapes += [replace(chosen, warpgroups=n) for n in warpgroups if n * mma_shape.GROUP <= chosen.width]
-    shapes += [replace(chosen, queries=height, blocks=3 - chosen.blocks) for height in (*OTHER_HEIGHTS, 64)]
-    for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
-        width = wgmma_shape.width_of(problem.hdim, max(cluster, 1))
-        fits = 1 <= cluster <= mma_shape.MAX_CLUSTER and width <= wgmma_shape.MAX_WIDTH
-        if fits and (cluster - 1) * width < problem.hdim:
-            number = 1 if width == wgmma_shape.ROWS else 2
-            shapes += [wgmma.Shape(cluster, height, width, number) for height in OTHER_HEIGHTS]
-    return _fitting(problem, shapes, EMULATED_TARGET)
+def shapes(problem: Problem, core: str, target: str) -> list[Any]:
+    """What the rule of a core chooses, and shapes that differ from it in one field and fit; none where no tile fits.
 
-
-def mma_shapes(problem: Problem, target: str) -> list[Any]:
-    """What the rule chooses, and shapes that differ from it in one thing; none where no tile fits the target."""
+    They fit the shared memory of the SM, for as many blocks as share it, and have a row for the queries.
+    """
+    limits = limits_of(target)
     try:
-        chosen = mma.choose(problem, target=target)
+        chosen = wgmma.choose(problem) if core == "wgmma" else mma.choose(problem, target=target)
     except Unsupported:
         return []
-    shapes = [chosen, replace(chosen, queries=48 - chosen.queries)]
+    width_of = wgmma_shape.width_of if core == "wgmma" else mma_shape.width_of
+    changes: list[dict[str, Any]] = [{name: value} for name, values in FIELDS[core].items() for value in values]
     for cluster in (chosen.cluster // 2, 2 * chosen.cluster):
-        if 1 <= cluster <= limits_of(target).cluster and (cluster - 1) * mma_shape.GROUP < problem.hdim:
-            shapes.append(replace(chosen, cluster=cluster, width=mma_shape.width_of(problem.hdim, cluster)))
-    if chosen.blocks > 1:
-        shapes.append(replace(chosen, blocks=1))
-    return _fitting(problem, shapes, target)
-
-
-def _fitting(problem: Problem, shapes: Iterable[Any], target: str) -> list[Any]:
-    """Each shape once that fits shared memory, that of the SM for two blocks, and has a row for the queries."""
-    limits = limits_of(target)
+        if 1 <= cluster <= limits.cluster:
+            changes.append({"cluster": cluster, "width": width_of(problem.hdim, cluster)})
+    found = [chosen]
+    for change in changes:
+        with contextlib.suppress(ValueError):  # the core has no such shape
+            found.append(replace(chosen, **change))
 
     def fits(shape: Any) -> bool:
         most = limits.shared_bytes // shape.blocks - limits.reserved_shared_bytes
-        return shape.layout.nbytes <= most and shape.queries - problem.seq_q < 16
+        covers = (shape.cluster - 1) * shape.width < problem.hdim
+        return shape.layout.nbytes <= most and shape.queries - problem.seq_q < 16 and covers
 
-    return [shape for shape in dict.fromkeys(shapes) if fits(shape)]
+    return [shape for shape in dict.fromkeys(found) if fits(shape)]
 
 
 def candidates(target: str = EMULATED_TARGET) -> list[Candidate]:
     """Everything that is tried on a target, in the order of the problems; of wgmma where that has it."""
-    found = []
-    for problem in PROBLEMS:
-        if capability(target) == WARPGROUPS_ON:
-            found += [Candidate(problem, "wgmma", shape) for shape in wgmma_shapes(problem)]
-        if not problem.causal:
-            found += [Candidate(problem, "mma", shape, target) for shape in mma_shapes(problem, target)]
-    return found
+    cores = {"wgmma": PROBLEMS} if capability(target) == WARPGROUPS_ON else {}
+    cores["mma"] = tuple(problem for problem in PROBLEMS if not problem.causal)
+    return [
+        Candidate(problem, core, shape, target)
+        for problem in PROBLEMS
+        for core, mine in cores.items()
+        if problem in mine
+        for shape in shapes(problem, core, target)
+    ]
 
 
 # ---------------------------------------------------------------- measuring
@@ -186,55 +168,40 @@ def _compile(candidate: Candidate, target: str) -> None:
         assembled(compile_ptx(launch.kernel, target), target)
 
 
-def _registers(plan: Plan) -> int:
-    """Registers a thread of the plan's kernel, as the driver says."""
-    function = load_ptx(compile_ptx(plan.launches[0].kernel, device_target()))
-    code, registers = driver.cuFuncGetAttribute(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise GpuError(f"the CUDA driver answered {code.name}")
-    return int(registers)
-
-
-def _checked(candidate: Candidate, inputs: dict[str, dict[str, torch.Tensor]]) -> tuple[Row, Program | None]:
+def _checked(candidate: Candidate) -> tuple[Row, Program | None]:
     """The columns of a check on both inputs, and the program to time: none where it may not be timed."""
     found: Row = {}
-    programs = {}
     try:
         plan = candidate.plan()
         launch = plan.launches[0]
         found = {"blocks": math.prod(launch.grid), "shared_bytes": launch.shared_bytes}
         require_target(launch, device_target())
-        found["registers"] = _registers(plan)
-        verdicts = []
-        for kind in INPUTS:
-            programs[kind] = Program(plan, inputs[kind])
-            verdicts.append(reference_of(candidate.problem, kind, DEVICE).compare(programs[kind].output()))
+        found["registers"] = resources(launch.kernel, device_target()).registers
+        cases = {kind: reference_of(candidate.problem, kind, "cuda") for kind in INPUTS}
+        programs = {kind: Program(plan, case.given) for kind, case in cases.items()}
+        verdicts = [case.compare(programs[kind].output()) for kind, case in cases.items()]
     except Unsupported as refusal:
         return {**found, "status": refusal.status, "reason": str(refusal)}, None
     except (CompileError, GpuError) as error:
         return {**found, "status": "error", "reason": str(error).splitlines()[0]}, None
     worst = max(verdicts, key=lambda verdict: (verdict.status != "ok", verdict.max_abs_err / verdict.allowed_abs_err))
-    found |= {"max_abs_err": worst.max_abs_err, "allowed_abs_err": worst.allowed_abs_err}
+    found |= {"max_abs_err": worst.max_abs_err, "allowed_abs_err": worst.allowed_abs_err, "status": "ok"}
     if worst.status != "ok":
         reason = f"max_abs_err {worst.max_abs_err:.3g}, allowed {worst.allowed_abs_err:.3g}, NaN {worst.nan_share:.3g}"
         return {**found, "status": "error", "reason": reason}, None
-    return {**found, "status": "ok"}, programs[TIMED_INPUTS]
+    return found, programs[TIMED_INPUTS]
 
 
-def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[Row]:
+def measured(chosen: Sequence[Candidate]) -> Iterator[Row]:
     """A row for every candidate of one problem: checked, then timed in turns, each turn in an order of its own.
 
     Raises: GpuError after the row of a candidate that leaves the GPU in no state to go on.
     """
-    inputs = {
-        kind: {name: torch.from_numpy(x).to(DEVICE) for name, x in reference_of(problem, kind, DEVICE).inputs.items()}
-        for kind in INPUTS
-    }
     where = {"measured_at": now(), "commit": commit(), "source_hash": today(VERSION)}
     rows, programs = [], {}
     for place, candidate in enumerate(chosen):
         try:
-            found, program = _checked(candidate, inputs)
+            found, program = _checked(candidate)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             yield {**where, **candidate.columns, "status": "error", "reason": reason}
@@ -242,13 +209,12 @@ def measured(problem: Problem, chosen: Sequence[Candidate]) -> Iterator[Row]:
         rows.append({**where, **candidate.columns, **found})
         if program:
             programs[place] = program
-    timings = []
     dice = random.Random(SEED)
-    for _ in range(REPETITIONS):
-        timings.append({i: device_warm(programs[i]) for i in dice.sample(list(programs), len(programs))})
-    for i in programs:
-        middle = sorted((each[i] for each in timings), key=lambda timing: timing.median_us)[REPETITIONS // 2]
-        rows[i] |= {"p20_us": middle.p20_us, "median_us": middle.median_us, "p80_us": middle.p80_us}
+    orders = [dice.sample(list(programs), len(programs)) for _ in range(REPETITIONS)]
+    timings = [{place: device_warm(programs[place]) for place in order} for order in orders]
+    for place in programs:
+        middle = sorted((each[place] for each in timings), key=lambda timing: timing.median_us)[REPETITIONS // 2]
+        rows[place] |= {"p20_us": middle.p20_us, "median_us": middle.median_us, "p80_us": middle.p80_us}
     yield from rows
 
 
@@ -269,22 +235,17 @@ def search(card: Path, gpu: Row, new_run: bool = False) -> None:
         run = writer.run("shapes", new_run)
         run.settle("shapes", complete=False)
         todo = left(read(run.folder, "shapes"))
-        kernels = {(each.core, each.shape): each for each in todo}
         with compilers(device_target()) as compile_each:
-            compile_each(_compile, list(kernels.values()))
+            compile_each(_compile, todo)
         warm_up()
-        with tqdm(total=len(todo), desc="check and time", unit="shape") as bar:
-            for problem in dict.fromkeys(candidate.problem for candidate in todo):
-                for row in measured(problem, [candidate for candidate in todo if candidate.problem == problem]):
-                    run.append("shapes", [row])
-                    bar.update()
+        for problem in tqdm(dict.fromkeys(candidate.problem for candidate in todo), desc="check and time"):
+            for row in measured([candidate for candidate in todo if candidate.problem == problem]):
+                run.append("shapes", [row])
         run.settle("shapes", complete=True)
 
 
 def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
-    """Search on the card at hand, and return its folder.
-
-    `named` is that of the folder, which otherwise follows from the card; `wait` for whoever measures there.
+    """Search on the card at hand, and return its folder, which `named` names; `wait` for whoever measures there.
 
     Raises: DataError, GpuError.
     """

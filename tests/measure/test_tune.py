@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,10 +65,10 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
         def output(self) -> torch.Tensor:
             return self.out
 
-    monkeypatch.setattr(tune, "DEVICE", "cpu")
+    monkeypatch.setattr(tune, "reference_of", lambda problem, kind, device: reference_of(problem, kind))
     monkeypatch.setattr(tune, "candidates", lambda target: found)
     monkeypatch.setattr(tune, "Program", Program)
-    monkeypatch.setattr(tune, "_registers", lambda plan: 128)
+    monkeypatch.setattr(tune, "resources", lambda kernel, target: SimpleNamespace(registers=128))
     monkeypatch.setattr(tune, "device_target", lambda: "sm_90")
     monkeypatch.setattr(tune, "warm_up", lambda: None)
     monkeypatch.setattr(tune, "compilers", compilers)
@@ -101,9 +102,9 @@ def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
     done: list[tune.Candidate] = []
     tune_measured = tune.measured
 
-    def measured(problem: Problem, chosen: list[tune.Candidate]):
+    def measured(chosen: list[tune.Candidate]):
         done.extend(chosen)
-        return tune_measured(problem, chosen)
+        return tune_measured(chosen)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "measured", measured)
@@ -118,10 +119,10 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
 ) -> None:
     checked = tune._checked
 
-    def breaks(candidate: tune.Candidate, inputs: dict):
+    def breaks(candidate: tune.Candidate):
         if candidate is search[1]:
             raise RuntimeError("an illegal memory access was encountered")
-        return checked(candidate, inputs)
+        return checked(candidate)
 
     monkeypatch.setattr(tune, "_checked", breaks)
     with pytest.raises(GpuError, match="illegal memory access was encountered; the next call goes on without it"):
