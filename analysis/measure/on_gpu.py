@@ -182,6 +182,7 @@ def check(pair: Pair, kind: str) -> Row:
         "max_abs_err": verdict.max_abs_err,
         "allowed_abs_err": verdict.allowed_abs_err,
         "nan_share": verdict.nan_share,
+        "relative_err": verdict.relative_err,
         "core": plan.core,
     }
 

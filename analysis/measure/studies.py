@@ -279,14 +279,14 @@ def _peers() -> Iterator[Problem]:
 
 def _peers_of_v8() -> list[Version]:
     """V8 and the peers that are in no study of the documents' shapes; of those that are, one as an anchor."""
-    elsewhere = {*AUTOTUNED, *CACHED}
+    elsewhere = {*AUTOTUNED, *CACHED, *HALF_PEERS}
     peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond and v.id not in elsewhere)
     return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
 
 
 def loads_ahead(version: Version) -> bool:
     """Whether PyTorch compiles it without timing what it makes, so that several processes may at once."""
-    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED)
+    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED, HALF_PEERS[0])
 
 
 CACHED = ("torch_rope_cache_one_graph", "torch_rope_cache_sdpa")  # decode from keys that are rotated already
@@ -305,7 +305,7 @@ def _other_cache(version: Version, problem: Problem) -> bool:
 
 
 # Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
-# not, one head, a batch, a wide head; and four queries, as speculative decoding has them.
+# not, one head, a batch, a wide head, 8 heads a group; and four queries, as speculative decoding has them.
 DECODED = (
     (1, 32, 32, 1, 4096, 128),
     (1, 32, 8, 1, 4096, 128),
@@ -314,16 +314,33 @@ DECODED = (
     (16, 32, 8, 1, 2048, 128),
     (1, 32, 8, 1, 32768, 128),
     (4, 16, 16, 1, 1500, 256),
+    (1, 64, 8, 1, 8192, 128),
     (2, 32, 8, 4, 3000, 128),
 )
+SWEPT = (256, 1024, 4096, 8192, 16384, 32768, 131_072)  # keys of one sequence, 32 heads on 8
+LONGEST = (1, 4, 1, 1, 2**20, 128)  # as far as positions go
 SPLIT_KEYS = ("rope_decode", "attention_decode")
-HALF_PEERS = ("torch_rope_half_one_graph", "torch_sdpa_half_flash", "torch_sdpa_half_cudnn")
+HALF_PEERS = (
+    "torch_rope_half_one_graph",
+    "torch_rope_half_one_graph_autotuned",
+    "torch_sdpa_half_flash",
+    "torch_sdpa_half_cudnn",
+)
+DECODED_AT_ALL = ("rope_v8", "torch_rope_cache_one_graph", "torch_sdpa_half_flash")  # DECODED, no longer sweep of keys
+DECODED_AT_ONE = (  # what takes long to tune, and the log's, which refuse fewer queries than keys
+    "torch_rope_one_graph_autotuned",
+    "torch_rope_half_one_graph_autotuned",
+    "rope_v2",
+    "rope_v7",
+    "rope_separate",
+)
 
 
 def _split_keys() -> Iterator[Problem]:
     """RoPE with keys that are not rotated yet, from a cache of rotated ones, and without RoPE."""
     for dtype in ("float32", "float16"):
-        for batch, heads, kv_heads, seq_q, seq_k, hdim in DECODED:
+        swept = ((1, 32, 8, 1, keys, 128) for keys in SWEPT)
+        for batch, heads, kv_heads, seq_q, seq_k, hdim in dict.fromkeys((*DECODED, *swept, LONGEST)):
             raw = Problem(
                 "rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim=hdim, dtype=dtype, causal=seq_q > 1
             )
@@ -333,12 +350,16 @@ def _split_keys() -> Iterator[Problem]:
                 yield replace(raw, cache="rotated")
 
 
-def _other_dtype(version: Version, problem: Problem) -> bool:
+def _not_split(version: Version, problem: Problem) -> bool:
     """Peers of float32 have tables in the dtype of q, which half precision makes wrong."""
-    half = problem.dtype != "float32"
+    sizes = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.seq_k, problem.hdim)
     if version.id in SPLIT_KEYS:
         return problem.cache == "rotated"
-    return half != (version.id in HALF_PEERS) or _other_cache(version, problem)
+    if version.id in DECODED_AT_ONE and sizes != DECODED[1]:
+        return True
+    if version.id in DECODED_AT_ALL and sizes not in DECODED:
+        return True
+    return (problem.dtype != "float32") != (version.id in HALF_PEERS) or _other_cache(version, problem)
 
 
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
@@ -439,9 +460,9 @@ STUDIES = {
             "split_keys",
             "Up to 8 queries a head by keys that blocks share, in float32 and half precision",
             tuple(_split_keys()),
-            WARM,
-            _named((*SPLIT_KEYS, "rope_v8", *ONE_GRAPH, *CACHED, *HALF_PEERS)),
-            _other_dtype,
+            ("device_warm", "device_cold"),
+            _named(dict.fromkeys((*SPLIT_KEYS, ONE_GRAPH[0], *HALF_PEERS, *DECODED_AT_ALL, *DECODED_AT_ONE))),
+            _not_split,
         ),
         Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
     )

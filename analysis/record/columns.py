@@ -105,6 +105,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         *_STATUS, _ERROR, _ALLOWED,
         number("nan_share", "share of outputs that are not finite", True),
         _SOURCE_HASH, _MEASURED_AT, _CORE,
+        number("relative_err", "norm of the difference from float64 over that of the output", True),
     ),
     "timings": (
         _RUN,

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -254,12 +254,16 @@ def attention(
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an output compares with float64: `status` is "ok" or "wrong", errors are those of the finite elements."""
+    """How an output compares with float64: `status` is "ok" or "wrong", errors are those of the finite elements.
+
+    `relative_err` is the norm of the difference over that of the exact output.
+    """
 
     status: str
     max_abs_err: float
     allowed_abs_err: float
     nan_share: float
+    relative_err: float = field(default=math.nan, compare=False)
 
     @property
     def beyond_rounding(self) -> bool:
@@ -287,7 +291,7 @@ class Reference:
 
     def compare(self, out: torch.Tensor) -> Verdict:
         """Compare `out`, of the same shape, with the exact output; NaN never passes."""
-        finite, worst = 0, math.nan
+        finite, worst, squares = 0, math.nan, 0.0
         expected = self.expected.flatten()
         for first in range(0, out.numel(), PIECE_ELEMENTS):
             some = slice(first, first + PIECE_ELEMENTS)
@@ -296,9 +300,11 @@ class Reference:
             if error.numel():
                 finite += error.numel()
                 worst = max(float(error.max()), worst)  # in this order, so that a NaN does not win
+                squares += float(error.square().sum())
         nan_share = 1.0 - finite / out.numel()
         passed = nan_share == 0.0 and worst <= self.allowed_abs_err
-        return Verdict("ok" if passed else "wrong", worst, self.allowed_abs_err, nan_share)
+        relative = math.sqrt(squares) / max(float(expected.norm()), math.ulp(0.0))
+        return Verdict("ok" if passed else "wrong", worst, self.allowed_abs_err, nan_share, relative)
 
 
 def compute_reference(problem: Problem, inputs: dict[str, np.ndarray], device: str) -> Reference:

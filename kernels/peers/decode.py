@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..constants import MUST_BE, require
 from ..version import Problem
-from .one_graph import _compiled, _sees
+from .one_graph import AUTOTUNED, _compiled, _sees
 from .pytorch import (
     CUDNN,
     FLASH,
@@ -31,10 +31,10 @@ def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, cau
     return scaled_dot_product_attention(*rotated, v, mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def _rope_half(problem: Problem) -> Attention:
+def _rope_half(problem: Problem, mode: str | None = None) -> Attention:
     require(problem.dtype != "float32", "dtype", problem.dtype, "half precision", PEER_TAKES)
     require_positions(problem)
-    attend, tables = _compiled(_step, None), rope_tables(problem)
+    attend, tables = _compiled(_step, mode), rope_tables(problem)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return attend(q, k, v, tables(q.float()), problem.causal, problem.q_offset)
@@ -53,6 +53,14 @@ peer(
     "rope",
     "RoPE in float32 and PyTorch SDPA, compiled as one graph, half precision",
     _rope_half,
+    beyond=True,
+)
+peer(
+    "torch_rope_half_one_graph_autotuned",
+    "rope",
+    "RoPE in float32 and PyTorch SDPA, compiled as one graph, autotuned, half precision",
+    _rope_half,
+    mode=AUTOTUNED,
     beyond=True,
 )
 peer(
