@@ -131,7 +131,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     for name in NAMES:
         is_peer = VERSIONS[name].is_peer
         monkeypatch.setitem(VERSIONS, name, Version(id=name, family="attention", is_peer=is_peer, iterations=20))
-    verdict = SimpleNamespace(status="ok", max_abs_err=1e-7, allowed_abs_err=4e-7, nan_share=0.0)
+    verdict = SimpleNamespace(status="ok", max_abs_err=1e-7, allowed_abs_err=4e-7, nan_share=0.0, relative_err=1e-7)
     case = SimpleNamespace(given={}, compare=lambda out: verdict)
 
     def cached(value: Any) -> Any:
