@@ -3,85 +3,61 @@
 from __future__ import annotations
 
 from ..evidence import Evidence, said, stated
-from .claim import ROPE_LOG, SUMMARY, WRITE_UP, Tests, claim, effect, headline
-from .measures import busiest_memory_percent, fp32_percent
+from .claim import ROPE_LOG, SUMMARY, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed
+from .measures import FIXED, ONLINE, SEPARATE, busiest_memory_percent, fp32_percent
 
+BASELINE, TWO_PASS, TENSOR_V2 = "attention_baseline", "attention_two_pass_float4", "attention_tensor_core_v2"
 DIMS = (512, 2048, 4096, 8192)  # head dims that a time is printed for
 
 
 @claim(
     "A-01",
-    kind="number",
-    says=(
-        "The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, "
-        "2048, 4096 and 8192."
-    ),
+    "number",
+    """The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, 2048, 4096
+    and 8192.""",
     quote="1.48x-2.02x speedup",
-    where=[
-        (SUMMARY, "What We Achieved; lines 6-9"),
-        (SUMMARY, "Final Recommendation; line 255"),
-        (ROPE_LOG, "Starting Point; line 8"),
-    ],
+    where={SUMMARY: "What We Achieved, lines 6-9; Final Recommendation, line 255", ROPE_LOG: "Starting Point, line 8"},
 )
 def a01(e: Evidence) -> Tests:
-    yield headline(
-        "as published, reductions that do not share their result",
-        e.speedup("attention_online", "attention_baseline", hdim=DIMS),
-        published=("N215", "N218", "N221", "N224"),
-    )
+    yield speed(e, ONLINE, BASELINE, DIMS, published=("N215", "N218", "N221", "N224"))
 
 
 @claim(
     "A-02",
-    kind="cause",
-    says="That gain comes from online softmax over tiles of 64 keys.",
+    "cause",
+    "That gain comes from online softmax over tiles of 64 keys.",
     quote="Online softmax with K/V tiling",
-    where=[
-        (SUMMARY, "Key Optimizations That Worked; line 12"),
-        (SUMMARY, "Final Recommendation; lines 252-253"),
-        (WRITE_UP, "Understanding the Baseline; line 38"),
-    ],
+    where={
+        SUMMARY: "Key Optimizations That Worked, line 12; Final Recommendation, lines 252-253",
+        WRITE_UP: "Understanding the Baseline, line 38",
+    },
 )
 def a02(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap to the online kernel that online softmax closes without float4 loads",
-        e.share_closed(
-            "attention_baseline",
-            "attention_online_scalar",
-            "attention_online_fixed",
-            study="ablation",
-            hdim=(512, 2048, 4096),
-        ),
-        least=0.5,
-    )
-    yield effect(
-        "online is faster than the baseline",
-        e.speedup("attention_online_fixed", "attention_baseline", hdim=(512, 2048, 4096)),
-        least=1.03,
-    )
+    yield closes(e, BASELINE, "attention_online_scalar", FIXED, (512, 2048, 4096))
+    yield faster(e, FIXED, BASELINE, (512, 2048, 4096))
 
 
 @claim(
     "A-03",
-    kind="number",
-    says="Warp reductions instead of atomics make maximum and sum faster, so that it shows.",
+    "number",
+    "Warp reductions instead of atomics make maximum and sum faster, so that it shows.",
     quote="Warp-level reductions",
-    where=[(SUMMARY, "Key Optimizations That Worked; line 13"), (SUMMARY, "Why Simple FP32 + Float4 Won; line 117")],
+    where={SUMMARY: "Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"},
 )
 def a03(e: Evidence) -> Tests:
     yield headline(
-        "two passes with float4 loads, warp reductions instead of atomics",
-        e.speedup("attention_two_pass_float4", "attention_atomics_float4", hdim=DIMS),
+        "warp reductions over atomics, both with float4 loads",
+        e.speedup(TWO_PASS, "attention_atomics_float4", hdim=DIMS),
         direction="faster",
     )
 
 
 @claim(
     "A-04",
-    kind="count",
-    says="float4 loads give 4 times the memory throughput per instruction, and better bandwidth.",
+    "count",
+    "float4 loads give 4 times the memory throughput per instruction, and better bandwidth.",
     quote="4x memory throughput per instruction",
-    where=[(SUMMARY, "Key Optimizations That Worked; line 14"), (SUMMARY, "Why Simple FP32 + Float4 Won; line 116")],
+    where={SUMMARY: "Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116"},
 )
 def a04(e: Evidence) -> Tests:
     yield headline(
@@ -94,59 +70,49 @@ def a04(e: Evidence) -> Tests:
 
 @claim(
     "A-05",
-    kind="universal",
-    says="Memory accesses are coalesced, so that the L1 cache is used well.",
+    "universal",
+    "Memory accesses are coalesced, so that the L1 cache is used well.",
     quote="Good L1 cache utilization",
-    where=[(SUMMARY, "Key Optimizations That Worked; line 15"), (SUMMARY, "Why Simple FP32 + Float4 Won; line 118")],
+    where={SUMMARY: "Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118"},
 )
 def a05(e: Evidence) -> Tests:
-    yield headline(
-        "L1 hit rate", e.counter("attention_online", "l1tex__t_sector_hit_rate.pct", hdim=DIMS), least=50, unit="%"
-    )
+    yield headline("L1 hit rate", e.counter(ONLINE, "l1tex__t_sector_hit_rate.pct", hdim=DIMS), least=50, unit="%")
 
 
 @claim(
     "A-06",
-    kind="universal",
-    says="The best version, called fixed, passes all tests, is numerically stable and ready for production.",
+    "universal",
+    "The best version, called fixed, passes all tests, is numerically stable and ready for production.",
     quote="All tests passing",
-    where=[(SUMMARY, "Repository Files; lines 226-229"), (SUMMARY, "Final Recommendation; lines 252-258")],
+    where={SUMMARY: "Repository Files, lines 226-229; Final Recommendation, lines 252-258"},
 )
 def a06(e: Evidence) -> Tests:
-    yield headline(
-        "share of outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit=""
-    )
+    yield headline("share of outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
 @claim(
     "A-07",
-    kind="universal",
-    says="attention_kernel.cu, the online kernel, is the fastest version and the one to use.",
+    "universal",
+    "attention_kernel.cu, the online kernel, is the fastest version and the one to use.",
     quote="BEST VERSION",
-    where=[
-        (SUMMARY, "What We Achieved; line 5"),
-        (SUMMARY, "Repository Files; line 226"),
-        (SUMMARY, "Final Recommendation; line 252"),
-    ],
+    where={SUMMARY: "What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"},
 )
 def a07(e: Evidence) -> Tests:
-    yield headline(
-        "share of its outputs that are not a number", e.nan_share("attention_online", hdim=DIMS), equals=0, unit=""
-    )
+    yield headline("share of its outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
 @claim(
     "A-08",
-    kind="universal",
-    says="attention_kernel_large_dims.cu is the same kernel in a file of its own.",
+    "universal",
+    "attention_kernel_large_dims.cu is the same kernel in a file of its own.",
     quote="same kernel, standalone file",
-    where=[(SUMMARY, "Alternative Implementations; line 238")],
+    where={SUMMARY: "Alternative Implementations, line 238"},
 )
 def a08(e: Evidence) -> Tests:
     yield headline(
         "instructions at hdim 2048, over those of the online kernel",
         {
-            v: e.count("attention_two_pass_float4", v, hdim=2048) / e.count("attention_online", v, hdim=2048)
+            v: e.count(TWO_PASS, v, hdim=2048) / e.count(ONLINE, v, hdim=2048)
             for v in ("barriers", "inst.st.global", "inst.ld.global")
         },
         equals=1,
@@ -155,19 +121,17 @@ def a08(e: Evidence) -> Tests:
 
 @claim(
     "A-09",
-    kind="universal",
-    says=(
-        "The kernel is bound by memory, not by compute. It has 0.47 to 0.50 FLOP/byte and would need 74 (or more "
-        "than 100), about 150 times as many."
-    ),
+    "universal",
+    """The kernel is bound by memory, not by compute. It has 0.47 to 0.50 FLOP/byte and would need 74 (or more than
+    100), about 150 times as many.""",
     quote="severely memory-bound",
-    where=[(SUMMARY, "The Fundamental Bottleneck; lines 22-33"), (WRITE_UP, "Understanding the Baseline; lines 24-36")],
+    where={SUMMARY: "The Fundamental Bottleneck, lines 22-33", WRITE_UP: "Understanding the Baseline, lines 24-36"},
     contradicts=("E-12",),
 )
 def a09(e: Evidence) -> Tests:
     yield headline(
         "throughput of DRAM, L2 or L1, the highest",
-        busiest_memory_percent(e, "attention_online_fixed", hdim=DIMS),
+        busiest_memory_percent(e, FIXED, hdim=DIMS),
         least=60,
         unit="% of peak",
     )
@@ -175,10 +139,10 @@ def a09(e: Evidence) -> Tests:
 
 @claim(
     "A-10",
-    kind="count",
-    says="Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s.",
+    "count",
+    "Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s.",
     quote="Only 4.7%",
-    where=[(SUMMARY, "Memory Bandwidth Utilization; lines 37-39")],
+    where={SUMMARY: "Memory Bandwidth Utilization, lines 37-39"},
     contradicts=("A-12",),
 )
 def a10(e: Evidence) -> Tests:
@@ -193,13 +157,11 @@ def a10(e: Evidence) -> Tests:
 
 @claim(
     "A-11",
-    kind="cause",
-    says=(
-        "Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large "
-        "head dim does not fit the cache."
-    ),
+    "cause",
+    """Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large head dim
+    does not fit the cache.""",
     quote="Low GPU occupancy (only 16-256 blocks)",
-    where=[(SUMMARY, "Why Low Utilization?; lines 41-45"), (SUMMARY, "Understand Your Workload; lines 172-175")],
+    where={SUMMARY: "Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175"},
 )
 def a11(e: Evidence) -> Tests:
     yield headline(
@@ -207,8 +169,8 @@ def a11(e: Evidence) -> Tests:
         {
             v: e.tflops(v, study=many, hdim=hdim) / e.tflops(v, study=few, hdim=hdim)
             for v, many, few, hdim in (
-                ("attention_online_fixed", "filled", "controlled", (512, 2048)),
-                ("attention_two_pass_float4", "controlled", "log", (8192,)),
+                (FIXED, "filled", "controlled", (512, 2048)),
+                (TWO_PASS, "controlled", "log", (8192,)),
             )
         },
         least=2,
@@ -216,8 +178,8 @@ def a11(e: Evidence) -> Tests:
     yield effect(
         "percent of this GPU's FP32 peak that it reaches",
         {
-            "attention_online_fixed": fp32_percent(e, "attention_online_fixed", hdim=(512, 2048)),
-            "attention_two_pass_float4": fp32_percent(e, "attention_two_pass_float4", hdim=(8192,)),
+            FIXED: fp32_percent(e, FIXED, hdim=(512, 2048)),
+            TWO_PASS: fp32_percent(e, TWO_PASS, hdim=(8192,)),
         },
         most=60,
         unit="%",
@@ -226,19 +188,16 @@ def a11(e: Evidence) -> Tests:
 
 @claim(
     "A-12",
-    kind="cause",
-    says=(
-        "At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are "
-        "fetched from DRAM again and again, at 87 of 360 GB/s."
-    ),
+    "cause",
+    """At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are fetched from
+    DRAM again and again, at 87 of 360 GB/s.""",
     quote="performance cliff at hdim=8192",
-    where=[(WRITE_UP, "Understanding the Baseline; line 47")],
-    contradicts=("A-10",),
+    where={WRITE_UP: "Understanding the Baseline, line 47"},
 )
 def a12(e: Evidence) -> Tests:
     yield headline(
         "bytes read from DRAM at hdim 8192, caches warm, over those of Q, K and V",
-        e.counter("attention_online", "dram__bytes_read.sum", hdim=8192) / (3 * 4 * 16 * 8192),
+        e.counter(ONLINE, "dram__bytes_read.sum", hdim=8192) / (3 * 4 * 16 * 8192),
         least=2,
         unit="x",
     )
@@ -246,7 +205,7 @@ def a12(e: Evidence) -> Tests:
         "rate at hdim 8192 over that at 4096, heads and queries as they were",
         {
             v: e.tflops(v, study="controlled", hdim=8192)[8192] / e.tflops(v, study="controlled", hdim=4096)[4096]
-            for v in ("attention_online", "attention_online_fixed", "attention_two_pass_float4")
+            for v in (ONLINE, FIXED, TWO_PASS)
         },
         most=0.9,
         unit="x",
@@ -255,16 +214,16 @@ def a12(e: Evidence) -> Tests:
 
 @claim(
     "A-13",
-    kind="count",
-    says="The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096.",
+    "count",
+    "The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096.",
     quote="Best",
-    where=[(WRITE_UP, "Understanding the Baseline, table; lines 42-45")],
+    where={WRITE_UP: "Understanding the Baseline, table, lines 42-45"},
     contradicts=("A-14",),
 )
 def a13(e: Evidence) -> Tests:
     yield headline(
         "TFLOPS that the printed time and the shape give",
-        e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9,
+        e.size(ONLINE, "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9,
         equals=("N302", "N304", "N306", "N308"),
         digits=2,
         unit="TFLOPS",
@@ -273,16 +232,15 @@ def a13(e: Evidence) -> Tests:
 
 @claim(
     "A-14",
-    kind="count",
-    says="The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048.",
+    "count",
+    "The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048.",
     quote="0.76-0.86 TFLOPS",
-    where=[(SUMMARY, "Tensor Cores; line 54"), (SUMMARY, "Why Simple FP32 + Float4 Won; line 122")],
-    contradicts=("A-13",),
+    where={SUMMARY: "Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122"},
 )
 def a14(e: Evidence) -> Tests:
     yield headline(
         "TFLOPS that the documents' time of two passes with float4 loads and the shape give",
-        e.size("attention_two_pass_float4", "flops", hdim=DIMS[:2]) / stated(DIMS[:2], "X013", "X014") / 1e9,
+        e.size(TWO_PASS, "flops", hdim=DIMS[:2]) / stated(DIMS[:2], "X013", "X014") / 1e9,
         equals=("N265", "N266"),
         digits=2,
         unit="TFLOPS",
@@ -291,73 +249,47 @@ def a14(e: Evidence) -> Tests:
 
 @claim(
     "A-15",
-    kind="number",
-    says="The FP16 tensor-core version takes 3 to 4 times as long.",
+    "number",
+    "The FP16 tensor-core version takes 3 to 4 times as long.",
     quote="3-4x SLOWER",
-    where=[(SUMMARY, "Tensor Cores; lines 51-54"), (SUMMARY, "Repository Files; line 241")],
+    where={SUMMARY: "Tensor Cores, lines 51-54; Repository Files, line 241"},
 )
 def a15(e: Evidence) -> Tests:
-    yield headline(
-        "over two passes with float4 loads",
-        e.speedup("attention_tensor_core_v2", "attention_two_pass_float4", hdim=DIMS),
-        published_range=("N243", "N242"),
-    )
+    yield speed(e, TENSOR_V2, TWO_PASS, DIMS, published_range=("N243", "N242"))
 
 
 @claim(
     "A-16",
-    kind="cause",
-    says=(
-        "It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of "
-        "shared memory."
-    ),
+    "cause",
+    """It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of shared
+    memory.""",
     quote="conversion overhead",
-    where=[
-        (SUMMARY, "Tensor Cores; lines 57-59"),
-        (SUMMARY, "Conversions are Expensive; lines 177-180"),
-        (SUMMARY, "Repository Files; line 241"),
-    ],
+    where={SUMMARY: "Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241"},
 )
 def a16(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes without conversions",
-        e.share_closed(
-            "attention_tensor_core_v2",
-            "attention_tensor_core_v2_float_tiles",
-            "attention_two_pass_float4",
-            study="ablation",
-            hdim=DIMS,
-        ),
-        least=0.5,
-    )
-    yield effect(
-        "it is slower than two passes with float4 loads",
-        e.speedup("attention_tensor_core_v2", "attention_two_pass_float4", hdim=DIMS),
-        most=0.97,
-    )
+    yield closes(e, TENSOR_V2, "attention_tensor_core_v2_float_tiles", TWO_PASS, DIMS)
+    yield slower(e, TENSOR_V2, TWO_PASS, DIMS)
 
 
 @claim(
     "A-17",
-    kind="universal",
-    says=(
-        "Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; "
-        "here neither they nor any trick of computing helps, only less memory traffic."
-    ),
+    "universal",
+    """Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; here
+    neither they nor any trick of computing helps, only less memory traffic.""",
     quote="tensor cores, fancy math tricks, and compute optimizations won't help",
-    where=[(SUMMARY, "Tensor Cores, lesson; lines 62-66"), (WRITE_UP, "Understanding the Baseline; line 36")],
+    where={SUMMARY: "Tensor Cores, lesson, lines 62-66", WRITE_UP: "Understanding the Baseline, line 36"},
     contradicts=("E-14",),
 )
 def a17(e: Evidence) -> Tests:
-    yield headline(
-        "both products on tensor cores",
-        e.speedup("attention_two_pass_mma", "attention_two_pass_float4", study="ablation", hdim=DIMS),
-        most=1.1,
-        part="tensor cores do not help",
+    yield speed(
+        e, "attention_two_pass_mma", TWO_PASS, DIMS, study="ablation", most=1.1, part="tensor cores do not help"
     )
-    yield headline(
-        "all threads instead of 64 or fewer at the scores, the same traffic",
-        e.speedup("attention_two_pass_all_warps", "attention_two_pass_float4", study="ablation", hdim=DIMS),
+    yield speed(
+        e,
+        "attention_two_pass_all_warps",
+        TWO_PASS,
+        DIMS,
+        study="ablation",
         most=1.1,
         part="nor does any trick of computing",
     )
@@ -365,18 +297,16 @@ def a17(e: Evidence) -> Tests:
 
 @claim(
     "A-18",
-    kind="universal",
-    says=(
-        "K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at "
-        "head dim 512, 2048 and 8192."
-    ),
+    "universal",
+    """K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at head dim
+    512, 2048 and 8192.""",
     quote="Can't cache K/V for large hdim",
-    where=[(SUMMARY, "Multi-Query with Shared Memory Caching; lines 72-88"), (SUMMARY, "Repository Files; line 242")],
+    where={SUMMARY: "Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242"},
 )
 def a18(e: Evidence) -> Tests:
     yield headline(
         "nor can one whose 16 queries share tiles of K in slices of dims; bytes that it asks for",
-        e.shared_bytes("attention_tensor_core_v2", hdim=(512, 2048, 8192)),
+        e.shared_bytes(TENSOR_V2, hdim=(512, 2048, 8192)),
         least=49153,
         unit="B",
     )
@@ -384,17 +314,14 @@ def a18(e: Evidence) -> Tests:
 
 @claim(
     "A-19",
-    kind="universal",
-    says="48 KB of shared memory is a hard limit.",
+    "universal",
+    "48 KB of shared memory is a hard limit.",
     quote="not negotiable",
-    where=[
-        (SUMMARY, "Hardware Constraints are Hard; line 168"),
-        (SUMMARY, "Multi-Query with Shared Memory Caching; line 74"),
-        (ROPE_LOG, "V3 item 14; line 89"),
-        (ROPE_LOG, "V6 item 23; line 142"),
-        (ROPE_LOG, "Final Conclusions item 34; line 212"),
-        (WRITE_UP, "V3-V6: More Optimizations; line 207"),
-    ],
+    where={
+        SUMMARY: "Hardware Constraints are Hard, line 168; Multi-Query with Shared Memory Caching, line 74",
+        ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212",
+        WRITE_UP: "V3-V6: More Optimizations, line 207",
+    },
 )
 def a19(e: Evidence) -> Tests:
     yield headline(
@@ -407,10 +334,10 @@ def a19(e: Evidence) -> Tests:
 
 @claim(
     "A-20",
-    kind="universal",
-    says="Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit.",
+    "universal",
+    "Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit.",
     quote="Double buffering doubles memory requirements",
-    where=[(SUMMARY, "cp.async + Double Buffering; lines 90-95"), (SUMMARY, "Repository Files; line 243")],
+    where={SUMMARY: "cp.async + Double Buffering, lines 90-95; Repository Files, line 243"},
 )
 def a20(e: Evidence) -> Tests:
     yield headline(
@@ -431,12 +358,10 @@ def a20(e: Evidence) -> Tests:
 
 @claim(
     "A-21",
-    kind="universal",
-    says=(
-        "Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements."
-    ),
+    "universal",
+    "Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements.",
     quote="Incorrect results for hdim > 2048",
-    where=[(SUMMARY, "Register Tiling; lines 100-105")],
+    where={SUMMARY: "Register Tiling, lines 100-105"},
 )
 def a21(e: Evidence) -> Tests:
     yield headline(
@@ -451,28 +376,26 @@ def a21(e: Evidence) -> Tests:
 
 @claim(
     "A-22",
-    kind="universal",
-    says=(
-        "If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely "
-        "tiles as FlashAttention does, batches more, or calls cuBLAS."
-    ),
+    "universal",
+    """If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely tiles as
+    FlashAttention does, batches more, or calls cuBLAS.""",
     quote="our kernel is near-optimal for this workload",
-    where=[(SUMMARY, "Performance vs PyTorch; lines 146-151"), (SUMMARY, "Compare Against PyTorch; lines 201-204")],
+    where={SUMMARY: "Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204"},
 )
 def a22(e: Evidence) -> Tests:
     yield headline(
-        "near optimal, two passes whose threads all work are no faster than the online kernel",
-        e.speedup("attention_two_pass_all_warps", "attention_online_fixed", study="ablation", hdim=DIMS),
+        "two passes whose threads all work are no faster",
+        e.speedup("attention_two_pass_all_warps", FIXED, hdim=DIMS, study="ablation"),
         most=1.1,
     )
 
 
 @claim(
     "A-23",
-    kind="universal",
-    says="Larger batches and longer sequences use the GPU better.",
+    "universal",
+    "Larger batches and longer sequences use the GPU better.",
     quote="Better GPU utilization",
-    where=[(SUMMARY, "Increase Batch Size; lines 206-209"), (SUMMARY, "Final Recommendation; line 263")],
+    where={SUMMARY: "Increase Batch Size, lines 206-209; Final Recommendation, line 263"},
 )
 def a23(e: Evidence) -> Tests:
     yield headline(
@@ -480,7 +403,7 @@ def a23(e: Evidence) -> Tests:
         {
             v: e.tflops(v, study="filled", hdim=(128, 512, 2048))
             / e.tflops(v, study="controlled", hdim=(128, 512, 2048))
-            for v in ("attention_online_fixed", "attention_two_pass_float4")
+            for v in (FIXED, TWO_PASS)
         },
         least=1.1,
         part="larger batches",
@@ -488,8 +411,8 @@ def a23(e: Evidence) -> Tests:
     yield headline(
         "separate RoPE and its attention at hdim 128, rate with more queries and 8 heads over that with 64 and 4",
         {
-            f"{v} queries": e.tflops("rope_separate", study="beyond", hdim=128, heads=8, seq_q=v, causal=0)
-            / e.tflops("rope_separate", study="beyond", hdim=128, heads=4, seq_q=64)
+            f"{v} queries": e.tflops(SEPARATE, study="beyond", hdim=128, heads=8, seq_q=v, causal=0)
+            / e.tflops(SEPARATE, study="beyond", hdim=128, heads=4, seq_q=64)
             for v in (256, 1024, 2048, 4096)
         },
         least=1.1,

@@ -1,14 +1,13 @@
 """What a claim is: what a document says, of which kind it is, and the tests that decide it.
 
-    @claim("C-18", kind="number", says="V7 beats separate kernels ...", quote="...", where=[(ROPE_LOG, "item 31")])
+    @claim("C-18", "number", "V7 beats separate kernels ...", quote="...", where={ROPE_LOG: "item 31"})
     def c18(e):
-        v7 = e.speedup("rope_v7", "rope_separate", hdim=(128, 512, 2048))
-        yield headline("over separate kernels", v7, published=("N199", "N201", "N203"))
+        yield speed(e, "rope_v7", "rope_separate", (128, 512, 2048), published=("N199", "N201", "N203"))
 
 A claim is a generator of tests over the evidence of a card. One test is its headline, or one of each of its parts; it
 gives the verdict. An effect is what a cause is claimed to explain: it belongs to the places of the headline that share
-its head dim and label. Support changes no verdict. A test has a place for each estimate: a head dim, or a label of a
-mapping. What names neither a study nor a timer is judged under every condition: as timed, on the device, and matched.
+its head dim and label. A test has a place for each estimate: a head dim, or a label of a mapping. What names neither a
+study nor a timer is judged under every condition: as timed, on the device, and matched.
 
 One rule each:
     published, published_range   a ratio, one at each place or for all, or the two ends of a range
@@ -21,7 +20,7 @@ A bound is a number, an estimate, or the id of a row of data/published.csv.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,13 +28,15 @@ from ..evidence import Estimate, Estimates, Evidence, said
 from ..record.files import DataError
 from ..record.published import DOCUMENTS
 
-WRITE_UP, SUMMARY, ROPE_LOG, HYBRID, PHASE_6 = DOCUMENTS
-HEADLINE, EFFECT, SUPPORT = "headline", "effect", "support"
+WRITE_UP, SUMMARY, ROPE_LOG, ANALYSIS, REPORT = DOCUMENTS
+HEADLINE, EFFECT = "headline", "effect"
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
 
 Measured = Estimates | Estimate | float | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
 Bound = float | str | Estimate
+Hdims = int | tuple[int, ...]
+RULES = ("published", "published_range", "direction", "least", "most", "between", "equals", "part", "kind", "unit")
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,20 @@ Tests = Iterator[Test]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a document claims, in our words, with a few of its own and where they stand."""
+    """What documents claim, in our words, with a few of theirs and where in each document they stand."""
 
     id: str
     kind: str
     claim: str
     ask: Callable[[Evidence], Tests]
     quote: str
-    where: tuple[tuple[str, str], ...]
-    contradicts: tuple[str, ...]
+    where: Mapping[str, str]
+    contradicts: tuple[str, ...] = ()
+
+    @property
+    def against(self) -> list[str]:
+        """The claims that it contradicts, whichever of the two says so."""
+        return sorted({*self.contradicts, *(other.id for other in CLAIMS.values() if self.id in other.contradicts)})
 
     def tests(self, e: Evidence) -> list[Test]:
         """Its tests on the evidence of a card. Raises: DataError unless each part has one headline."""
@@ -111,14 +117,15 @@ CLAIMS: dict[str, Claim] = {}
 
 
 def claim(
-    id: str, *, kind: str, says: str, where: Sequence[tuple[str, str]], quote: str = "", contradicts: Sequence[str] = ()
+    id: str, kind: str, says: str, *, where: Mapping[str, str], quote: str = "", contradicts: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Evidence], Tests]], Callable[[Evidence], Tests]]:
     """Register a claim by its id: a letter for its subject and a number."""
 
     def register(ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
         if id in CLAIMS:
             raise ValueError(f"claim {id} is there twice")
-        CLAIMS[id] = Claim(id, kind, says, ask, quote, tuple(where), tuple(contradicts))
+        places = {document: " ".join(each.split()) for document, each in where.items()}
+        CLAIMS[id] = Claim(id, kind, " ".join(says.split()), ask, quote, places, contradicts)
         return ask
 
     return register
@@ -134,9 +141,26 @@ def effect(says: str, measured: Measured, **rule: Any) -> Test:
     return _test(says, measured, role=EFFECT, **rule)
 
 
-def support(says: str, measured: Measured, **rule: Any) -> Test:
-    """What a chapter shows beside a claim; it changes no verdict."""
-    return _test(says, measured, role=SUPPORT, **rule)
+def speed(e: Evidence, version: str, over: str, hdim: Hdims, **given: Any) -> Test:
+    """Headline: how many times as fast as another a version is."""
+    rule = {name: given.pop(name) for name in RULES if name in given}
+    return headline(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **given), **rule)
+
+
+def closes(e: Evidence, version: str, without: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+    """Headline: what a cause takes away is at least half of the gap between two versions."""
+    share = e.share_closed(version, without, over, hdim=hdim, **{"study": "ablation", **asked})
+    return headline(f"share of the gap of {version} to {over} that {without} closes", share, least=0.5, part=part)
+
+
+def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+    """Effect: a version is faster than another."""
+    return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), least=1.03, part=part)
+
+
+def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+    """Effect: a version is slower than another."""
+    return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), most=0.97, part=part)
 
 
 def undecided(says: str, why: str) -> Test:

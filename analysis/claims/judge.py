@@ -20,7 +20,7 @@ from ..evidence.load import Record
 from ..record.columns import SCHEMAS
 from ..record.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
 from . import attention, half, rope, sinusoidal, validation
-from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, SUPPORT, Claim, Place, Test
+from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 from .rule import (
     DEVICE,
     HOLDS,
@@ -140,14 +140,14 @@ def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
-    """The rows of a claim in verdicts.csv: headlines and effects under each condition, then what supports them."""
+    """The rows of a claim in verdicts.csv: headlines and effects under each condition."""
 
     @functools.cache
     def tests(condition: str) -> list[Test]:
         return claim.tests(e.under(condition))
 
     def own(condition: str, part: str) -> list[Test]:
-        return [test for test in tests(condition) if test.part == part and test.role != SUPPORT]
+        return [test for test in tests(condition) if test.part == part]
 
     rows, given = [], []
     for part in (test.part for test in tests(DEVICE) if test.role == HEADLINE):
@@ -165,7 +165,6 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
             nothing = all(row.get("reason") == NO_EFFECT for row in under[DEVICE] if row["role"] == HEADLINE)
             if nothing and effects and all(row["outcome"] == HOLDS for row in effects):
                 given[-1] = NOT_TESTED
-    rows += [row for _, row in _places((test for test in tests(DEVICE) if test.role == SUPPORT), DEVICE)]
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": together(given)}
     return [{**head, "test": number, **row} for number, row in enumerate(rows, start=1)]
 

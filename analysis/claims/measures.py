@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernels import VERSIONS, Problem
+from kernels import Problem
 from kernels.checking.reference import attention, make_inputs
 
 from ..evidence import Estimate, Estimates, Evidence, maximum
@@ -18,35 +18,7 @@ DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in 
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
 BUSY = 60.0  # % of its peak from which on a unit, and not latency, holds a kernel back: the rule of Nsight Compute
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
-SEPARATE = {"sinusoidal": FLOAT4, "rope": "rope_separate"}
-PARTIAL = ("rope_v6b", "rope_v7")  # published with partial rotation; the others rotate every dim
-
-
-def rotary(version: str) -> dict[str, Any]:
-    """What picks the problem of a version as it was published."""
-    if VERSIONS[version].family != "rope":
-        return {}
-    return {"rotary": "partial" if VERSIONS[version].built_from in PARTIAL else "full"}
-
-
-def embedded(e: Evidence, version: str, hdim: int | tuple[int, ...]) -> Estimates:
-    """How often a version embeds each element of Q and K, where once would do.
-
-    RoPE by its rotations. Sinusoidal embeddings by the sines and cosines computed, one an element; where they come
-    from tables by the additions beyond those of the separate kernels that load alike.
-    """
-    separate = SEPARATE[VERSIONS[version].family]
-    if VERSIONS[version].family == "rope":
-        chosen: dict[str, Any] = {"hdim": hdim, **rotary(version)}
-        return e.count(version, "event.rotation", **chosen) / e.count(separate, "event.rotation", **chosen)
-    rows = e.size(version, "seq_q", hdim=hdim) + e.size(version, "seq_k", hdim=hdim)
-    elements = e.size(version, "heads", hdim=hdim) * rows * e.size(version, "hdim", hdim=hdim)
-    sin, cos, both = (e.count(version, f"event.{each}", hdim=hdim) for each in ("sin", "cos", "sincos"))
-    computed = sin + cos + both
-    if any(computed.values_known.values()):
-        return computed / elements
-    alike = SCALAR if version in ("sinusoidal_v1", SCALAR) else separate
-    return 1 + (e.count(version, "inst.fp32", hdim=hdim) - e.count(alike, "inst.fp32", hdim=hdim)) / elements
+ONLINE, FIXED, SEPARATE = "attention_online", "attention_online_fixed", "rope_separate"
 
 
 def memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:

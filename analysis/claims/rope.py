@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..evidence import Evidence, maximum, said, stated
-from .claim import HYBRID, ROPE_LOG, WRITE_UP, Tests, claim, effect, headline
-from .measures import busiest_memory_percent
+from .claim import ANALYSIS, ROPE_LOG, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed
+from .measures import FIXED, SEPARATE, busiest_memory_percent
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
 DECODING = (  # heads, queries, keys and rotated dims
@@ -14,13 +14,11 @@ DECODING = (  # heads, queries, keys and rotated dims
 
 @claim(
     "C-01",
-    kind="universal",
-    says=(
-        "V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs "
-        "are wrong, about twice too large; a store to shared memory mends every head dim."
-    ),
+    "universal",
+    """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
+    about twice too large; a store to shared memory mends every head dim.""",
     quote="block_reduce_max/sum don't broadcast to all threads",
-    where=[(ROPE_LOG, "V1 items 2-4; lines 20-32")],
+    where={ROPE_LOG: "V1 items 2-4, lines 20-32"},
 )
 def c01(e: Evidence) -> Tests:
     yield headline(
@@ -41,10 +39,10 @@ def c01(e: Evidence) -> Tests:
 
 @claim(
     "C-02",
-    kind="cause",
-    says="float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory.",
+    "cause",
+    "float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory.",
     quote="memory-bound kernel, float4 loads 16B vs 4B",
-    where=[(ROPE_LOG, "V1 item 6; lines 39-42")],
+    where={ROPE_LOG: "V1 item 6, lines 39-42"},
 )
 def c02(e: Evidence) -> Tests:
     yield headline(
@@ -53,53 +51,42 @@ def c02(e: Evidence) -> Tests:
         least=60,
         unit="% of peak",
     )
-    yield effect("float4 over scalar loads", e.speedup("rope_v1c", "rope_v1b", hdim=DIMS), least=1.03)
+    yield faster(e, "rope_v1c", "rope_v1b", DIMS)
 
 
 @claim(
     "C-03",
-    kind="number",
-    says=(
-        "V1 with tables and float4 loads takes 1.66, 2.65 and 3.27 times as long as separate kernels at head dim "
-        "128, 512 and 2048."
-    ),
+    "number",
+    """V1 with tables and float4 loads takes 1.66, 2.65 and 3.27 times as long as separate kernels at head dim 128, 512
+    and 2048.""",
     quote="Fused SLOWER than separate by 1.66-3.27x",
-    where=[(ROPE_LOG, "V1 item 7; lines 44-48"), (WRITE_UP, "V1-V2: Full Fusion?; lines 173-179")],
+    where={ROPE_LOG: "V1 item 7, lines 44-48", WRITE_UP: "V1-V2: Full Fusion?, lines 173-179"},
     contradicts=("C-05",),
 )
 def c03(e: Evidence) -> Tests:
-    yield headline(
-        "over separate kernels", e.speedup("rope_v1c", "rope_separate", hdim=DIMS), published=("N111", "N114", "N117")
-    )
+    yield speed(e, "rope_v1c", SEPARATE, DIMS, published=("N111", "N114", "N117"))
 
 
 @claim(
     "C-04",
-    kind="cause",
-    says=("V1 is slower because it reads cosines and sines from global memory again for every pair of query and key."),
+    "cause",
+    "V1 is slower because it reads cosines and sines from global memory again for every pair of query and key.",
     quote="loads cos/sin from global mem for each Q-K pair",
-    where=[(ROPE_LOG, "V1 item 8; lines 50-53")],
+    where={ROPE_LOG: "V1 item 8, lines 50-53"},
     contradicts=("C-17",),
 )
 def c04(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes without the table loads, rotations as before",
-        e.share_closed("rope_v1c", "rope_v1c_no_tables", "rope_separate", study="ablation", hdim=DIMS, rotary="full"),
-        least=0.5,
-    )
-    yield effect("V1 is slower than separate kernels", e.speedup("rope_v1c", "rope_separate", hdim=DIMS), most=0.97)
+    yield closes(e, "rope_v1c", "rope_v1c_no_tables", SEPARATE, DIMS, rotary="full")
+    yield slower(e, "rope_v1c", SEPARATE, DIMS)
 
 
 @claim(
     "C-05",
-    kind="count",
-    says=(
-        "The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used "
-        "float4 loads and __sincosf."
-    ),
+    "count",
+    """The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used float4
+    loads and __sincosf.""",
     quote="on-the-fly computation with cached frequencies, float4 vectorization, and __sincosf",
-    where=[(WRITE_UP, "RoPE; line 149"), (WRITE_UP, "V1-V2: Full Fusion?; lines 153-179")],
-    contradicts=("C-03",),
+    where={WRITE_UP: "RoPE, line 149; V1-V2: Full Fusion?, lines 153-179"},
 )
 def c05(e: Evidence) -> Tests:
     yield headline(
@@ -112,70 +99,46 @@ def c05(e: Evidence) -> Tests:
 
 @claim(
     "C-06",
-    kind="number",
-    says=(
-        "V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate "
-        "kernels by 1.2 times; use it up to 128."
-    ),
+    "number",
+    """V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate kernels by
+    1.2 times; use it up to 128.""",
     quote="hdim<=128: use fused V2",
-    where=[(ROPE_LOG, "V2 items 9-11; lines 59-70")],
+    where={ROPE_LOG: "V2 items 9-11, lines 59-70"},
     contradicts=("C-23",),
 )
 def c06(e: Evidence) -> Tests:
-    yield headline(
-        "V2 over separate kernels at hdim 128",
-        e.speedup("rope_v2", "rope_separate", hdim=128, rotary="full"),
-        published="N125",
-    )
+    yield speed(e, "rope_v2", SEPARATE, 128, rotary="full", published="N125")
 
 
 @claim(
     "C-07",
-    kind="number",
-    says="V3, four queries a block, is 22 to 27 % faster than V2.",
+    "number",
+    "V3, four queries a block, is 22 to 27 % faster than V2.",
     quote="22-27% faster than V2",
-    where=[(ROPE_LOG, "V3 item 13; line 80")],
+    where={ROPE_LOG: "V3 item 13, line 80"},
 )
 def c07(e: Evidence) -> Tests:
-    yield headline(
-        "V3 over V2; a percentage of the speed or of the time",
-        e.speedup("rope_v3", "rope_v2", hdim=DIMS),
-        published_range=(1 + said("N130") / 100, 1 / (1 - (said("N131") / 100))),
-    )
+    yield speed(e, "rope_v3", "rope_v2", DIMS, published_range=(1 + said("N130") / 100, 1 / (1 - said("N131") / 100)))
 
 
 @claim(
     "C-08",
-    kind="cause",
-    says=(
-        "V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations."
-    ),
+    "cause",
+    "V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations.",
     quote="Still 8x redundant computation",
-    where=[(ROPE_LOG, "V3 item 14; lines 85-88"), (WRITE_UP, "V3-V6: More Optimizations; line 197")],
+    where={ROPE_LOG: "V3 item 14, lines 85-88", WRITE_UP: "V3-V6: More Optimizations, line 197"},
 )
 def c08(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when K is not rotated",
-        e.share_closed(
-            "rope_v3", "rope_v3_no_rotation", "rope_separate", study="ablation", hdim=(512, 2048), rotary="full"
-        ),
-        least=0.5,
-    )
-    yield effect(
-        "V3 is slower than separate kernels", e.speedup("rope_v3", "rope_separate", hdim=(512, 2048)), most=0.97
-    )
+    yield closes(e, "rope_v3", "rope_v3_no_rotation", SEPARATE, (512, 2048), rotary="full")
+    yield slower(e, "rope_v3", SEPARATE, (512, 2048))
 
 
 @claim(
     "C-09",
-    kind="universal",
-    says="To share K's rotation among 64 queries a block would need 512 KB of shared memory.",
+    "universal",
+    "To share K's rotation among 64 queries a block would need 512 KB of shared memory.",
     quote="need 512KB, have 48KB",
-    where=[
-        (ROPE_LOG, "V3 item 14; line 89"),
-        (ROPE_LOG, "V6 item 23; line 142"),
-        (ROPE_LOG, "Final Conclusions item 34; line 212"),
-    ],
+    where={ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"},
 )
 def c09(e: Evidence) -> Tests:
     yield headline(
@@ -188,67 +151,51 @@ def c09(e: Evidence) -> Tests:
 
 @claim(
     "C-10",
-    kind="universal",
-    says=(
-        "Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and "
-        "barriers cost more than powf did."
-    ),
+    "universal",
+    """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and barriers cost
+    more than powf did.""",
     quote="shared mem overhead + sync barriers outweigh powf savings",
-    where=[(ROPE_LOG, "V4 items 16-17; lines 99-104"), (WRITE_UP, "V3-V6: More Optimizations; line 199")],
+    where={ROPE_LOG: "V4 items 16-17, lines 99-104", WRITE_UP: "V3-V6: More Optimizations, line 199"},
     contradicts=("C-11",),
 )
 def c10(e: Evidence) -> Tests:
-    yield headline(
-        "V4 over V3, no faster but at 2048",
-        e.speedup("rope_v4", "rope_v3", hdim=DIMS),
-        between=((0, 1.03), (0, 1.03), (1.03, 1000)),
-    )
+    yield speed(e, "rope_v4", "rope_v3", DIMS, between=((0, 1.03), (0, 1.03), (1.03, 1000)))
 
 
 @claim(
     "C-11",
-    kind="number",
-    says="V4 still takes 2.5 times as long as separate kernels at head dim 2048.",
+    "number",
+    "V4 still takes 2.5 times as long as separate kernels at head dim 2048.",
     quote="still 2.5x slower than separate",
-    where=[(WRITE_UP, "V3-V6: More Optimizations; line 199")],
-    contradicts=("C-10",),
+    where={WRITE_UP: "V3-V6: More Optimizations, line 199"},
 )
 def c11(e: Evidence) -> Tests:
-    yield headline(
-        "V4 over separate kernels at hdim 2048", e.speedup("rope_v4", "rope_separate", hdim=2048), published="N360"
-    )
+    yield speed(e, "rope_v4", SEPARATE, 2048, published="N360")
 
 
 @claim(
     "C-12",
-    kind="cause",
-    says=(
-        "V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 "
-        "keys fit and 16 tiles have to be synchronised."
-    ),
+    "cause",
+    """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
+    and 16 tiles have to be synchronised.""",
     quote="Only 4 K vectors per tile",
-    where=[(ROPE_LOG, "V5 items 19-20; lines 113-122"), (WRITE_UP, "V3-V6: More Optimizations; lines 203-207")],
+    where={ROPE_LOG: "V5 items 19-20, lines 113-122", WRITE_UP: "V3-V6: More Optimizations, lines 203-207"},
 )
 def c12(e: Evidence) -> Tests:
     yield headline(
         "share of the gap that stays when all threads work, tiles and barriers as before, at hdim 2048",
-        1
-        - e.share_closed("rope_v5", "rope_v5_all_threads", "rope_separate", study="ablation", hdim=2048, rotary="full"),
+        1 - e.share_closed("rope_v5", "rope_v5_all_threads", SEPARATE, study="ablation", hdim=2048, rotary="full"),
         least=0.5,
     )
-    yield effect(
-        "V5 is slower than separate kernels at hdim 2048",
-        e.speedup("rope_v5", "rope_separate", hdim=2048, rotary="full"),
-        most=0.97,
-    )
+    yield slower(e, "rope_v5", SEPARATE, 2048, rotary="full")
 
 
 @claim(
     "C-13",
-    kind="count",
-    says="An element of V5's tile takes 2 bytes.",
+    "count",
+    "An element of V5's tile takes 2 bytes.",
     quote="[BLOCK_K x 2048 x 2 bytes]",
-    where=[(WRITE_UP, "V3-V6: More Optimizations; line 207")],
+    where={WRITE_UP: "V3-V6: More Optimizations, line 207"},
 )
 def c13(e: Evidence) -> Tests:
     yield headline(
@@ -261,20 +208,17 @@ def c13(e: Evidence) -> Tests:
 
 @claim(
     "C-14",
-    kind="number",
-    says=(
-        "V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate "
-        "kernels."
-    ),
+    "number",
+    "V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate kernels.",
     quote="3.3x faster than V5, still slower than separate",
-    where=[(ROPE_LOG, "V6 item 22; lines 133-136"), (WRITE_UP, "V3-V6: More Optimizations; line 209")],
+    where={ROPE_LOG: "V6 item 22, lines 133-136", WRITE_UP: "V3-V6: More Optimizations, line 209"},
 )
 def c14(e: Evidence) -> Tests:
     yield headline(
         "V6 over",
         {
             "rope_v5": e.speedup("rope_v6a", "rope_v5", hdim=(2048,), rotary="full"),
-            "rope_separate": e.speedup("rope_v6a", "rope_separate", hdim=DIMS, rotary="full"),
+            SEPARATE: e.speedup("rope_v6a", SEPARATE, hdim=DIMS, rotary="full"),
         },
         published=("N173", "N168", "N170", "N172"),
     )
@@ -282,72 +226,46 @@ def c14(e: Evidence) -> Tests:
 
 @claim(
     "C-15",
-    kind="cause",
-    says="V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times.",
+    "cause",
+    "V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times.",
     quote="64x more operations",
-    where=[(ROPE_LOG, "V6 item 23; lines 138-141")],
+    where={ROPE_LOG: "V6 item 23, lines 138-141"},
     contradicts=("C-16",),
 )
 def c15(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when K is not rotated",
-        e.share_closed("rope_v6a", "rope_v6b_no_rotation", "rope_separate", study="ablation", hdim=DIMS, rotary="full"),
-        least=0.5,
-    )
-    yield effect(
-        "V6 is slower than separate kernels",
-        e.speedup("rope_v6a", "rope_separate", hdim=DIMS, rotary="full"),
-        most=0.97,
-    )
+    yield closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="full")
+    yield slower(e, "rope_v6a", SEPARATE, DIMS, rotary="full")
 
 
 @claim(
     "C-16",
-    kind="cause",
-    says=(
-        "Rotating only some dims brings no significant gain, because rotating K again for every query, 524k "
-        "operations instead of 16k, 32 times the work, still dominates."
-    ),
+    "cause",
+    """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
+    instead of 16k, 32 times the work, still dominates.""",
     quote="Still 32x more work",
-    where=[(ROPE_LOG, "Partial Rotation items 26-27; lines 158-167")],
-    contradicts=("C-15",),
+    where={ROPE_LOG: "Partial Rotation items 26-27, lines 158-167"},
 )
 def c16(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when K is not rotated",
-        e.share_closed(
-            "rope_v6b", "rope_v6b_no_rotation", "rope_separate", study="ablation", hdim=DIMS, rotary="partial"
-        ),
-        least=0.5,
-    )
-    yield effect(
-        "V6 with partial rotation is slower than separate kernels",
-        e.speedup("rope_v6b", "rope_separate", hdim=DIMS, rotary="partial"),
-        most=0.97,
-    )
+    yield closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="partial")
+    yield slower(e, "rope_v6b", SEPARATE, DIMS, rotary="partial")
 
 
 @claim(
     "C-17",
-    kind="count",
-    says=(
-        "Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times "
-        "the computation and memory traffic."
-    ),
+    "count",
+    """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
+    computation and memory traffic.""",
     quote="32x more work",
-    where=[
-        (WRITE_UP, "V1-V2: Full Fusion?; lines 181-191"),
-        (WRITE_UP, "V7: Partial Fusion?; line 233"),
-        (ROPE_LOG, "V6 item 23; line 141"),
-        (ROPE_LOG, "Final Conclusions item 34; lines 211-212"),
-    ],
-    contradicts=("C-04",),
+    where={
+        WRITE_UP: "V1-V2: Full Fusion?, lines 181-191; V7: Partial Fusion?, line 233",
+        ROPE_LOG: "V6 item 23, line 141; Final Conclusions item 34, lines 211-212",
+    },
 )
 def c17(e: Evidence) -> Tests:
     yield headline(
         "all rotations, V1 over separate kernels, at hdim 2048",
         e.count("rope_v1c", "event.rotation", hdim=2048)
-        / e.count("rope_separate", "event.rotation", hdim=2048, rotary="full"),
+        / e.count(SEPARATE, "event.rotation", hdim=2048, rotary="full"),
         between=(31.5, 32.5),
         part="rotations",
     )
@@ -355,9 +273,9 @@ def c17(e: Evidence) -> Tests:
         "floating-point instructions or sectors read by a call, the larger, V1 over separate kernels",
         maximum(
             e.count("rope_v1c", "inst.fp32 inst.fma", hdim=DIMS)
-            / e.count("rope_separate", "inst.fp32 inst.fma", hdim=DIMS, rotary="full"),
+            / e.count(SEPARATE, "inst.fp32 inst.fma", hdim=DIMS, rotary="full"),
             e.count("rope_v1c", "global.read.sectors", hdim=DIMS)
-            / e.count("rope_separate", "global.read.sectors", hdim=DIMS, rotary="full"),
+            / e.count(SEPARATE, "global.read.sectors", hdim=DIMS, rotary="full"),
         ),
         least="N357",
         part="computation and traffic",
@@ -366,100 +284,69 @@ def c17(e: Evidence) -> Tests:
 
 @claim(
     "C-18",
-    kind="number",
-    says=(
-        "V7, the hybrid, beats separate kernels in all configurations, by 1.66, 1.45 and 1.40 times at head dim "
-        "128, 512 and 2048."
-    ),
+    "number",
+    """V7, the hybrid, beats separate kernels in all configurations, by 1.66, 1.45 and 1.40 times at head dim 128, 512
+    and 2048.""",
     quote="beats separate across all configs",
-    where=[
-        (ROPE_LOG, "V7 item 31; lines 188-191"),
-        (ROPE_LOG, "Final Conclusions item 35; line 217"),
-        (WRITE_UP, "V7: Partial Fusion?; lines 225-227"),
-        (WRITE_UP, "Conclusion; line 278"),
-        (HYBRID, "Executive Summary; line 8"),
-        (HYBRID, "ROPE Performance; lines 20-21"),
-    ],
-    contradicts=("B-12", "C-22"),
+    where={
+        ROPE_LOG: "V7 item 31, lines 188-191; Final Conclusions item 35, line 217",
+        WRITE_UP: "V7: Partial Fusion?, lines 225-227; Conclusion, line 278",
+        ANALYSIS: "Executive Summary, line 8; ROPE Performance, lines 20-21",
+    },
+    contradicts=("C-22",),
 )
 def c18(e: Evidence) -> Tests:
-    yield headline(
-        "over separate kernels",
-        e.speedup("rope_v7", "rope_separate", hdim=DIMS, rotary="partial"),
-        published=("N199", "N201", "N203"),
-    )
+    yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", published=("N199", "N201", "N203"))
 
 
 @claim(
     "C-19",
-    kind="cause",
-    says="V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality.",
+    "cause",
+    "V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality.",
     quote="Better cache locality",
-    where=[(ROPE_LOG, "V7 item 32; lines 193-197"), (WRITE_UP, "V7: Partial Fusion?; lines 229-239")],
-    contradicts=("B-12",),
+    where={ROPE_LOG: "V7 item 32, lines 193-197", WRITE_UP: "V7: Partial Fusion?, lines 229-239"},
 )
 def c19(e: Evidence) -> Tests:
-    separate = e.time("rope_separate", hdim=(512, 2048), rotary="partial")
+    separate = e.time(SEPARATE, hdim=(512, 2048), rotary="partial")
     yield headline(
         "the most of the gain that a launch and a buffer can make: what both rotations of separate kernels cost over "
         "the same attention with nothing to embed",
-        (separate - e.time("attention_online_fixed", hdim=(512, 2048)))
+        (separate - e.time(FIXED, hdim=(512, 2048)))
         / (separate - e.time("rope_v7", hdim=(512, 2048), rotary="partial")),
         least=0.5,
         unit="of the gain",
     )
-    yield effect(
-        "V7 is faster than separate kernels",
-        e.speedup("rope_v7", "rope_separate", hdim=DIMS, rotary="partial"),
-        least=1.03,
-    )
+    yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
 
 
 @claim(
     "C-20",
-    kind="universal",
-    says=(
-        "The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop "
-        "can be fused, what is in the inner one cannot."
-    ),
+    "universal",
+    """The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop can be
+    fused, what is in the inner one cannot.""",
     quote="Fusing the outer loop variable succeeds; fusing the inner loop variable fails",
-    where=[
-        (WRITE_UP, "So Why Did Sinusoidal Work?; line 274"),
-        (WRITE_UP, "Conclusion; line 282"),
-        (ROPE_LOG, "Final Conclusions items 35-36; lines 214-221"),
-    ],
-    contradicts=("B-11", "B-18"),
+    where={
+        WRITE_UP: "So Why Did Sinusoidal Work?, line 274; Conclusion, line 282",
+        ROPE_LOG: "Final Conclusions items 35-36, lines 214-221",
+    },
 )
 def c20(e: Evidence) -> Tests:
-    yield headline(
-        "RoPE with Q, of the outer loop, fused wins",
-        e.speedup("rope_v7", "rope_separate", hdim=DIMS, rotary="partial"),
-        least=1.03,
-    )
+    yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", least=1.03)
 
 
 @claim(
     "C-21",
-    kind="cause",
-    says=(
-        "The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on "
-        "K for every query."
-    ),
+    "cause",
+    """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
+    every query.""",
     quote="Only rotary_dim (25-50% of hdim) needs computation",
-    where=[
-        (HYBRID, "ROPE V7 Hybrid Success Factors; lines 13-16"),
-        (HYBRID, "Key Learnings, items 2 and 3; lines 202 and 206"),
-    ],
+    where={ANALYSIS: "ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206"},
 )
 def c21(e: Evidence) -> Tests:
-    yield effect(
-        "V7 is faster than separate kernels",
-        e.speedup("rope_v7", "rope_separate", hdim=DIMS, rotary="partial"),
-        least=1.03,
-    )
+    yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
     yield headline(
         "rotations of separate kernels over those of V7; more would be saved",
-        e.count("rope_separate", "event.rotation", hdim=DIMS, rotary="partial")
+        e.count(SEPARATE, "event.rotation", hdim=DIMS, rotary="partial")
         / e.count("rope_v7", "event.rotation", hdim=DIMS, rotary="partial"),
         least=1.03,
     )
@@ -467,45 +354,37 @@ def c21(e: Evidence) -> Tests:
 
 @claim(
     "C-22",
-    kind="number",
-    says="From head dim 4096 on separate kernels are faster than V7.",
+    "number",
+    "From head dim 4096 on separate kernels are faster than V7.",
     quote="Separate becomes faster at hdim",
-    where=[(HYBRID, "Recommendations; line 195")],
-    contradicts=("C-18",),
+    where={ANALYSIS: "Recommendations, line 195"},
 )
 def c22(e: Evidence) -> Tests:
-    yield headline(
-        "V7 over separate kernels, the log's shapes",
-        e.speedup("rope_v7", "rope_separate", hdim=(4096, 8192), rotary="partial"),
-        published=("X085", "X086"),
-    )
+    yield speed(e, "rope_v7", SEPARATE, (4096, 8192), rotary="partial", published=("X085", "X086"))
 
 
 @claim(
     "C-23",
-    kind="universal",
-    says=(
-        "Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot "
-        "overcome, as that needs 512 KB and there are 48."
-    ),
+    "universal",
+    """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
+    that needs 512 KB and there are 48.""",
     quote="64x multiplier cannot be overcome with shared mem",
-    where=[(ROPE_LOG, "Final Conclusions item 34; lines 211-212"), (WRITE_UP, "Conclusion; line 282")],
-    contradicts=("C-06",),
+    where={ROPE_LOG: "Final Conclusions item 34, lines 211-212", WRITE_UP: "Conclusion, line 282"},
 )
 def c23(e: Evidence) -> Tests:
     yield headline(
-        "V8's portable core, fused fully in less than 48 KB, is slower than separate kernels",
-        e.speedup("rope_v8_portable", "rope_separate", study="beyond", hdim=DIMS, heads=4, rotary="full"),
+        "V8's portable core, fused fully in less than 48 KB, is slower",
+        e.speedup("rope_v8_portable", SEPARATE, hdim=DIMS, study="beyond", heads=4, rotary="full"),
         most=0.97,
     )
 
 
 @claim(
     "C-24",
-    kind="cause",
-    says="float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well.",
+    "cause",
+    "float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well.",
     quote="float4 loads don't align with rotation pairs",
-    where=[(WRITE_UP, "So Why Did Sinusoidal Work?; line 259")],
+    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 259"},
 )
 def c24(e: Evidence) -> Tests:
     yield headline(
@@ -523,21 +402,19 @@ def c24(e: Evidence) -> Tests:
 
 @claim(
     "C-25",
-    kind="count",
-    says=(
-        "RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take "
-        "about 4, one addition among them; the special-function unit is less effective, since both sine and "
-        "cosine go to both elements."
-    ),
+    "count",
+    """RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take about 4,
+    one addition among them; the special-function unit is less effective, since both sine and cosine go to both
+    elements.""",
     quote="~6 FLOPs per element (4 muls + 2 adds + SFU)",
-    where=[(WRITE_UP, "So Why Did Sinusoidal Work?; lines 261-269")],
+    where={WRITE_UP: "So Why Did Sinusoidal Work?, lines 261-269"},
 )
 def c25(e: Evidence) -> Tests:
     yield headline(
         "FLOP of the rotate kernel for each element at hdim 2048",
         (
-            e.count("rope_separate", "inst.fp32", hdim=2048, launch=0, rotary="full")
-            + 2 * e.count("rope_separate", "inst.fma", hdim=2048, launch=0, rotary="full")
+            e.count(SEPARATE, "inst.fp32", hdim=2048, launch=0, rotary="full")
+            + 2 * e.count(SEPARATE, "inst.fma", hdim=2048, launch=0, rotary="full")
         )
         / (4 * 64 * 2048),
         equals=6,
@@ -547,34 +424,30 @@ def c25(e: Evidence) -> Tests:
 
 @claim(
     "C-26",
-    kind="universal",
-    says="Only embeddings that do not depend on the values of Q and K should be fused.",
+    "universal",
+    "Only embeddings that do not depend on the values of Q and K should be fused.",
     quote="you should only fuse embeddings that don't depend on the input values",
-    where=[(WRITE_UP, "So Why Did Sinusoidal Work?; line 272"), (WRITE_UP, "Conclusion; lines 284-286")],
-    contradicts=("B-08",),
+    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286"},
 )
 def c26(e: Evidence) -> Tests:
     yield headline(
-        "V8, fused fully, gains nothing over V8's core with embeddings apart",
-        e.speedup("rope_v8", "rope_separate_v8", study="beyond", hdim=DIMS, heads=4, rotary="full"),
+        "V8, fused fully, gains nothing over embeddings apart on its core",
+        e.speedup("rope_v8", "rope_separate_v8", hdim=DIMS, study="beyond", heads=4, rotary="full"),
         most=1.03,
     )
 
 
 @claim(
     "C-27",
-    kind="universal",
-    says="Both separate and fused RoPE are bound by memory.",
+    "universal",
+    "Both separate and fused RoPE are bound by memory.",
     quote="both approaches are memory-bound",
-    where=[(WRITE_UP, "V1-V2: Full Fusion?; line 191")],
+    where={WRITE_UP: "V1-V2: Full Fusion?, line 191"},
 )
 def c27(e: Evidence) -> Tests:
     yield headline(
         "throughput of DRAM, L2 or L1, the highest, of the attention",
-        {
-            v: busiest_memory_percent(e, v, hdim=(512, 2048), rotary="full")
-            for v in ("rope_separate", "rope_v1c", "rope_v2")
-        },
+        {v: busiest_memory_percent(e, v, hdim=(512, 2048), rotary="full") for v in (SEPARATE, "rope_v1c", "rope_v2")},
         least=60,
         unit="% of peak",
     )
@@ -582,14 +455,13 @@ def c27(e: Evidence) -> Tests:
 
 @claim(
     "C-28",
-    kind="number",
-    says="Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys.",
+    "number",
+    "Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys.",
     quote="partial rotation necessary for decode workloads",
-    where=[
-        (ROPE_LOG, "Partial Rotation item 28; lines 169-171"),
-        (ROPE_LOG, "Final Conclusions item 36; line 222"),
-        (WRITE_UP, "Conclusion, future work 3; line 291"),
-    ],
+    where={
+        ROPE_LOG: "Partial Rotation item 28, lines 169-171; Final Conclusions item 36, line 222",
+        WRITE_UP: "Conclusion, future work 3, line 291",
+    },
 )
 def c28(e: Evidence) -> Tests:
     yield headline(
@@ -614,10 +486,10 @@ def c28(e: Evidence) -> Tests:
 
 @claim(
     "C-29",
-    kind="count",
-    says="LLaMA rotates 64 of 128 dims.",
+    "count",
+    "LLaMA rotates 64 of 128 dims.",
     quote="hdim=128, rotary_dim=64 (50%)",
-    where=[(ROPE_LOG, "Partial Rotation item 24; lines 148-152")],
+    where={ROPE_LOG: "Partial Rotation item 24, lines 148-152"},
 )
 def c29(e: Evidence) -> Tests:
     yield headline(
@@ -630,10 +502,10 @@ def c29(e: Evidence) -> Tests:
 
 @claim(
     "C-30",
-    kind="count",
-    says="V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB.",
+    "count",
+    "V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB.",
     quote="Available: 40KB = 10000 floats",
-    where=[(ROPE_LOG, "V5 item 20; line 119"), (ROPE_LOG, "V3 item 14; line 89")],
+    where={ROPE_LOG: "V5 item 20, line 119; V3 item 14, line 89"},
 )
 def c30(e: Evidence) -> Tests:
     yield headline("floats that the log's own limit of 48 KB holds", 48 * 1024 / 4, equals=10000, unit="floats")

@@ -3,103 +3,86 @@
 from __future__ import annotations
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
-from .claim import HYBRID, SUMMARY, WRITE_UP, Tests, claim, effect, headline, support, undecided
-from .measures import FLOAT4, SCALAR
+from .claim import ANALYSIS, SUMMARY, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed, undecided
+from .measures import FIXED, FLOAT4, SCALAR, SEPARATE
 
+V5, HYBRID_V1, HYBRID_V2 = "sinusoidal_v5", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2"
 DIMS = (512, 2048, 4096)  # head dims that the write-up prints a time for
 ALL = (*DIMS, 8192)
 
 
 def calls(e: Evidence, per: str) -> Estimates:
     """Calls of sincos of V5, for each value of `per` (the name of a size) and dim of a head."""
-    heads, dims = (e.size("sinusoidal_v5", column, hdim=DIMS) for column in ("heads", "hdim"))
-    rows = [e.size("sinusoidal_v5", column, hdim=DIMS) for column in per.split()]
-    return e.count("sinusoidal_v5", "event.sincos", hdim=DIMS) / heads / dims / sum(rows[1:], rows[0])
+    heads, dims = (e.size(V5, column, hdim=DIMS) for column in ("heads", "hdim"))
+    rows = [e.size(V5, column, hdim=DIMS) for column in per.split()]
+    return e.count(V5, "event.sincos", hdim=DIMS) / heads / dims / sum(rows[1:], rows[0])
 
 
 @claim(
     "B-01",
-    kind="number",
-    says=(
-        "V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim "
-        "512, 2048 and 4096."
-    ),
+    "number",
+    """V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim 512, 2048
+    and 4096.""",
     quote="Way too slow",
-    where=[(WRITE_UP, "V1: Naive Fusion; lines 82-88")],
+    where={WRITE_UP: "V1: Naive Fusion, lines 82-88"},
 )
 def b01(e: Evidence) -> Tests:
-    yield headline(
-        "over separate scalar kernels; the document does not say which baseline",
-        e.speedup("sinusoidal_v1", SCALAR, hdim=DIMS),
-        published=("N315", "N317", "N319"),
-    )
+    yield speed(e, "sinusoidal_v1", SCALAR, DIMS, published=("N315", "N317", "N319"))
 
 
 @claim(
     "B-02",
-    kind="cause",
-    says=(
-        "V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 "
-        "million loads at head dim 2048."
-    ),
+    "cause",
+    """V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 million
+    loads at head dim 2048.""",
     quote="8.4 million loads from global memory",
-    where=[(WRITE_UP, "V1: Naive Fusion; line 90")],
+    where={WRITE_UP: "V1: Naive Fusion, line 90"},
 )
 def b02(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes without the table loads",
-        e.share_closed("sinusoidal_v1", "sinusoidal_v1_registers", SCALAR, study="ablation", hdim=DIMS),
-        least=0.5,
-    )
-    yield effect("V1 is slower than separate scalar kernels", e.speedup("sinusoidal_v1", SCALAR, hdim=DIMS), most=0.97)
+    yield closes(e, "sinusoidal_v1", "sinusoidal_v1_registers", SCALAR, DIMS)
+    yield slower(e, "sinusoidal_v1", SCALAR, DIMS)
 
 
 @claim(
     "B-03",
-    kind="number",
-    says=(
-        "Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special "
-        "functions are cheap and memory loads expensive."
-    ),
+    "number",
+    """Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special functions
+    are cheap and memory loads expensive.""",
     quote="trading expensive memory loads for cheap SFU operations",
-    where=[(WRITE_UP, "V2-V3: Trading Memory for Compute; lines 92-109")],
+    where={WRITE_UP: "V2-V3: Trading Memory for Compute, lines 92-109"},
 )
 def b03(e: Evidence) -> Tests:
-    yield headline(
-        "V3 over V1, accurate functions",
-        e.speedup("sinusoidal_v3", "sinusoidal_v1", hdim=DIMS),
-        published=("N323", "N326", "N329"),
-    )
+    yield speed(e, "sinusoidal_v3", "sinusoidal_v1", DIMS, published=("N323", "N326", "N329"))
 
 
 @claim(
     "B-04",
-    kind="number",
-    says="V3 already beats the separate kernels.",
+    "number",
+    "V3 already beats the separate kernels.",
     quote="we beat even the baseline separate kernel approach",
-    where=[(WRITE_UP, "V2-V3: Trading Memory for Compute; line 109")],
+    where={WRITE_UP: "V2-V3: Trading Memory for Compute, line 109"},
 )
 def b04(e: Evidence) -> Tests:
-    yield headline("V3 over separate scalar kernels", e.speedup("sinusoidal_v3", SCALAR, hdim=DIMS), direction="faster")
+    yield speed(e, "sinusoidal_v3", SCALAR, DIMS, direction="faster")
 
 
 @claim(
     "B-05",
-    kind="number",
-    says="powf is expensive, and caching the frequencies (V4) speeds the kernel up.",
+    "number",
+    "powf is expensive, and caching the frequencies (V4) speeds the kernel up.",
     quote="which is expensive",
-    where=[(WRITE_UP, "V4-V5: Cached Frequencies + Vectorization; line 115")],
+    where={WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 115"},
 )
 def b05(e: Evidence) -> Tests:
-    yield headline("V4 over V3", e.speedup("sinusoidal_v4", "sinusoidal_v3", hdim=DIMS), direction="faster")
+    yield speed(e, "sinusoidal_v4", "sinusoidal_v3", DIMS, direction="faster")
 
 
 @claim(
     "B-06",
-    kind="count",
-    says="__sincosf gives sine and cosine in a single operation of the special-function unit.",
+    "count",
+    "__sincosf gives sine and cosine in a single operation of the special-function unit.",
     quote="simultaneously in a single SFU operation",
-    where=[(WRITE_UP, "V4-V5: Cached Frequencies + Vectorization; line 125")],
+    where={WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 125"},
 )
 def b06(e: Evidence) -> Tests:
     yield headline(
@@ -113,105 +96,62 @@ def b06(e: Evidence) -> Tests:
 
 @claim(
     "B-07",
-    kind="number",
-    says=(
-        "V5, full fusion, is 2.0, 1.9 and 1.4 times as fast as separate kernels at head dim 512, 2048 and 4096; "
-        "fusion works."
-    ),
+    "number",
+    """V5, full fusion, is 2.0, 1.9 and 1.4 times as fast as separate kernels at head dim 512, 2048 and 4096; fusion
+    works.""",
     quote="1.4-2.0x speedup over the separate kernel baseline",
-    where=[
-        (WRITE_UP, "V4-V5, final results; lines 131-135"),
-        (WRITE_UP, "Introduction; line 11"),
-        (WRITE_UP, "Conclusion; lines 278 and 286"),
-    ],
+    where={WRITE_UP: "V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286"},
     contradicts=("B-08", "B-09"),
 )
 def b07(e: Evidence) -> Tests:
-    yield headline(
-        "over separate scalar kernels, its baseline",
-        e.speedup("sinusoidal_v5", SCALAR, hdim=DIMS),
-        published=("N332", "N335", "N338"),
-        part="faster than its baseline, which loads scalars",
+    yield speed(
+        e, V5, SCALAR, DIMS, published=("N332", "N335", "N338"), part="faster than its baseline, which loads scalars"
     )
-    yield headline(
-        "over separate kernels with float4 loads, as V5 has",
-        e.speedup("sinusoidal_v5", FLOAT4, hdim=DIMS),
-        direction="faster",
-        part="fusion works, equal loads compared",
-    )
+    yield speed(e, V5, FLOAT4, DIMS, direction="faster", part="fusion works, equal loads compared")
 
 
 @claim(
     "B-08",
-    kind="universal",
-    says="Separate kernels are the fastest for sinusoidal embeddings at every head dim.",
+    "universal",
+    "Separate kernels are the fastest for sinusoidal embeddings at every head dim.",
     quote="Separate approach remains fastest",
-    where=[
-        (HYBRID, "Executive Summary; line 6"),
-        (HYBRID, "Separate (Baseline); line 86"),
-        (HYBRID, "Recommendations; lines 184-186"),
-    ],
-    contradicts=("B-07", "C-26"),
+    where={ANALYSIS: "Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186"},
+    contradicts=("C-26",),
 )
 def b08(e: Evidence) -> Tests:
     yield headline(
         "separate float4 kernels are no slower than",
-        {v: e.speedup(FLOAT4, v, hdim=ALL) for v in ("sinusoidal_v5", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2")},
+        {v: e.speedup(FLOAT4, v, hdim=ALL) for v in (V5, HYBRID_V1, HYBRID_V2)},
         least=0.97,
     )
 
 
 @claim(
     "B-09",
-    kind="number",
-    says="V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096.",
+    "number",
+    "V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096.",
     quote="4-23% slower than separate",
-    where=[
-        (HYBRID, "Fully Fused (Original V5); lines 48-49"),
-        (HYBRID, "Separate (Baseline); lines 88-89"),
-        (HYBRID, "Performance Summary Table; lines 179-180"),
-    ],
-    contradicts=("B-07",),
+    where={
+        ANALYSIS: """Fully Fused (Original V5), lines 48-49; Separate (Baseline), lines 88-89; Performance Summary
+        Table, lines 179-180""",
+    },
 )
 def b09(e: Evidence) -> Tests:
-    yield headline(
-        "separate float4 kernels over V5, the range",
-        e.speedup(FLOAT4, "sinusoidal_v5", hdim=DIMS),
-        published_range=(1 + said("N021") / 100, 1 + said("N022") / 100),
-    )
+    yield speed(e, FLOAT4, V5, DIMS, published_range=(1 + said("N021") / 100, 1 + said("N022") / 100))
 
 
 @claim(
     "B-10",
-    kind="cause",
-    says=(
-        "V5's problem is 32 times as many calls of sincosf, 16.8 million, since it computes K's embedding again "
-        "for every query."
-    ),
+    "cause",
+    """V5's problem is 32 times as many calls of sincosf, 16.8 million, since it computes K's embedding again for every
+    query.""",
     quote="32x more sincosf calls due to redundant K recomputation",
-    where=[(HYBRID, "Fully Fused (Original V5); line 50"), (HYBRID, "SinCos Call Count; lines 101-107")],
+    where={ANALYSIS: "Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107"},
     contradicts=("B-19",),
 )
 def b10(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when K is embedded once",
-        e.share_closed("sinusoidal_v5", "sinusoidal_v5_k_embedded", FLOAT4, study="ablation", hdim=DIMS),
-        least=0.5,
-        part="K embedded again is what costs",
-    )
-    yield effect(
-        "V5 is slower than separate float4 kernels",
-        e.speedup("sinusoidal_v5", FLOAT4, hdim=DIMS),
-        most=0.97,
-        part="K embedded again is what costs",
-    )
-    yield support(
-        "calls of sincosf of a head at hdim 2048",
-        e.count("sinusoidal_v5", "event.sincos", hdim=2048) / e.size("sinusoidal_v5", "heads", hdim=2048),
-        equals="N045",
-        digits=3,
-        unit="calls",
-    )
+    yield closes(e, V5, "sinusoidal_v5_k_embedded", FLOAT4, DIMS, part="K embedded again is what costs")
+    yield slower(e, V5, FLOAT4, DIMS, part="K embedded again is what costs")
     yield headline(
         "calls for each element of Q and K, where one would do",
         calls(e, "seq_q seq_k"),
@@ -223,20 +163,18 @@ def b10(e: Evidence) -> Tests:
 
 @claim(
     "B-11",
-    kind="number",
-    says="The hybrid V1 is 3 to 7 % slower than separate kernels and ties with them at head dim 4096.",
+    "number",
+    "The hybrid V1 is 3 to 7 % slower than separate kernels and ties with them at head dim 4096.",
     quote="within 3-7%",
-    where=[
-        (HYBRID, "Executive Summary; line 7"),
-        (HYBRID, "Sinusoidal Performance; lines 30-35"),
-        (HYBRID, "Hybrid V1; lines 60-62"),
-    ],
+    where={ANALYSIS: "Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62"},
     contradicts=("C-20",),
 )
 def b11(e: Evidence) -> Tests:
-    yield headline(
-        "over separate float4 kernels",
-        e.speedup("sinusoidal_hybrid_v1", FLOAT4, hdim=ALL),
+    yield speed(
+        e,
+        HYBRID_V1,
+        FLOAT4,
+        ALL,
         published=(
             said("N077") / said("N069"),
             said("N078") / said("N070"),
@@ -248,51 +186,34 @@ def b11(e: Evidence) -> Tests:
 
 @claim(
     "B-12",
-    kind="cause",
-    says=(
-        "What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more "
-        "complex kernel."
-    ),
+    "cause",
+    "What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more complex kernel.",
     quote="Shared memory bandwidth for Q cache",
-    where=[(HYBRID, "Hybrid V1; line 64")],
+    where={ANALYSIS: "Hybrid V1, line 64"},
     contradicts=("C-18", "C-19"),
 )
 def b12(e: Evidence) -> Tests:
     yield headline(
-        "attention alone, the query row from shared instead of global memory",
-        e.speedup("attention_online_shared_query", "attention_online_fixed", study="ablation", hdim=(512, 2048)),
+        "the query row from shared memory is slower than from global memory",
+        e.speedup("attention_online_shared_query", FIXED, hdim=(512, 2048), study="ablation"),
         most=0.97,
     )
-    yield effect(
-        "it is slower than separate float4 kernels",
-        e.speedup("sinusoidal_hybrid_v1", FLOAT4, hdim=(512, 2048)),
-        most=0.97,
-    )
+    yield slower(e, HYBRID_V1, FLOAT4, (512, 2048))
 
 
 @claim(
     "B-13",
-    kind="cause",
-    says="The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key.",
+    "cause",
+    "The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key.",
     quote="Recomputes Q embeddings seq_k times per query",
-    where=[(HYBRID, "Hybrid V2; lines 75-77")],
+    where={ANALYSIS: "Hybrid V2, lines 75-77"},
 )
 def b13(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when Q is embedded once (hybrid V1)",
-        e.share_closed("sinusoidal_hybrid_v2", "sinusoidal_hybrid_v1", FLOAT4, hdim=ALL),
-        least=0.5,
-        part="Q embedded again is what costs",
-    )
-    yield effect(
-        "separate float4 kernels are faster than it",
-        e.speedup(FLOAT4, "sinusoidal_hybrid_v2", hdim=ALL),
-        least=1.03,
-        part="Q embedded again is what costs",
-    )
+    yield closes(e, HYBRID_V2, HYBRID_V1, FLOAT4, ALL, study="", part="Q embedded again is what costs")
+    yield faster(e, FLOAT4, HYBRID_V2, ALL, part="Q embedded again is what costs")
     yield headline(
         "separate float4 kernels over it, in parts of what the document's times give",
-        e.speedup(FLOAT4, "sinusoidal_hybrid_v2", hdim=ALL)
+        e.speedup(FLOAT4, HYBRID_V2, hdim=ALL)
         / (stated(ALL, "N073", "N074", "N075", "N076") / stated(ALL, "N077", "N078", "N079", "N080")),
         between=(1 / 1.1, 1.1),
         part="slower by 11 to 45 %",
@@ -302,41 +223,29 @@ def b13(e: Evidence) -> Tests:
 
 @claim(
     "B-14",
-    kind="count",
-    says=(
-        "The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only "
-        "complexity and memory patterns differ."
-    ),
+    "count",
+    """The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only complexity and
+    memory patterns differ.""",
     quote="they have the same computation count",
-    where=[(HYBRID, "SinCos Call Count; lines 109-119")],
+    where={ANALYSIS: "SinCos Call Count, lines 109-119"},
 )
 def b14(e: Evidence) -> Tests:
     yield headline(
         "floating-point instructions of the hybrid over those of separate kernels",
-        e.count("sinusoidal_hybrid_v1", "inst.fp32 inst.fma", hdim=(512, 2048))
+        e.count(HYBRID_V1, "inst.fp32 inst.fma", hdim=(512, 2048))
         / e.count(FLOAT4, "inst.fp32 inst.fma", hdim=(512, 2048)),
         equals=1,
         digits=2,
-    )
-    yield support(
-        "sines and cosines computed at hdim 2048",
-        {
-            v: e.count(v, "event.sincos event.sin event.cos inst.mufu.sin inst.mufu.cos", hdim=2048)
-            for v in ("sinusoidal_hybrid_v1", FLOAT4)
-        },
-        equals=0,
     )
 
 
 @claim(
     "B-15",
-    kind="count",
-    says=(
-        "Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the "
-        "traffic, too little to pay."
-    ),
+    "count",
+    """Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the traffic, too
+    little to pay.""",
     quote="only 10% of total traffic",
-    where=[(HYBRID, "Memory Traffic Analysis; lines 121-141"), (HYBRID, "Why Separate Wins, item 5; lines 165-167")],
+    where={ANALYSIS: "Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167"},
 )
 def b15(e: Evidence) -> Tests:
     yield headline(
@@ -346,52 +255,14 @@ def b15(e: Evidence) -> Tests:
         digits=2,
         unit="%",
     )
-    yield support(
-        "MB of Q, K, V and both tables",
-        (3 * 4 * 4 * 64 * 2048 + 2 * 4 * 64 * 2048) / 1e6,
-        equals="N052",
-        digits=2,
-        unit="MB",
-    )
-    yield support(
-        "MB that the launches read, every sector once a launch",
-        {v: 32 * e.count(v, "global.unique_sectors.read", hdim=2048) / 1e6 for v in ("sinusoidal_hybrid_v1", FLOAT4)},
-        equals="N052",
-        digits=2,
-        unit="MB",
-    )
-    yield support(
-        "MB written, every sector once a launch",
-        {v: 32 * e.count(v, "global.unique_sectors.write", hdim=2048) / 1e6 for v in ("sinusoidal_hybrid_v1", FLOAT4)},
-        equals=(4.2, 6.3),
-        digits=2,
-        unit="MB",
-    )
-    yield support(
-        "MB of writes that the hybrid saves",
-        32
-        * (
-            e.count(FLOAT4, "global.unique_sectors.write", hdim=2048)
-            - e.count("sinusoidal_hybrid_v1", "global.unique_sectors.write", hdim=2048)
-        )
-        / 1e6,
-        equals="N063",
-        digits=2,
-        unit="MB",
-    )
-    yield support(
-        "it does not pay, the hybrid is not faster at hdim 2048",
-        e.speedup("sinusoidal_hybrid_v1", FLOAT4, hdim=2048),
-        most=1.03,
-    )
 
 
 @claim(
     "B-16",
-    kind="cause",
-    says="Separate kernels win through fewer registers and better occupancy.",
+    "cause",
+    "Separate kernels win through fewer registers and better occupancy.",
     quote="Lower register pressure",
-    where=[(HYBRID, "Separate (Baseline), advantages; line 96"), (HYBRID, "Why Separate Wins, item 2; lines 150-153")],
+    where={ANALYSIS: "Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153"},
 )
 def b16(e: Evidence) -> Tests:
     yield headline(
@@ -399,14 +270,14 @@ def b16(e: Evidence) -> Tests:
         {
             v: e.counter(FLOAT4, "sm__warps_active.avg.pct_of_peak_sustained_active", hdim=2048)
             / e.counter(v, "sm__warps_active.avg.pct_of_peak_sustained_active", hdim=2048)
-            for v in ("sinusoidal_hybrid_v1", "sinusoidal_v5")
+            for v in (HYBRID_V1, V5)
         },
         least=1.03,
         part="that makes them faster",
     )
     yield effect(
         "separate float4 kernels are faster at hdim 2048 than",
-        {v: e.speedup(FLOAT4, v, hdim=2048) for v in ("sinusoidal_hybrid_v1", "sinusoidal_v5")},
+        {v: e.speedup(FLOAT4, v, hdim=2048) for v in (HYBRID_V1, V5)},
         least=1.03,
         part="that makes them faster",
     )
@@ -415,7 +286,7 @@ def b16(e: Evidence) -> Tests:
         {
             v: e.resource(FLOAT4, "blocks_per_sm", hdim=2048, target="sm_89")
             / e.resource(v, "blocks_per_sm", hdim=2048, target="sm_89")
-            for v in ("sinusoidal_hybrid_v1", "sinusoidal_v5")
+            for v in (HYBRID_V1, V5)
         },
         least=1.01,
         part="fewer registers, more blocks on an SM",
@@ -425,43 +296,25 @@ def b16(e: Evidence) -> Tests:
 
 @claim(
     "B-17",
-    kind="cause",
-    says=(
-        "Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention."
-    ),
+    "cause",
+    "Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention.",
     quote="Perfect memory coalescing",
-    where=[
-        (HYBRID, "Separate (Baseline), advantages; lines 92-97"),
-        (HYBRID, "Why Separate Wins, items 1, 3 and 4; lines 145-163"),
-    ],
+    where={
+        ANALYSIS: "Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163",
+    },
 )
 def b17(e: Evidence) -> Tests:
-    yield headline(
-        "share of the gap that goes when the hybrid's attention adds no table",
-        e.share_closed(
-            "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v1_no_embedding", FLOAT4, study="ablation", hdim=(512, 2048)
-        ),
-        least=0.5,
-    )
-    yield effect(
-        "separate float4 kernels are faster than the hybrid V1",
-        e.speedup(FLOAT4, "sinusoidal_hybrid_v1", hdim=(512, 2048)),
-        least=1.03,
-    )
+    yield closes(e, HYBRID_V1, "sinusoidal_hybrid_v1_no_embedding", FLOAT4, (512, 2048))
+    yield faster(e, FLOAT4, HYBRID_V1, (512, 2048))
 
 
 @claim(
     "B-18",
-    kind="cause",
-    says=(
-        "The hybrid fails for sinusoidal embeddings and works for RoPE, because the first must cache all dims and "
-        "the second only the rotated ones."
-    ),
+    "cause",
+    """The hybrid fails for sinusoidal embeddings and works for RoPE, because the first must cache all dims and the
+    second only the rotated ones.""",
     quote="Only rotary_dim dimensions need caching",
-    where=[
-        (HYBRID, "Why Hybrid Works for ROPE but Not Sinusoidal; lines 14-28"),
-        (HYBRID, "Key Learnings, item 2; lines 201-207"),
-    ],
+    where={ANALYSIS: "Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207"},
     contradicts=("C-20",),
 )
 def b18(e: Evidence) -> Tests:
@@ -472,44 +325,31 @@ def b18(e: Evidence) -> Tests:
         / e.size("rope_v7", "rotary_dim", hdim=(128, 512, 2048)),
         equals=1,
     )
-    yield effect(
-        "the RoPE hybrid wins where few dims rotate",
-        e.speedup("rope_v7", "rope_separate", hdim=(128, 512, 2048), rotary="partial"),
-        least=1.03,
-    )
-    yield effect(
-        "the sinusoidal hybrid does not", e.speedup("sinusoidal_hybrid_v1", FLOAT4, hdim=(512, 2048)), most=1.03
-    )
+    yield faster(e, "rope_v7", SEPARATE, (128, 512, 2048), rotary="partial")
+    yield effect("the sinusoidal hybrid does not", e.speedup(HYBRID_V1, FLOAT4, hdim=(512, 2048)), most=1.03)
 
 
 @claim(
     "B-19",
-    kind="cause",
-    says=(
-        "Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is "
-        "computed twice; computing them costs about as much as loading them."
-    ),
+    "cause",
+    """Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is computed
+    twice; computing them costs about as much as loading them.""",
     quote="costs about the same as loading from memory",
-    where=[(WRITE_UP, "So Why Did Sinusoidal Work?; line 272"), (WRITE_UP, "Conclusion; line 280")],
-    contradicts=("B-10",),
+    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, line 280"},
 )
 def b19(e: Evidence) -> Tests:
     yield headline(
         "how often V5 computes each value of position and dim, a head", calls(e, "seq_k"), equals=1, unit="times"
     )
-    yield effect(
-        "V5 is faster than separate scalar kernels, its baseline",
-        e.speedup("sinusoidal_v5", SCALAR, hdim=DIMS),
-        least=1.03,
-    )
+    yield faster(e, V5, SCALAR, DIMS)
 
 
 @claim(
     "B-20",
-    kind="count",
-    says="Separate kernels move 1 MB too much at head dim 2048 with 64 positions.",
+    "count",
+    "Separate kernels move 1 MB too much at head dim 2048 with 64 positions.",
     quote="1 MB of redundant traffic",
-    where=[(WRITE_UP, "Sinusoidal Embeddings; line 63")],
+    where={WRITE_UP: "Sinusoidal Embeddings, line 63"},
 )
 def b20(e: Evidence) -> Tests:
     yield headline(
@@ -527,17 +367,16 @@ def b20(e: Evidence) -> Tests:
 
 @claim(
     "B-21",
-    kind="count",
-    says="An element costs about 4 FLOP when computed and 2 memory transactions when loaded.",
+    "count",
+    "An element costs about 4 FLOP when computed and 2 memory transactions when loaded.",
     quote="~4 FLOPs per element",
-    where=[(WRITE_UP, "So Why Did Sinusoidal Work?; lines 265-266")],
+    where={WRITE_UP: "So Why Did Sinusoidal Work?, lines 265-266"},
 )
 def b21(e: Evidence) -> Tests:
-    done = e.count("sinusoidal_v5", "inst.fma inst.fp32 inst.mufu.sin inst.mufu.cos", hdim=2048)
+    done = e.count(V5, "inst.fma inst.fp32 inst.mufu.sin inst.mufu.cos", hdim=2048)
     yield headline(
         "floating-point and special-function instructions that V5 adds to attention, for each element that it embeds",
-        (done - e.count(FLOAT4, "inst.fma inst.fp32", hdim=2048, launch=2))
-        / (e.size("sinusoidal_v5", "flops", hdim=2048) / 2),
+        (done - e.count(FLOAT4, "inst.fma inst.fp32", hdim=2048, launch=2)) / (e.size(V5, "flops", hdim=2048) / 2),
         between=(said("N383") - 1, said("N383") + 1),
         unit="an element",
         part="FLOP when computed",
@@ -556,25 +395,23 @@ def b21(e: Evidence) -> Tests:
 
 @claim(
     "B-22",
-    kind="universal",
-    says=(
-        "Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and "
-        "the mix of instructions matter more than the number of FLOP."
-    ),
+    "universal",
+    """Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and the mix of
+    instructions matter more than the number of FLOP.""",
     quote="matter more than raw FLOP count",
-    where=[(HYBRID, "Key Learnings; lines 199 and 209-211")],
+    where={ANALYSIS: "Key Learnings, lines 199 and 209-211"},
 )
 def b22(e: Evidence) -> Tests:
     yield headline(
         "separate float4 kernels over V5, where they do best",
-        maximum(*e.speedup(FLOAT4, "sinusoidal_v5", hdim=DIMS).values()),
+        maximum(*e.speedup(FLOAT4, V5, hdim=DIMS).values()),
         least=1.03,
         unit="x",
         part="they can",
     )
     yield headline(
         "separate float4 kernels over",
-        {v: e.speedup(FLOAT4, v, hdim=DIMS) for v in ("sinusoidal_hybrid_v1", "sinusoidal_v5")},
+        {v: e.speedup(FLOAT4, v, hdim=DIMS) for v in (HYBRID_V1, V5)},
         direction="faster",
         part="they often do",
         kind="number",
@@ -583,10 +420,10 @@ def b22(e: Evidence) -> Tests:
 
 @claim(
     "B-23",
-    kind="undecided",
-    says="V1's problem, its table loads, was found by profiling it.",
+    "undecided",
+    "V1's problem, its table loads, was found by profiling it.",
     quote="The problem was obvious once we profiled it",
-    where=[(WRITE_UP, "V1: Naive Fusion; line 90"), (SUMMARY, "Profile Before Optimizing; lines 157-160")],
+    where={WRITE_UP: "V1: Naive Fusion, line 90", SUMMARY: "Profile Before Optimizing, lines 157-160"},
 )
 def b23(e: Evidence) -> Tests:
     yield undecided(
@@ -600,15 +437,15 @@ def b23(e: Evidence) -> Tests:
 
 @claim(
     "B-24",
-    kind="universal",
-    says="Sinusoidal embeddings might not be worth fusing where separate kernels are optimised.",
+    "universal",
+    "Sinusoidal embeddings might not be worth fusing where separate kernels are optimised.",
     quote="Even sinusoidal embeddings might not be worth fusing",
-    where=[(WRITE_UP, "Conclusion; line 286")],
+    where={WRITE_UP: "Conclusion, line 286"},
 )
 def b24(e: Evidence) -> Tests:
     yield headline(
         "separate kernels with float4 loads over V5, where they do best",
-        maximum(*e.speedup(FLOAT4, "sinusoidal_v5", hdim=DIMS).values()),
+        maximum(*e.speedup(FLOAT4, V5, hdim=DIMS).values()),
         least=0.97,
         unit="x",
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ..evidence import Estimate, Evidence
 from ..record import published
 from .claim import WRITE_UP, Tests, claim, headline, undecided
+from .measures import ONLINE, SEPARATE
 
 PASSING = {  # the versions that the appendix lists, and the head dims
-    "attention_online": (512, 2048, 4096, 8192),
+    ONLINE: (512, 2048, 4096, 8192),
     **{f"sinusoidal_{v}": (2048,) for v in ("v1", "v3", "v4", "v5", "separate_scalar")},
     **{f"rope_{v}": (2048,) for v in ("v1c", "v2", "v3", "v4", "v5", "v6a", "v6b", "v7")},
-    "rope_separate": (2048, 4096),
+    SEPARATE: (2048, 4096),
 }
 
 
@@ -22,13 +23,10 @@ def hdims_timed(family: str) -> list[float]:
 
 @claim(
     "D-01",
-    kind="universal",
-    says="Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass.",
+    "universal",
+    "Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass.",
     quote="All implementations passing with max error < 5e-5",
-    where=[
-        (WRITE_UP, "Appendix, Benchmarking Methodology; lines 299-326"),
-        (WRITE_UP, "Appendix, Correctness Results; line 330"),
-    ],
+    where={WRITE_UP: "Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330"},
 )
 def d01(e: Evidence) -> Tests:
     yield headline(
@@ -40,10 +38,10 @@ def d01(e: Evidence) -> Tests:
 
 @claim(
     "D-02",
-    kind="count",
-    says="All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384.",
+    "count",
+    "All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384.",
     quote="large hidden dimensions (512-16384)",
-    where=[(WRITE_UP, "Introduction; line 16"), (WRITE_UP, "Appendix; line 328")],
+    where={WRITE_UP: "Introduction, line 16; Appendix, line 328"},
 )
 def d02(e: Evidence) -> Tests:
     yield headline(
@@ -58,10 +56,10 @@ def d02(e: Evidence) -> Tests:
 
 @claim(
     "D-03",
-    kind="undecided",
-    says="Nearly every modern implementation runs positional embeddings as separate kernels before attention.",
+    "undecided",
+    "Nearly every modern implementation runs positional embeddings as separate kernels before attention.",
     quote="In nearly every modern implementation, these run as separate preprocessing kernels",
-    where=[(WRITE_UP, "Introduction; line 11")],
+    where={WRITE_UP: "Introduction, line 11"},
 )
 def d03(e: Evidence) -> Tests:
     yield undecided(

@@ -180,7 +180,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         text("kind", "of the claim: number, universal, cause, count, undecided"),
         text("verdict", "of the claim, in the words of analysis/claims/rule.py"),
         integer("test", "which row of the claim, from 1; a row a test, place and condition"),
-        text("role", "headline, which decides; effect, what a cause explains; support, which decides nothing"),
+        text("role", "headline, which decides; effect, what a cause explains"),
         text("part", "the part of the claim, where it has several", True),
         text("condition", "as timed by the documents' harness, device, matched in load", True),
         text("given", "the verdict of the headline, or the part, under that condition", True),

@@ -9,11 +9,11 @@ from .setup import shapes
 from .speed import checks, fastest, home, peers, speedups, throughput, times
 from .steps import speeds
 from .versions import overview
-from .work import tested, work
+from .work import work
 
 __all__ = [
     "advice", "answers", "changes", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
     "map_problems", "overview", "peers", "repeatability", "resources", "runs", "shapes", "speeds", "speedups",
-    "statuses", "tested", "throughput", "times",
+    "statuses", "throughput", "times",
     "verdict_summary", "verdicts", "work",
 ]  # fmt: skip

@@ -35,7 +35,6 @@ from ..claims.rule import (
 )
 from ..evidence.origin import DECIDED
 from ..record import published
-from ..record.text import NOTHING
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
 
 
@@ -138,15 +137,15 @@ def _number(value: float) -> str:
 
 def _place(claim: Claim) -> str:
     """The address of a claim in the ledger, with what the reader can pick it by."""
-    documents = escape("|".join(dict.fromkeys(document for document, _ in claim.where)), quote=True)
+    documents = escape("|".join(claim.where), quote=True)
     return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
 
 
 def _about(claim: Claim, evidence: HasSlug) -> Iterable[str]:
     """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
-    yield "; ".join(", ".join(map(escape, place)) for place in claim.where)
-    if claim.contradicts:
-        yield f"against {', '.join(map(to, claim.contradicts))}"
+    yield "; ".join(f"{escape(document)}: {escape(places)}" for document, places in claim.where.items())
+    if claim.against:
+        yield f"against {', '.join(map(to, claim.against))}"
     if rows := judge.named(evidence.slug)[claim.id] - set(VERSIONS):
         yield f"printed: {', '.join(map(_printed, sorted(rows)))}"
 
@@ -206,7 +205,7 @@ def answers(evidence: HasSlug, *ids: str) -> Table:
     for claim in (known[name] for name in ids):
         word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED
         quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
-        said = lines(escape(claim.claim), small(f"“{quote}” {escape(claim.where[0][0])}"))
+        said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
         rows.append((in_ledger(claim.id), said, mark(IN_PROSE[word], VERDICT_STYLE[word])))
     return Table(("claim", "what the documents say", "answer"), rows).of(DECIDED)
 
@@ -214,40 +213,3 @@ def answers(evidence: HasSlug, *ids: str) -> Table:
 def in_ledger(claim: str) -> str:
     """A link to a claim's place in the ledger, from any page."""
     return to(claim, LEDGER)
-
-
-def tested(evidence: HasSlug, chosen: Iterable[Claim], role: str = "") -> Table:
-    """The tests of some claims, or those of one role: what each asks for, and what was found."""
-    chosen, recorded = list(chosen), judge.recorded(evidence.slug)
-    rows = [row for claim in chosen for row in recorded.get(claim.id, ()) if not role or row["role"] == role]
-    return Table.from_frame(
-        [
-            {
-                **row,
-                "role": lines(row["role"], small(row["condition"]) if row["condition"] else ""),
-                "rule": row["rule"] or "",
-                "value": _value(row),
-                "outcome": lines(verdict_mark(row["outcome"]), small(escape(row["reason"])) if row["reason"] else ""),
-            }
-            for row in rows
-        ],
-        {
-            "claim_id": ("claim", in_ledger),
-            "role": ("role", str),
-            "says": ("what is tested", escape),
-            "rule": ("claimed", escape),
-            "value": ("found", str),
-            "outcome": ("outcome", str),
-        },
-        slice(4, 5),
-        lines(*(f"{claim.id}: {escape(claim.claim)}" for claim in chosen)),
-    )
-
-
-def _value(row: Mapping[str, Any]) -> str:
-    """The value of a test with its interval."""
-    measured, low, high = row["measured"], row["low"], row["high"]
-    if measured is None:
-        return NOTHING
-    unit = {"x": "×"}.get(row["unit"] or "", f" {row['unit'] or ''}").rstrip()
-    return lines(f"{_number(measured)}{unit}", small(f"{low:.4g}–{high:.4g}") if low is not None else "")

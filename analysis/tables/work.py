@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kernels import VERSIONS, Problem
 
-from ..claims import judge
-from ..claims.claim import Claim
 from ..evidence import Evidence
-from ..evidence.origin import COUNTED, DECIDED, measured
+from ..evidence.origin import COUNTED, measured
 from ..models.profiles import SECTOR_BYTES
 from ..record import published
-from ..record.files import DataError
 from ..record.text import number
-from .claims import tested as tests_of
 from .speed import home
 from .table import NOTHING, Table, link, rotary, time_cell
 
@@ -31,22 +27,6 @@ WORK: tuple[tuple[str, tuple[str, ...], float], ...] = (
     ("wavefronts of shared memory, M", ("shared.wavefronts",), 1e6),
     ("barriers, thousands", ("barriers",), 1e3),
 )
-
-
-def _chosen(ids: Iterable[str]) -> list[Claim]:
-    known = {claim.id: claim for claim in judge.claims()}
-    unknown = [name for name in ids if name not in known]
-    if unknown:
-        raise DataError(f"there is no claim {unknown[0]!r}")
-    return [known[name] for name in ids]
-
-
-def tested(e: Evidence, *ids: str, role: str = "") -> Table:
-    """The tests of some claims, or those of one role: what each asks for, and what was measured, counted or computed.
-
-    Raises: DataError for a claim that there is not.
-    """
-    return tests_of(e, _chosen(ids), role).of(DECIDED)
 
 
 def work(e: Evidence, family: str, hdim: int) -> Table:

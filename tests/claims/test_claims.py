@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from analysis.claims import judge, rule
-from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, support
-from analysis.claims.rule import HOLDS, OPEN, REFUTED, REPRODUCED, UNDECIDED, decide
+from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline
+from analysis.claims.rule import HOLDS, REFUTED, REPRODUCED, UNDECIDED, decide
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
 from analysis.measure.studies import matched
-from analysis.record.files import MEASURED, REFERENCE, DataError, known_gpus, problem_columns
+from analysis.record.files import MEASURED, REFERENCE, known_gpus, problem_columns
 from analysis.record.published import by_id
 from kernels import VERSIONS, Problem
 from tests.rows import append_rows, read_table, write_table
@@ -137,18 +137,6 @@ def test_a_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
     assert not rule.too_wide(1.2, 1.2, rule.compare(1.2, 1.2, clear), clear)
 
 
-def test_the_words_of_a_claim_decide_its_verdict_on_the_record() -> None:
-    """A size, "only", a count or a rival cause in a claim: verdicts that a blind audit found too kind or too hard."""
-    found = {name: rows[0]["verdict"] for name, rows in judge.recorded("nvidia-h200").items()}
-    expected = {
-        **dict.fromkeys(("A-17", "A-22", "C-21", "C-24", "E-16"), "refuted"),
-        **dict.fromkeys(("B-07", "B-10", "B-13", "B-16", "E-05"), "in part"),
-        "C-10": "depends on the load",
-        "C-22": "reproduced",
-    }
-    assert {name: found[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize(
     ("parts", "verdict"),
     [
@@ -200,12 +188,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def claim(kind: str, ask: Callable[[Evidence], Iterator[Test]]) -> Claim:
-    return Claim("A-01", kind, "it is faster", ask, "", (), ())
+    return Claim("A-01", kind, "it is faster", ask, "", {})
 
 
 def twice(e: Evidence) -> Iterator[Test]:
     yield headline("n", e.speedup(*V7, hdim=512), published=2)
-    yield support("n", e.time("rope_v7", hdim=512), most=0)
 
 
 def asked(folder: Path, measured: Callable[[Evidence], Any], **given: Any) -> dict[str, Any]:
@@ -218,13 +205,15 @@ def at(folder: Path) -> Evidence:
     return Evidence.load(folder)
 
 
-def add_run(folder: Path, factor: float, study: str = "matched", run: str = "s") -> None:
+def add_run(folder: Path, factor: float, study: str = "matched", run: str = "s", complete: bool = True) -> None:
     """A run of a study in which rope_v7 takes `factor` times as long as in run r of the log."""
     copied = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
     for name, table in copied.items():
         first = table[(table["run"] == "r") & (table["study"] == "log")]
         rows = [{**row, "study": study, "run": run} for row in first.to_dict("records")]
         for row in rows:
+            if name == "runs":
+                row["complete"] = complete
             if name == "timings" and row["version"] == "rope_v7":
                 row["median_us"] = factor * float(row["median_us"])
         append_rows(folder / f"{name}.csv", name, rows)
@@ -263,7 +252,7 @@ def test_one_process_decides_nothing(folder: Path) -> None:
 
 def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: Path) -> None:
     one = claim("number", twice)
-    assert {row["verdict"] for row in judge.judge_claim(one, at(folder))} == {REPRODUCED}, "support decides nothing"
+    assert {row["verdict"] for row in judge.judge_claim(one, at(folder))} == {REPRODUCED}
     add_run(folder, 4)
     judged = judge.judge_claim(one, at(folder))
     assert {row["verdict"] for row in judged} == {"depends on the load"}
@@ -317,6 +306,12 @@ def test_a_verdict_is_asked_of_the_run_before_as_well_where_it_is_of_the_same_co
     assert found() == {("opposite", "opposite")}
 
 
+def test_an_incomplete_run_decides_nothing(folder: Path) -> None:
+    add_run(folder, 4, "log", complete=False)
+    (row,) = judge.judge_claim(claim("number", twice), at(folder))
+    assert (row["verdict"], row["evidence"]) == (REPRODUCED, "timings of log, run r")
+
+
 def test_stale_evidence_is_shown_so(folder: Path) -> None:
     for table in ("checks", "timings"):
         rows = read_table(folder / f"{table}.csv", table).to_dict("records")
@@ -340,18 +335,6 @@ def test_stale_evidence_is_shown_so(folder: Path) -> None:
 def test_what_cannot_be_had_is_undecided_and_says_why(folder: Path, measure: Any, why: str) -> None:
     found = asked(folder, measure)
     assert found["outcome"] == UNDECIDED and found["reason"].startswith(why)
-
-
-def test_what_names_nothing_is_refused() -> None:
-    e = Evidence.load(REFERENCE)
-    with pytest.raises(DataError, match="'colour' does not choose a problem"):
-        e.time("rope_v7", hdim=512, colour=1)
-    with pytest.raises(DataError, match="there is no version 'rope_v77'"):
-        e.time("rope_v77", hdim=512)
-    with pytest.raises(DataError, match=r"the emulator counts nothing called 'inst\.fmma'"):
-        e.count("rope_v7", "inst.fmma", hdim=512)
-    with pytest.raises(DataError, match="may be any of: rope B1 H"):
-        e.time("rope_v8", study="beyond", hdim=128)
 
 
 def test_counts_and_counters_are_found_by_launch_and_shape(folder: Path) -> None:
@@ -398,7 +381,7 @@ def test_claims_are_well_formed_and_contradict_each_other() -> None:
         numbers = [test for test in tests if test.role == "headline" and not test.undecided]
         assert all((test.kind == "number") == (test.rule in ("published", "direction")) for test in numbers), one.id
         assert {name for test in tests for name in test.names} <= {*VERSIONS, *by_id()}
-        assert all(one.id in CLAIMS[other].contradicts for other in one.contradicts)
+        assert all(one.id in CLAIMS[other].against for other in one.against)
 
 
 @pytest.mark.deep
@@ -427,18 +410,6 @@ def test_the_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
     write_table(tmp_path / "verdicts.csv", "verdicts", judge.verdicts(MEASURED / gpu))
     recorded = (MEASURED / gpu / "verdicts.csv").read_text(encoding="utf-8")
     assert recorded == (tmp_path / "verdicts.csv").read_text(encoding="utf-8"), "make claims brings them up to date"
-
-
-@pytest.mark.parametrize("gpu", known_gpus())
-def test_every_claim_has_one_verdict_and_every_doubt_a_reason(gpu: str) -> None:
-    recorded = read_table(MEASURED / gpu / "verdicts.csv", "verdicts")
-    assert (recorded.groupby("claim_id")["verdict"].nunique() == 1).all()
-    assert list(dict.fromkeys(recorded["claim_id"])) == [claim.id for claim in judge.claims()]
-    assert set(recorded["verdict"]) | set(recorded["outcome"]) <= set(rule.VERDICTS)
-    doubts = recorded["outcome"].isin(OPEN)
-    assert recorded.loc[doubts, "reason"].notna().all()
-    unexplained = recorded["reason"] == judge.NO_EFFECT  # where its effect is missing, a cause needs no value
-    assert recorded.loc[~doubts & ~unexplained, "measured"].notna().all()
 
 
 def test_the_command_writes_them_and_names_an_unknown_gpu(
