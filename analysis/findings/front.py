@@ -8,8 +8,8 @@ from ..models.waves import as_many_there, occupied, windows
 from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 from .common import printed
-from .rope import SEPARATE, SMALL, V7, others
-from .sinusoidal import DIMS, FLOAT4, FROM_2048, SCALAR, V5
+from .rope import SEPARATE, SMALL, V7
+from .sinusoidal import DIMS, FLOAT4, SCALAR, V5
 from .v8 import over
 
 V8_SEPARATE = "rope_separate_v8"
@@ -34,7 +34,7 @@ authors' shapes on the GPU alone, and takes up to {float4:slower} longer. (Built
 def sinusoidal_float4(e: Evidence) -> Says:
     float4, fast = (e.speedup(f"{V5}{build}", over=FLOAT4, hdim=DIMS) for build in ("", "_fast_math"))
     return numbers(float4=float4.slowest), checks(
-        not_faster(float4), slower(float4.slowest), faster(fast.at(512)), not_faster(fast.at(*FROM_2048))
+        not_faster(float4), slower(float4.slowest), faster(fast.at(512)), not_faster(fast.at(*DIMS[1:]))
     )
 
 
@@ -68,7 +68,8 @@ def rope_window(e: Evidence) -> Says:
 512 if built with fast-math, {v3}.""")
 def rope_others(e: Evidence) -> Says:
     v3 = e.speedup("rope_v3_fast_math", over=SEPARATE, study="filled", hdim=512)
-    rest = [each for study in ("log", "matched") for each in others(e, study).values()]
+    rest = [each for study in ("log", "matched") for name in e.study().versions("rope")
+            if name not in (SEPARATE, V7) for each in [e.speedup(name, over=SEPARATE, study=study)]]
     return numbers(v3=v3), checks(faster(v3), *map(not_faster, rest))
 
 

@@ -10,7 +10,6 @@ from ..measure.studies import MAIN
 from ..models import profiles
 from ..models.waves import occupied
 from . import Says, checks, faster, finding, not_slower, numbers, slower, ties
-from .common import versions
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
 SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
@@ -190,7 +189,7 @@ def phase6(e: Evidence) -> Says:
 @finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
 for {near} of {all} versions at head dim 2048.""")
 def counts(e: Evidence) -> Says:
-    names = [name for family in ("attention", "sinusoidal", "rope") for name in versions(e, family)]
+    names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [
         [e.counter(name, card, hdim=MAIN.hdim) / e.count(name, own, hdim=MAIN.hdim) for card, own in SECTORS.items()]
         for name in names

@@ -19,10 +19,9 @@ from ..record.files import COUNTS, DataError, problem_of, read_records
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"
 EMBEDS = {"rope": ("rotation",), "sinusoidal": ("sin", "cos", "sincos")}  # events that embed two dims, or one
-CHANGES = {  # what a step may do more or less of, by the counters that make it up
-    "global memory": ("global.read.sectors", "global.write.sectors"),
-    "shared memory": ("shared.wavefronts",),
-    "barriers": ("barriers",),
+WORK = {  # what is compared of calls, by the counters that make it up
+    "global": ("global.read.sectors", "global.write.sectors"),
+    "shared": ("shared.wavefronts",),
     "sines, powers": ("event.sin", "event.cos", "event.sincos", "event.pow"),
     "instructions": ("warp_inst",),
 }
@@ -125,16 +124,12 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 
 
-def changes(name: str, problem: Problem) -> dict[str, tuple[float, float]]:
-    """What a call of a version and one of its parent do, as counted; nothing where either is not counted."""
-    mine, theirs = (_counts().get((each, problem)) for each in (name, known(name).parent or ""))
-    if not mine or not theirs:
+def work(name: str, problem: Problem) -> dict[str, float]:
+    """What a call of a version does, as counted; nothing where it is not counted."""
+    launches = _counts().get((name, problem), {}).values()
+    if not launches:
         return {}
-    now, before = (
-        [sum(launch.get(each, 0.0) for launch in one.values() for each in parts) for parts in CHANGES.values()]
-        for one in (mine, theirs)
-    )
-    return {what: pair for what, pair in zip(CHANGES, zip(now, before)) if any(pair)}
+    return {what: sum(launch.get(each, 0.0) for launch in launches for each in parts) for what, parts in WORK.items()}
 
 
 def moves(name: str, plan: Plan) -> list[Stage | None]:

@@ -41,6 +41,13 @@ def factor(ratio: float | None) -> str:
     return NOTHING if ratio is None else number(ratio, "×", 2)
 
 
+def gained(ratio: float) -> str:
+    """A speedup in words: `"1.94 times as fast"`, `"13 % slower"`; below a half `"3.1 times as slow"`."""
+    if ratio >= 1:
+        return f"{ratio:.2f} times as fast"
+    return f"{100 / ratio - 100:.0f} % slower" if ratio > 0.5 else f"{1 / ratio:.1f} times as slow"
+
+
 def ratios(values: Iterable[float]) -> str:
     """A range of speedups: `"0.98–1.02×"`."""
     return span(values, "×", 2)

@@ -6,14 +6,12 @@ from .environment import changes, coverage, machine, repeatability, runs, status
 from .map import advice, map_problems
 from .resources import resources
 from .setup import shapes
-from .speed import checks, fastest, home, peers, speedups, throughput, times
-from .steps import speeds
+from .speed import checks, fastest, home, speedups, times
+from .steps import steps
 from .versions import overview
-from .work import work
 
 __all__ = [
     "advice", "answers", "changes", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
-    "map_problems", "overview", "peers", "repeatability", "resources", "runs", "shapes", "speeds", "speedups",
-    "statuses", "throughput", "times",
-    "verdict_summary", "verdicts", "work",
+    "map_problems", "overview", "repeatability", "resources", "runs", "shapes", "speedups", "statuses", "steps",
+    "times", "verdict_summary", "verdicts",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from html import escape
 from statistics import geometric_mean
 
@@ -12,7 +12,6 @@ from kernels import VERSIONS, Problem
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import WRONG
-from ..evidence.origin import measured, published_on
 from ..measure.studies import SOURCE_TIMER, STUDIES
 from ..record import published
 from ..record.text import NOTHING
@@ -20,7 +19,6 @@ from .table import (
     Table,
     code,
     error,
-    hdim,
     lines,
     name,
     share,
@@ -139,64 +137,4 @@ def checks(e: Evidence, family: str) -> Table:
         "outputs that are finite, and what is allowed.",
         last="reason",
         told=reasons,
-    )
-
-
-def peers(
-    e: Evidence, family: str, partial: bool | None = None, own: Sequence[str] = (), at: int | None = None
-) -> Table:
-    """Own versions, all or some, and what PyTorch offers, in device time at every or one head dim.
-
-    The fastest right one of each column is set in bold.
-    """
-    study = e.study(home(e, family))
-    problems = [problem for problem in study.problems(family, partial) if at in (None, problem.hdim)]
-    versions = [*(own or study.versions(family)), *study.versions(family, peers=True)]
-    best = {problem: fastest(study, versions, problem) for problem in problems}
-    rows = []
-    for version in versions:
-        found = e.time(version, study.name, "device_warm", problem=problems)
-        if not found:
-            continue
-        cells = []
-        for problem, us in found.items():
-            here = study.known(version, problem)
-            text = f"{time_cell(us)} {status(here)}" if here.word == WRONG else time_cell(us)
-            cells.append(f"<b>{text}</b>" if best[problem] == version else text)
-        rows.append((name(version, any(study.stale(version, problem) for problem in problems)), *cells))
-    header = ("version", *map(hdim, problems))
-    caption = f"device_warm by head dim, µs, on the {e.card}. Bold: the fastest with a right result."
-    return Table(header, rows, header[1:], caption, source=measured(e, study.name))
-
-
-def throughput(e: Evidence, version: str) -> Table:
-    """The TFLOP/s that are printed, what the printed time and shape give, and what was measured."""
-    family = VERSIONS[version].family
-    rows = []
-    for problem in e.study(home(e, family)).problems(family):
-        rate, printed = published.published(version, problem, "tflops"), published.published(version, problem)
-        if rate and printed:
-            rows.append(
-                {
-                    "problem": problem,
-                    "shape": f"{problem.heads} × {problem.seq_q}",
-                    "mflop": problem.flops / 1e6,
-                    "printed": rate.value,
-                    "derived": problem.flops / printed.value / 1e9,
-                    "measured": e.tflops(version, home(e, family), "device_warm", problem=problem)[problem].value,
-                }
-            )
-    return Table.from_frame(
-        rows,
-        {
-            "problem": ("hdim", hdim),
-            "shape": ("heads × seq", str),
-            "mflop": ("MFLOP", "{:.1f}"),
-            "printed": ("printed TFLOP/s", "{:.2f}"),
-            "derived": ("from printed time", "{:.3f}"),
-            "measured": ("measured TFLOP/s", "{:.3f}"),
-        },
-        slice(None),
-        f"<code>{version}</code>: work is 4·B·H·Sq·Sk·D FLOP a call.",
-        measured(e, home(e, family)) + published_on(family),
     )

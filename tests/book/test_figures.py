@@ -86,11 +86,10 @@ def test_a_table_can_be_downloaded_and_cited_and_shows_a_dash_for_what_is_missin
     assert "counted in the emulator" in own and "a card" not in own
 
 
-def test_a_figure_draws_its_csv_and_says_what_is_not_measured(tmp_path: Path) -> None:
-    plot = figures.phases(Evidence.load("nvidia-h200"))
-    bars = [bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
-    assert bars == list(plot.data["us"]) and len(bars) == 14
-    other = Evidence.load(write("8.9", tmp_path, ("log",)))
-    assert {text.get_text() for axis in figures.phases(other).figure.axes for text in axis.texts} == {"not measured"}
-    head = " ".join(text.get_text() for text in figures.rope_savings(other).figure.texts)
+def test_a_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path) -> None:
+    plot = figures.fusing(Evidence.load("nvidia-h200"))
+    bars = [1 + bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
+    assert bars == pytest.approx([*plot.data[["published", "measured", "loaded"]].stack().dropna()]) and len(bars) > 10
+    other = figures.fusing(Evidence.load(write("8.9", tmp_path, ("log",))))
+    head = " ".join(text.get_text() for text in other.figure.texts)
     assert "the title is of the NVIDIA H200" in " ".join(head.split())

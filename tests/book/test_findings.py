@@ -50,7 +50,7 @@ def swapped(timings: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_every_finding_holds_on_its_card_with_its_intervals() -> None:
-    assert len(findings.load()) > 100 and findings.broken() == []
+    assert len(findings.load()) > 60 and findings.broken() == []
 
 
 def test_every_finding_is_short_and_stands_on_a_page() -> None:
@@ -76,16 +76,16 @@ def test_two_swapped_times_change_what_asks_for_them_and_nothing_else(
         before = each.on(e)
         asking |= {each.id} if touched[0] else set()
         changed |= {each.id} if each.on(after) != before else set()
-    assert {"rope-device", "rope-v6-steps", "rope-v7-published-load"} <= changed <= asking
+    assert {"rope-device", "rope-v6b"} <= changed <= asking
     assert len(asking) < len(findings.load()) / 5
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
-    "attention-pytorch", "fuse-few", "language-alike", "sinusoidal-v4-full", "use-hybrid",
+    "attention-online-fixed", "fuse-few", "language-alike", "use-hybrid",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
-    "attention-rates", "question-bound", "question-bound-all", "question-bound-loaded", "question-checks",
-    "question-cliff", "question-counts", "rope-race", "setup-floor", "use-errors", "use-half",
+    "question-bound", "question-bound-all", "question-bound-loaded", "question-checks", "question-cliff",
+    "question-counts", "rope-separate", "setup-floor", "use-errors", "use-half",
     "use-overhead", "use-problems", "v8-counters", "v8-cuts", "v8-steps", "v8-targets", "v8-tiles",
 }  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_the_reference_needs_the_intervals_and_keeps_its_sentence(
 
 def test_another_card_s_page_has_the_same_sentence_and_a_badge() -> None:
     here, there = (Evidence.load(DATA / "measured" / slug) for slug in (REFERENCE, "nvidia-h100-80gb-hbm3"))
-    ids = ("rope-timed", "v8-cuts")
+    ids = ("rope-v7", "v8-cuts")
     own, other = (paragraph(each, *ids) for each in (here, there))
     assert "H200" in other and "span" not in own
     for each, word in zip(ids, (HOLDS, NOT_MEASURED)):

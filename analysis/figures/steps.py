@@ -1,0 +1,215 @@
+"""Strips of small pictures of what moves where in one call, a version each, all on one scale.
+
+They are drawn from the plans of the versions and from what is counted of them, never by hand. In a picture a call runs
+downwards: global memory, the launches that embed, where the host waits, the launch that attends. The bars below compare
+what is counted of a call with the first version of the strip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from kernels import Plan
+
+from ..evidence.origin import COUNTED, computed
+from ..measure.studies import MAIN
+from ..models.moves import Stage, moves, plan_of, work
+from ..record.files import DataError
+from ..record.text import number
+from ..tables.steps import SHOWN, ladder
+from ..tables.table import family_title, short
+from .style import NARROW, STYLE, Plot
+
+INK, SOFT, MEMORY, KERNEL, EMBED, WAIT, LESS = (
+    "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a", "#1f5f99",
+)  # fmt: skip
+ACROSS = 3  # pictures in a row
+WIDE, HIGH, BAR = (NARROW - 0.1) / ACROSS, 1.4, 0.14  # inches: of a picture, and of a bar below it
+TOP, MAKER, ATTENTION, DEEP = 1.0, 0.62, 0.12, 0.36  # inches: memory, what embeds, what attends, how high that is
+COLUMNS = {"q": 0.25, "k": 0.78, "v": 1.2}  # inches from the left of a picture
+SIZE = 6.6  # points
+MOST = 4  # arrows
+DOUBLING, NONE = 0.045, -5  # inches of a bar, and the doublings that stand for nothing at all
+VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
+
+
+TITLES = {  # the edition's
+    "attention": "Every query reads all keys; float4 loads need a third of the sectors",
+    "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
+    "rope": "V1 to V6 rotate each key for every query or four, V7 once",
+    "fp16": "Tiles spare global memory, and shared memory pays for it",
+}
+SAME = ("attention_online", "rope_v1a", "rope_v1b")  # which move what their next step moves
+PIPELINES = {
+    "Separate": "rope_separate",
+    "Hybrid (V7)": "rope_v7",
+    "Full fusion (V1)": "rope_v1c",
+    "Over a cluster (V8)": "rope_v8",
+}
+
+
+def steps(family: str) -> Plot:
+    """One call of each step of a ladder, at the head dim that its table shows; not of those that are not counted."""
+    hdim, plans = SHOWN.get(family, MAIN.hdim), {}
+    for version in ladder(family):
+        with contextlib.suppress(DataError):
+            plans.update({} if version.id in SAME else {version.id: plan_of(version.id, hdim)})
+    first, *_ = plans
+    return _pictures(
+        f"{family}-steps",
+        TITLES.get(family, family_title(family)),
+        plans,
+        [short(name) for name in plans],
+        " Bars, on one scale: what is counted of a call, divided by that of "
+        f"{short(first)}; global memory in sectors of 32 bytes, shared memory in wavefronts.",
+        {name: work(name, plan.problem) for name, plan in plans.items()},
+    )
+
+
+def pipelines() -> Plot:
+    """Four ways to rotate Q and K for 64 queries and 64 keys."""
+    title = "Who rotates K, and how often, for 64 queries and 64 keys"
+    return _pictures("pipelines", title, {name: plan_of(name) for name in PIPELINES.values()}, [*PIPELINES], "", {}, 2)
+
+
+def _pictures(
+    id: str, title: str, plans: Mapping[str, Plan], names: Sequence[str], about: str,
+    done: Mapping[str, dict[str, float]], across: int = ACROSS,
+) -> Plot:  # fmt: skip
+    """A picture of each plan, and below it bars of what is `done` in a call over what the first does."""
+    first = next(iter(done.values()), {})
+    shown = [what for what, amount in first.items() if amount]
+    high, rows, width = HIGH + BAR * len(shown) + 0.2, math.ceil(len(plans) / across), WIDE * across + 0.1
+    titles, tables = textwrap.wrap(title, round(12.5 * width)), []
+    above = 0.18 * len(titles) + 0.15
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, rows * high + above))
+        axis = figure.add_axes((0, 0, 1, 1))
+        axis.set(xlim=(0, width), ylim=(0, rows * high + above))
+        axis.axis("off")
+        text = "\n".join(titles)
+        write(axis, 0.05, rows * high + above - 0.05, text, ha="left", va="top", fontsize=10, fontweight="bold")
+        for place, ((name, plan), words) in enumerate(zip(plans.items(), names)):
+            left, low = 0.05 + WIDE * (place % across), high * (rows - 1 - place // across)
+            found = moves(name, plan)
+            _picture(axis, left, low + high - HIGH - 0.05, words, found, VERBS.get(plan.problem.family, "embeds"))
+            counts = {what: done[name][what] for what in shown} if done.get(name) else {}
+            for line, (what, amount) in enumerate(counts.items()):
+                _bar(axis, left, low + BAR * (len(shown) - line), what, amount / first[what])
+            tables.append(table(name, found).assign(**counts))
+    return Plot(
+        id,
+        figure,
+        f"Boxes are launches, dashed lines are where the host waits; × is how often a head's keys are read.{about}",
+        f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads and embeds keys.",
+        pd.concat(tables, ignore_index=True),
+        computed(f"drawn from the plans of {', '.join(plans)}") + COUNTED,
+        title,
+    )
+
+
+# ---------------------------------------------------------------- a picture
+
+
+def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[Stage | None], verb: str) -> None:
+    """Global memory, launches and waits of one call."""
+    write(axis, left, low + HIGH - 0.12, words, ha="left", fontsize=8, fontweight="bold")
+    axis.add_patch(Rectangle((left, low + TOP), WIDE - 0.12, 0.18, fc=MEMORY, ec="none"))
+    for each, x in COLUMNS.items():
+        write(axis, left + x, low + TOP + 0.09, each.upper(), fontweight="bold")
+    stages = [step for step in steps if step]
+    makers, attention = [each for each in stages if not each.attends], next(each for each in stages if each.attends)
+    made = {}
+    for stage in makers:
+        source = next((each for each in stage.reads if each in COLUMNS), "k")
+        made[source] = x = left + COLUMNS[source]
+        box(axis, x - 0.24, low + MAKER, 0.48, 0.18, verb.removesuffix("s"))
+        arrows(axis, (x, low + TOP), (x, low + MAKER + 0.18), 1, INK)
+    launch, blocks = attention.launch, math.prod(attention.launch.grid)
+    size = f"clusters of {launch.cluster}" if launch.cluster > 1 else f"{math.prod(launch.block)} threads"
+    told = [f"{blocks:,} block{'s' * (blocks > 1)}, {size}", _often(attention, verb)]
+    box(axis, left, low + ATTENTION, WIDE - 0.12, DEEP, *filter(None, told))
+    for each, x in COLUMNS.items():
+        again = attention.passes if each != "q" else 1
+        own = each == "k" and (attention.keys or 0) > 1
+        tail = low + (MAKER if each in made else TOP)
+        arrows(axis, (left + x, tail), (left + x, low + ATTENTION + DEEP), again, EMBED if own else INK)
+        if each == "k" and again > 1:
+            y, colour = low + ATTENTION + DEEP + 0.07, EMBED if own else SOFT
+            write(axis, left + x - 0.19, y, f"{again}×", color=colour, bbox={"fc": "white", "ec": "none", "pad": 0.2})
+    for place in (place for place, step in enumerate(steps) if step is None):
+        y = low + (0.04 if place == len(steps) - 1 else MAKER - 0.06)
+        axis.plot([left, left + WIDE - 0.12], [y, y], color=WAIT, lw=1.0, ls=(0, (3, 2)))
+
+
+def _often(stage: Stage, verb: str) -> str:
+    """How often a launch embeds each vector of K and of Q: `"rotates K 64×, Q once"`."""
+    counted = (("K", stage.keys), ("Q", stage.queries))
+    parts = [f"{what} {'once' if times == 1 else number(times) + '×'}" for what, times in counted if times]
+    return f"{verb} {', '.join(parts)}" if parts else ""
+
+
+def write(axis: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    axis.text(x, y, text, **{"ha": "center", "va": "center", "fontsize": SIZE, "color": INK, **style})
+
+
+def box(axis: Axes, left: float, low: float, width: float, height: float, *lines: str) -> None:
+    """A launch; its second line, in colour, says what it embeds."""
+    style = "round,pad=0,rounding_size=0.05"
+    axis.add_patch(FancyBboxPatch((left, low), width, height, boxstyle=style, fc=KERNEL, ec=INK, lw=0.8))
+    for place, text in enumerate(lines):
+        y = low + height / 2 + 0.12 * ((len(lines) - 1) / 2 - place)
+        look = {"color": EMBED, "fontweight": "bold"} if place else {}
+        write(axis, left + width / 2, y, text, **look)
+
+
+def arrows(axis: Axes, tail: tuple[float, float], tip: tuple[float, float], times: int, colour: str) -> None:
+    """One arrow, and one more for each fourfold, up to `MOST`."""
+    count = min(1 + round(math.log(times, 4)), MOST)
+    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 5, "lw": 0.8, "shrinkA": 0, "shrinkB": 0}
+    for place in range(count):
+        end = (tip[0] + 0.06 * (place - (count - 1) / 2), tip[1])
+        axis.add_patch(FancyArrowPatch(tail, end, color=colour, **style))
+
+
+def _bar(axis: Axes, left: float, y: float, what: str, ratio: float) -> None:
+    """A ratio as a bar on a logarithmic scale that all pictures share."""
+    middle, doublings = left + 0.84, math.log2(ratio) if ratio else NONE
+    colour = SOFT if abs(doublings) < math.log2(1.03) else EMBED if doublings > 0 else LESS
+    write(axis, left, y, what, ha="left", color=SOFT)
+    axis.add_patch(Rectangle((middle, y - 0.04), DOUBLING * doublings, 0.08, fc=colour, ec="none"))
+    axis.plot([middle, middle], [y - 0.06, y + 0.06], color=INK, lw=0.6)
+    text = number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3) if ratio else "none"
+    write(axis, left + WIDE - 0.12, y, text, ha="right", color=colour)
+
+
+def table(name: str, steps: Sequence[Stage | None]) -> pd.DataFrame:
+    """A row a launch or wait."""
+    return pd.DataFrame(
+        {
+            "version": name,
+            "step": step.name,
+            "grid": "x".join(map(str, step.launch.grid)),
+            "block": "x".join(map(str, step.launch.block)),
+            "cluster": step.launch.cluster,
+            "shared_bytes": step.launch.shared_bytes,
+            "reads": " ".join(step.reads),
+            "writes": " ".join(step.writes),
+            "passes": step.passes,
+            "query_embedded": step.queries,
+            "key_embedded": step.keys,
+        }
+        if step
+        else {"version": name, "step": "host waits"}
+        for step in steps
+    )
