@@ -13,6 +13,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
+    "op-decode": ("measure.op_decode", "check the op's decode calls at random and under stress"),
     "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),

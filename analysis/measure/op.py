@@ -30,12 +30,15 @@ from torch.nn.functional import pad
 from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
+from kernels.flash.choose import MOST_QUERIES, require_decode, shape_of
+from kernels.flash.plan import Decode, embedding_of
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.runtime.torch_path import attend
+from kernels.version import Kernel
 
 from ..record import cards
 from .machine import warm_up
@@ -48,6 +51,7 @@ from .workers import Hang, MeasureError, Worker, answer, compilers, tqdm
 
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
+DECODING = {"rope": "rope_decode", "attention": "attention_decode", "alibi": "attention_decode"}  # with few queries
 MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the values; the memory around it is NaN
     "contiguous": lambda x: x,
@@ -66,7 +70,8 @@ CALLS, SEED, MOST_KERNELS = 2000, 40, 180
 PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
 ORDERS = 8  # evaluations of fp32 math: one of them may be right by luck
-HALF_ULP, FLT_MIN = 2.0**-24, 2.0**-126  # of a float32: the first relative
+HALF_ULP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}  # relative
+FLT_MIN = 2.0**-126
 
 REPETITIONS, HOST_CALLS, HOST_SAMPLES = 7, 400, 5  # fewer calls than the launches that queue up
 PREFILL = partial_rope(1, 8, 2048, 128)  # of the study `beyond`
@@ -99,6 +104,7 @@ class Call:
     reach: int = 2**12
     seed: int = 0
     called: str = "eager"
+    lengths: bool = False  # of keys, by sequence
 
     @property
     def places(self) -> int:
@@ -112,9 +118,12 @@ class Call:
     @property
     def columns(self) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}
-        return row_of((VERSIONS_OF[self.problem.family], self.problem), **own)
+        of = DECODING if self.problem.seq_q <= MOST_QUERIES else VERSIONS_OF
+        return row_of((of[self.problem.family], self.problem), **own)
 
 
+Draw = Callable[[random.Random], Call | None]
+WorksOf = Callable[[int], Sequence["Work"]]
 Given = tuple[list[torch.Tensor], dict[str, Any]]  # q, k and v in their layout, and the keyword arguments
 
 
@@ -125,6 +134,7 @@ def tensors(call: Call, device: Any) -> Given:
     in q and k (large).
     """
     dice, problem = torch.Generator(device).manual_seed(call.seed), call.problem
+    dtype = getattr(torch, problem.dtype)
     qkv: list[torch.Tensor] = []
     for size in (problem.q_shape, problem.kv_shape, problem.kv_shape):
         x = torch.rand(size, generator=dice, device=device) * 2 - 1
@@ -132,8 +142,12 @@ def tensors(call: Call, device: Any) -> Given:
             x = x.erfinv().clamp(-5, 5) * (2 if len(qkv) < 2 else 1) * math.sqrt(2)
         elif call.inputs == "large" and len(qkv) < 2:
             x = x.sign() * 10 ** (6 * x.abs() - 3)
+        x = x.to(dtype)
         qkv.append(x if call.layout == "cache" and not qkv else LAYOUTS[call.layout](x))
     options: dict[str, Any] = {"causal": problem.causal, "q_offset": problem.q_offset, "scale": call.scale}
+    if call.lengths:
+        lengths = torch.randint(problem.seq_k + 1, (problem.batch,), generator=dice, device=device)
+        options |= {"q_offset": None, "lengths": lengths.int()}
     if problem.family == "rope":
         options |= {"rotary_dim": problem.rotary_dim, "interleaved": call.interleaved, "base": call.base}
         if "tables" in call.mode:
@@ -156,12 +170,12 @@ def _length(dice: random.Random, most: int) -> int:
     return min(int(2 ** dice.uniform(0, math.log2(most) + 1)), most)
 
 
-def _call(dice: random.Random) -> Call | None:
+def random_call(dice: random.Random, hdims: Sequence[int] = HDIMS, most_queries: int = 2048) -> Call | None:
     """A call of the documented range, or None where it would take long."""
     family = dice.choices(tuple(FUNCTIONS), (6, 1, 1))[0]
-    hdim, batch = dice.choice(HDIMS), dice.choice((1, 1, 1, 2, 3, 8))
+    hdim, batch = dice.choice(hdims), dice.choice((1, 1, 1, 2, 3, 8))
     kv_heads, groups = dice.choice((1, 1, 2, 3, 4, 8)), dice.choice((1, 1, 1, 2, 4, 8))
-    seq_q = 1 if dice.random() < 0.25 else _length(dice, 2048)
+    seq_q = 1 if dice.random() < 0.25 else _length(dice, most_queries)
     seq_k = seq_q if dice.random() < 0.25 else _length(dice, 2**15)
     behind = max(seq_k - seq_q, 0)
     q_offset = dice.choice((behind, behind, 0, dice.randrange(4096), dice.randrange(MOST_POSITIONS - seq_q)))
@@ -189,32 +203,42 @@ def _call(dice: random.Random) -> Call | None:
     return call if fits and rows * problem.rotary_dim <= 2 * MOST_TABLE else None
 
 
-def kernel_of(call: Call, target: str) -> Any:
-    """V8's kernel of a call; None where it takes none, of those that the decode kernels take one that is not used."""
-    seq_k = planned_keys(call.problem.seq_k)
-    problem = dataclasses.replace(call.problem, seq_k=seq_k, q_offset=max(seq_k - call.problem.seq_q, 0))
+def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
+    """The kernels of a call, planned as the op plans it; none where PyTorch computes it."""
+    problem, tables, positions = call.problem, "tables" in call.mode, "positions" in call.mode
+    half_split = not call.interleaved and problem.rotary_dim > 0
     with contextlib.suppress(Unsupported):
-        return plan_launch(
-            problem, target, call.interleaved, "tables" in call.mode, "positions" in call.mode
-        ).launch.kernel
-    return None
+        require_decode(problem.dtype, problem.hdim, problem.seq_q, problem.rotary_dim, half_split, target)
+        embedding = embedding_of(problem.family, problem.rotary_dim, tables, positions)
+        rows = problem.heads // problem.kv_heads * problem.seq_q
+        shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
+        sizes = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q)
+        decode = Decode(shape, *sizes, problem.causal, call.softmax_scale, call.lengths, sms=1)
+        return tuple(launch.kernel for launch in decode.launches(splits=2))
+    seq_k = planned_keys(problem.seq_k)
+    problem = dataclasses.replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
+    with contextlib.suppress(Unsupported):
+        return (plan_launch(problem, target, call.interleaved, tables, positions).launch.kernel,)
+    return ()
 
 
-def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS) -> list[Call]:
+def drawn(
+    seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, draw: Draw = random_call
+) -> list[Call]:
     """Calls, the same for the same arguments, that meet at most so many kernels: each takes seconds to compile."""
     dice = random.Random(seed)
     met: set[Any] = set()
     calls: list[Call] = []
     while len(calls) < count:
-        if (call := _call(dice)) and ((kernel := kernel_of(call, target)) in met or len(met) < most_kernels):
-            met.add(kernel)
+        if (call := draw(dice)) and (not (new := {*kernels_of(call, target)} - met) or len(met) < most_kernels):
+            met |= new
             calls.append(call)
     return calls
 
 
 def _compile(call: Call, target: str) -> None:
     with contextlib.suppress(CompileError):  # the call says so
-        if kernel := kernel_of(call, target):
+        for kernel in kernels_of(call, target):
             assembled(compile_ptx(kernel, target), target)
 
 
@@ -230,16 +254,18 @@ def expected(call: Call, given: Given, dtype: torch.dtype, order: int = 0) -> to
         call.softmax_scale / part,
     )  # fmt: skip
     q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
-    return attend(q * part, k, v, Beside(*(options.get(name) for name in ("cos", "sin", "positions"))), asked)
+    beside = Beside(*(options.get(name) for name in ("cos", "sin", "positions", "slopes", "lengths")))
+    return attend(q * part, k, v, beside, asked)
 
 
 def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
     """`reason`, the rule that `out` breaks as the result of a call, and its errors.
 
     shape: q's shape and dtype. not_finite: where fp32 math is finite, so is the result. error: at most ERROR_FACTOR
-    times the largest error of ORDERS evaluations of fp32 math, or of rounding the largest output.
+    times the largest error of ORDERS evaluations of fp32 math, or of rounding the largest output; in half precision,
+    where keys and weights may be rounded too, the largest value.
     """
-    q = given[0][0]
+    q, _, v = given[0]
     if out.shape != q.shape or out.dtype != q.dtype:
         return {"reason": "shape"}
     exact = expected(call, given, torch.float64)
@@ -247,7 +273,7 @@ def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
     if bool((singles[0].isfinite() & ~out.isfinite()).any()):
         return {"reason": "not_finite"}
     fp32, worst = (max(float((x - exact).abs().max()) for x in some) for some in (singles, [out]))
-    least = max(fp32, HALF_ULP * float(exact.abs().max()), FLT_MIN)
+    least = max(fp32, HALF_ULP[q.dtype] * float((exact if q.dtype == torch.float32 else v).abs().max()), FLT_MIN)
     found = {
         "max_abs_err": worst,
         "fp32_abs_err": fp32,
@@ -355,7 +381,18 @@ def time_op(send: Connection) -> None:
 # ---------------------------------------------------------------- the command
 
 
-def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call]) -> None:
+@dataclass(frozen=True)
+class Work:
+    """A study of the op: its calls, drawn from a seed and each checked, or what measures them in a process."""
+
+    name: str
+    calls: Callable[[str], list[Call]]  # of a target
+    wanted: int = 1  # rows of a complete run
+    seed: int = SEED
+    body: Callable[[Connection], None] | None = None
+
+
+def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call], seed: int = SEED) -> None:
     """Make the calls of the draw of which a run has no row. Raises: MeasureError, DataError."""
     done = {row["call"] for row in run.rows("op_problems")}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
@@ -367,41 +404,50 @@ def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call]) -> None
         index, found = content
         call = calls[index]
         own = {
-            "seed": SEED, "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
+            "seed": seed, "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
             "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
-            "largest_position": (call.reach if "positions" in call.mode else call.places) - 1,
+            "largest_position": (call.reach if "positions" in call.mode else call.places) - 1, "lengths": call.lengths,
         }  # fmt: skip
         run.append("op_problems", [{**call.columns, **own, **found}])
 
 
-def measure_op(writer: Writer, target: str, count: int, new_run: bool) -> bool:
-    """Bring both studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
+def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool) -> bool:
+    """Bring studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
     bad = []
     with contextlib.closing(Worker(PATIENCE)) as worker, compilers(target) as compile_each:
-        for name, table, wanted in (("op_problems", "op_problems", count), ("op_time", "op", 1)):
-            run = StudyRun(Study(name, "", (), ()), writer, new_run)
-            if run.complete and len(run.rows(table)) < wanted:  # it is of other code, or of fewer calls
-                run = StudyRun(Study(name, "", (), ()), writer, True)
+        for work in works:
+            table, study = "op" if work.body else "op_problems", Study(work.name, "", (), ())
+            run = StudyRun(study, writer, new_run)
+            if run.complete and len(run.rows(table)) < work.wanted:  # it is of other code, or of fewer calls
+                run = StudyRun(study, writer, True)
             if not run.complete:
-                drew = drawn(SEED, count, target) if name == "op_problems" else []
-                calls = drew or [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
-                compile_each(_compile, list({kernel_of(call, target): call for call in calls}.values()))
-                if drew:
-                    check_problems(run, worker, calls)
+                calls = work.calls(target)
+                compile_each(_compile, list({kernels_of(call, target): call for call in calls}.values()))
+                if work.body:
+                    run.append(table, [row for _, row in worker.ask(work.body)])
                 else:
-                    run.append(table, [row for _, row in worker.ask(time_op)])
+                    check_problems(run, worker, calls, work.seed)
                 run.save(complete=True)
             rows = run.rows(table)
             counts = collections.Counter(row["status"] for row in rows)
-            print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
+            print(f"[op] {work.name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
             bad += [row for row in rows if row["status"] != "ok"]
     for row in bad[:40]:
         print(f"[op]   {row['status'].upper()}: call {row.get('call')}: {row['reason']}")
     return not bad
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
+def works(count: int) -> list[Work]:
+    """Random calls, and the op's time."""
+    timed = [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
+    problems = Work("op_problems", lambda target: drawn(SEED, count, target), count)
+    return [problems, Work("op_time", lambda target: timed, body=time_op)]
+
+
+def main(
+    arguments: list[str] | None = None, prog: str = "op", about: str = __doc__ or "", works_of: WorksOf = works
+) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m analysis {prog}", description=about.splitlines()[0])
     parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls (default: {CALLS})")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
@@ -410,7 +456,7 @@ def main(arguments: list[str] | None = None) -> int:
         gpu = answer(identify)
         folder = cards.folder_of(gpu, chosen.gpu, chosen.wait)
         with contextlib.closing(Writer(folder, gpu)) as writer:
-            fine = measure_op(writer, gpu["target"], chosen.problems, chosen.new_run)
+            fine = measure_op(writer, gpu["target"], works_of(chosen.problems), chosen.new_run)
     except (MeasureError, GpuError, ValueError) as error:
         print(f"op: {error}", file=sys.stderr)
         return exit_code(error)

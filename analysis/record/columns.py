@@ -244,6 +244,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         number("seconds", "wall time of inputs, call and comparison, s"),
         _SOURCE_HASH, _MEASURED_AT,
         text("called", "eager, or graph: captured, and replayed after calls that evict what is cached", True),
+        flag("lengths", "whether sequences have lengths of their own", True),
     ),
     "op": (
         _RUN,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from analysis.measure import op, runs
+from analysis.measure import op, op_decode, runs
 from analysis.measure.op import Call, Given, drawn, expected, judge, tensors
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
@@ -34,9 +36,9 @@ CALLS = [
 
 
 def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels() -> None:
-    found = drawn(5, 200, "sm_90", most_kernels=30)
-    assert found == drawn(5, 200, "sm_90", most_kernels=30) != drawn(6, 200, "sm_90", most_kernels=30)
-    assert len({op.kernel_of(call, "sm_90") for call in found}) <= 30
+    found = drawn(5, 200, "sm_90", most_kernels=50)
+    assert found == drawn(5, 200, "sm_90", most_kernels=50) != drawn(6, 200, "sm_90", most_kernels=50)
+    assert len({kernel for call in found for kernel in op.kernels_of(call, "sm_90")}) <= 51
     for name, all_of in (("inputs", op.INPUTS), ("mode", op.MODES), ("layout", op.LAYOUTS)):
         assert {getattr(call, name) for call in found} == set(all_of)
     assert {call.problem.family for call in found} == set(op.FUNCTIONS)
@@ -176,9 +178,9 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
         writer = runs.Writer(tmp_path, CARD)
         if ends:
             with pytest.raises(ends):
-                op.measure_op(writer, "sm_90", count, False)
+                op.measure_op(writer, "sm_90", op.works(count), False)
         else:
-            assert op.measure_op(writer, "sm_90", count, False) is False
+            assert op.measure_op(writer, "sm_90", op.works(count), False) is False
         writer.close()
     assert done == [0, 1, 2, 3, 4, 5, *range(7)], "more calls are a run of their own; what is complete stays"
     frame = rows(tmp_path, "op_problems")
@@ -187,3 +189,13 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
     assert list(first["status"])[:4] == ["fell_back", "hang", "fell_back", "error"]
     assert first["reason"][3] == "an illegal memory access" and first["max_abs_err"].notna().sum() == 4
     assert len(rows(tmp_path, "op")) == 1
+
+
+def test_decode_calls_have_every_dtype_and_lengths_and_pytorchs_path_breaks_no_rule_in_any() -> None:
+    dice = random.Random(3)
+    calls = [call for _ in range(500) if (call := op_decode.decode_call(dice))]
+    assert {(call.problem.dtype, call.lengths) for call in calls} == set(product(op_decode.DTYPES, (False, True)))
+    small = [call for call in calls if math.prod(call.problem.kv_shape) < 2**17][:60]
+    assert len(small) == 60 and all(op.kernels_of(call, "sm_90") for call in small[:3])
+    for call in small:
+        assert op.check(replace(call, called="eager"), "cpu")["status"] in ("fell_back", "refused"), call

@@ -1,0 +1,110 @@
+"""Decode calls of the op on the GPU at hand: at random, in every dtype and with lengths; on two streams; replayed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from kernels import Problem
+from kernels.flash.choose import MOST_DIMS, MOST_QUERIES
+
+from . import op
+from .on_gpu import Row
+
+DTYPES = ("float32", "float16", "bfloat16")
+HDIMS = tuple(hdim for hdim in op.HDIMS if hdim % 8 == 0 and hdim <= MOST_DIMS)
+SEED, MOST_KERNELS = 43, 90
+STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
+SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
+STRESSED = tuple(
+    op.Call(Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1))
+    for shape in SHAPES
+    for dtype in DTYPES[:2]
+)
+Run = Callable[[list[torch.Tensor]], torch.Tensor]
+
+
+def decode_call(dice: random.Random) -> op.Call | None:
+    """A call of up to 8 queries, or None where it would take long."""
+    if not (call := op.random_call(dice, HDIMS, MOST_QUERIES)):
+        return None
+    problem, lengths = call.problem, dice.random() < 0.5
+    offset = max(problem.seq_k - problem.seq_q, 0) if lengths else problem.q_offset
+    dtype = dice.choice(DTYPES)
+    interleaved = call.interleaved or problem.rotary_dim % 8 > 0
+    inputs = call.inputs if dtype == "float32" else dice.choice(op.INPUTS[:2])  # large ones overflow
+    problem = dataclasses.replace(problem, dtype=dtype, q_offset=offset)
+    return dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved, inputs=inputs)
+
+
+def two_streams(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
+    """How many of the calls on two streams at once differ from the same call alone, bit by bit."""
+    streams, wrong = [torch.cuda.Stream() for _ in sets], [torch.zeros((), device="cuda") for _ in sets]
+    torch.cuda.synchronize()
+    for _ in range(STREAM_CALLS // (2 * TOGETHER)):
+        for place, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                made = [run(sets[place]) for _ in range(TOGETHER)]
+                wrong[place] += sum((out != right[place]).any() for out in made)
+    torch.cuda.synchronize()
+    return wrong[0] + wrong[1]
+
+
+def graph_and_eager(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
+    """How many replays of a graph whose inputs change, and eager calls between them, differ from a call alone."""
+    given = [x.clone() for x in sets[0]]
+    wrong, graph = torch.zeros((), device="cuda"), torch.cuda.CUDAGraph()
+    run(given)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        out = run(given)
+    for replay in range(REPLAYS):
+        place = replay % 2
+        for old, new in zip(given, sets[place], strict=True):
+            old.copy_(new)
+        graph.replay()
+        wrong += (run(sets[1 - place]) != right[1 - place]).any()
+        wrong += (out != right[place]).any()
+    return wrong
+
+
+def _stresses(call: op.Call) -> Iterator[Row]:
+    options = op.tensors(call, "cuda")[1]
+
+    def run(qkv: list[torch.Tensor]) -> torch.Tensor:
+        return op.function_of(call)(*qkv, **options, fallback=False)
+
+    sets = [op.tensors(dataclasses.replace(call, seed=seed), "cuda")[0] for seed in (1, 2)]
+    right = [run(qkv) for qkv in sets]
+    works: tuple[tuple[Any, int], ...] = ((two_streams, STREAM_CALLS), (graph_and_eager, REPLAYS))
+    for work, count in works:
+        began = time.monotonic()
+        wrong = int(work(run, sets, right))
+        seconds = round(time.monotonic() - began, 3)
+        found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
+        yield {**call.columns, "what": work.__name__, "n": count, "seconds": seconds, **found}
+
+
+def stress(send: Connection) -> None:
+    """Body of a measuring process: a row for each stress of each call."""
+    for call in STRESSED:
+        for row in _stresses(call):
+            send.send(("row", row))
+
+
+def works(count: int) -> list[op.Work]:
+    """Random calls, and stress."""
+    problems = op.Work(
+        "op_decode", lambda target: op.drawn(SEED, count, target, MOST_KERNELS, decode_call), count, SEED
+    )
+    return [problems, op.Work("op_stress", lambda target: list(STRESSED), body=stress)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return op.main(arguments, "op-decode", __doc__ or "", works)
