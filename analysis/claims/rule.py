@@ -32,7 +32,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ..evidence.estimates import TIE, Estimate
+from ..evidence import Estimate
+from ..evidence.interval import TIE
 from ..measure.studies import CONDITIONS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced

@@ -49,9 +49,7 @@ def outdated(frame: pd.DataFrame, version: str = "") -> pd.Series:
     return pd.Series(changed, index=frame.index, dtype=bool)
 
 
-def complete_runs(runs: pd.DataFrame, before: str | None = None) -> dict[str, Row]:
-    """The latest complete run of every study that has one, by study; only runs before the one called `before`."""
+def complete_runs(runs: pd.DataFrame) -> dict[str, Row]:
+    """The latest complete run of every study that has one, by study."""
     chosen = runs[runs["complete"].astype(bool)]
-    if before is not None:
-        chosen = chosen[chosen["run"] < before]
     return {row["study"]: row for row in chosen.sort_values("run").to_dict("records")}

@@ -11,15 +11,14 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from ..record.text import span
-from .interval import TIE, Pool, half_width, pool_of
+from .interval import Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
-__all__ = ["TIE", "Comparison", "Estimate", "Estimates", "Sample", "either", "every", "maximum", "minimum"]
 Processes = tuple[tuple[str, int], ...]  # each by its run and number
 Numbers = TypeVar("Numbers", "Estimate", "Estimates")
 Key = Any  # of a number: a head dim, a problem, or what else tells it from the others
@@ -88,7 +87,6 @@ SUBTRACT = Operation(lambda x, y: x - y, lambda x, y: 1.0, lambda x, y: -1.0)
 MULTIPLY = Operation(lambda x, y: x * y, lambda x, y: y, lambda x, y: x)
 DIVIDE = Operation(lambda x, y: x / y, lambda x, y: 1.0 / y, lambda x, y: -x / y**2)
 MAXIMUM = Operation(np.maximum, lambda x, y: np.where(x >= y, 1.0, 0.0), lambda x, y: np.where(x >= y, 0.0, 1.0))
-MINIMUM = Operation(np.minimum, lambda x, y: np.where(x <= y, 1.0, 0.0), lambda x, y: np.where(x <= y, 0.0, 1.0))
 
 
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
@@ -146,8 +144,54 @@ class About(NamedTuple):
 NOTHING = About()
 
 
+class Arithmetic:
+    """Sums, products, quotients and comparisons, of a number or of several."""
+
+    def _with(self, operation: Operation, other: Any, swap: bool = False) -> Self:
+        raise NotImplementedError
+
+    def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Self:
+        return self._with(ADD, other)
+
+    def __sub__(self, other: Any) -> Self:
+        return self._with(SUBTRACT, other)
+
+    def __mul__(self, other: Any) -> Self:
+        return self._with(MULTIPLY, other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return self._with(DIVIDE, other)
+
+    def __radd__(self, other: float) -> Self:
+        return self._with(ADD, other, swap=True)
+
+    def __rsub__(self, other: float) -> Self:
+        return self._with(SUBTRACT, other, swap=True)
+
+    def __rmul__(self, other: float) -> Self:
+        return self._with(MULTIPLY, other, swap=True)
+
+    def __rtruediv__(self, other: float) -> Self:
+        return self._with(DIVIDE, other, swap=True)
+
+    def __gt__(self, bound: Any) -> Comparison:
+        return self._compared(bound, above=True)
+
+    def __lt__(self, bound: Any) -> Comparison:
+        return self._compared(bound, above=False)
+
+    def __ge__(self, bound: Any) -> Comparison:
+        return self._compared(bound, above=True, equal=True)
+
+    def __le__(self, bound: Any) -> Comparison:
+        return self._compared(bound, above=False, equal=True)
+
+
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Arithmetic):
     """A number and its 95 % interval, which is the number itself where it is exact; or NaN, and `why` there is none.
 
     Of a single process `low` and `high` are NaN.
@@ -226,41 +270,16 @@ class Estimate:
             about = functools.reduce(About.__or__, exact, asked)
         return Estimate.of(found, about)
 
-    def __add__(self, other: Estimate | float) -> Estimate:
-        return self._with(ADD, other)
+    def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
+        other = bound if isinstance(bound, Estimate) else Estimate.exact(bound)
+        if self.why or other.why:
+            return Comparison(None, None)
 
-    def __sub__(self, other: Estimate | float) -> Estimate:
-        return self._with(SUBTRACT, other)
+        def beyond(mine: float, limit: float) -> bool:
+            return (mine > limit if above else mine < limit) or (equal and mine == limit)
 
-    def __mul__(self, other: Estimate | float) -> Estimate:
-        return self._with(MULTIPLY, other)
-
-    def __truediv__(self, other: Estimate | float) -> Estimate:
-        return self._with(DIVIDE, other)
-
-    def __radd__(self, other: float) -> Estimate:
-        return self._with(ADD, other, swap=True)
-
-    def __rsub__(self, other: float) -> Estimate:
-        return self._with(SUBTRACT, other, swap=True)
-
-    def __rmul__(self, other: float) -> Estimate:
-        return self._with(MULTIPLY, other, swap=True)
-
-    def __rtruediv__(self, other: float) -> Estimate:
-        return self._with(DIVIDE, other, swap=True)
-
-    def __gt__(self, bound: Estimate | float) -> Comparison:
-        return _compared(self, bound, above=True)
-
-    def __lt__(self, bound: Estimate | float) -> Comparison:
-        return _compared(self, bound, above=False)
-
-    def __ge__(self, bound: Estimate | float) -> Comparison:
-        return _compared(self, bound, above=True, equal=True)
-
-    def __le__(self, bound: Estimate | float) -> Comparison:
-        return _compared(self, bound, above=False, equal=True)
+        intervals = beyond(self.low, other.high) if above else beyond(self.high, other.low)
+        return Comparison(beyond(self.value, other.value), intervals)
 
     def __format__(self, spec: str) -> str:
         return format(Estimates({"": self}), spec)
@@ -269,11 +288,6 @@ class Estimate:
 def maximum(*values: Numbers) -> Numbers:
     """The largest of some numbers, process by process, and key by key of several."""
     return functools.reduce(lambda left, right: left._with(MAXIMUM, right), values)
-
-
-def minimum(*values: Numbers) -> Numbers:
-    """The least of some numbers, as above."""
-    return functools.reduce(lambda left, right: left._with(MINIMUM, right), values)
 
 
 # ---------------------------------------------------------------- comparisons
@@ -312,22 +326,10 @@ def _all(found: Sequence[bool | None]) -> bool | None:
     return False if False in found else None if None in found or not found else True
 
 
-def _compared(one: Estimate, bound: Estimate | float, above: bool, equal: bool = False) -> Comparison:
-    other = bound if isinstance(bound, Estimate) else Estimate.exact(bound)
-    if one.why or other.why:
-        return Comparison(None, None)
-
-    def beyond(mine: float, limit: float) -> bool:
-        return (mine > limit if above else mine < limit) or (equal and mine == limit)
-
-    intervals = beyond(one.low, other.high) if above else beyond(one.high, other.low)
-    return Comparison(beyond(one.value, other.value), intervals)
-
-
 # ---------------------------------------------------------------- by head dim or problem
 
 
-class Estimates(Mapping[Key, Estimate]):
+class Estimates(Arithmetic, Mapping[Key, Estimate]):
     """Numbers by head dim or problem; `unit` is theirs, for prose: "×", "%" (of shares from 0 to 1), "µs", "".
 
     Sums, products, quotients and comparisons are formed key by key, with a number or with Estimates of the same keys. A
@@ -401,71 +403,36 @@ class Estimates(Mapping[Key, Estimate]):
         known = self.values_known
         return self.at(pick(known, key=known.__getitem__)) if known else self
 
-    # ------------------------------------------------------------ arithmetic
+    def _with(self, operation: Operation, other: Any, swap: bool = False) -> Estimates:
+        unit = self._unit(operation, other, swap)
+        if not isinstance(other, Estimates):
+            return Estimates({key: each._with(operation, other, swap) for key, each in self.items()}, unit, self._why)
+        if set(other) != set(self) and self._by_key and other._by_key:
+            raise ValueError(f"different keys: {', '.join(map(str, self))} and {', '.join(map(str, other))}")
+        found = {key: self[key]._with(operation, other[key], swap) for key in self}
+        return Estimates(found, unit, self._why or other._why)
 
-    def _with(self, operation: Operation, other: Any, unit: str | None = None, swap: bool = False) -> Estimates:
-        unit = self.unit if unit is None else unit
-        if isinstance(other, Estimates):
-            if set(other) != set(self) and self._by_key and other._by_key:
-                raise ValueError(f"different keys: {', '.join(map(str, self))} and {', '.join(map(str, other))}")
-            found = {key: self[key]._with(operation, other[key], swap) for key in self}
-            return Estimates(found, unit, self._why or other._why)
-        return Estimates({key: each._with(operation, other, swap) for key, each in self.items()}, unit, self._why)
-
-    def __add__(self, other: Any) -> Estimates:
-        return self._with(ADD, other, self.unit)
-
-    def __sub__(self, other: Any) -> Estimates:
-        return self._with(SUBTRACT, other, self.unit)
-
-    def __mul__(self, other: Any) -> Estimates:
-        return self._with(MULTIPLY, other, "" if isinstance(other, Estimates) else self.unit)
-
-    def __truediv__(self, other: Any) -> Estimates:
-        if isinstance(other, Estimates):
-            return self._with(DIVIDE, other, "×" if other.unit == self.unit else "")
-        return self._with(DIVIDE, other, self.unit)
-
-    def __radd__(self, other: float) -> Estimates:
-        return self._with(ADD, other, self.unit, swap=True)
-
-    def __rsub__(self, other: float) -> Estimates:
-        return self._with(SUBTRACT, other, self.unit, swap=True)
-
-    def __rmul__(self, other: float) -> Estimates:
-        return self._with(MULTIPLY, other, self.unit, swap=True)
-
-    def __rtruediv__(self, other: float) -> Estimates:
-        return self._with(DIVIDE, other, self.unit if self.unit == "×" else "", swap=True)
+    def _unit(self, operation: Operation, other: Any, swap: bool) -> str:
+        if operation is MULTIPLY and isinstance(other, Estimates):
+            return ""
+        if operation is DIVIDE and isinstance(other, Estimates):
+            return "×" if other.unit == self.unit else ""
+        return "" if operation is DIVIDE and swap and self.unit != "×" else self.unit
 
     def measured_in(self, unit: str) -> Estimates:
         """The same with another unit."""
         return Estimates(self._by_key, unit, self._why)
 
-    # ------------------------------------------------------------ comparisons
-
-    def _compare(self, other: Any, ask: Callable[[Estimate, Any], Comparison]) -> Comparison:
+    def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
         """Key by key, or each with each where the keys differ."""
-        if isinstance(other, Estimates) and set(other) == set(self):
-            pairs = [(each, other[key]) for key, each in self.items()]
+        if isinstance(bound, Estimates) and set(bound) == set(self):
+            pairs = [(each, bound[key]) for key, each in self.items()]
         else:
-            others = list(other.values()) if isinstance(other, Estimates) else [other]
-            pairs = [(each, one) for each in self.values() for one in others]
+            bounds = list(bound.values()) if isinstance(bound, Estimates) else [bound]
+            pairs = [(each, one) for each in self.values() for one in bounds]
         words = [next((w.word for w in (getattr(each, "why", None) for each in pair) if w), "") for pair in pairs]
         counted = [pair for pair, word in zip(pairs, words) if word in ("", NOT_MEASURED)]
-        return every(*(ask(*pair) for pair in counted)) if counted else Comparison(None, None)
-
-    def __gt__(self, other: Any) -> Comparison:
-        return self._compare(other, Estimate.__gt__)
-
-    def __lt__(self, other: Any) -> Comparison:
-        return self._compare(other, Estimate.__lt__)
-
-    def __ge__(self, other: Any) -> Comparison:
-        return self._compare(other, Estimate.__ge__)
-
-    def __le__(self, other: Any) -> Comparison:
-        return self._compare(other, Estimate.__le__)
+        return every(*(one._compared(other, above, equal) for one, other in counted))
 
     def within(self, share: float, other: Any) -> Comparison:
         """Whether each value is within a share of another, such as of what is published."""

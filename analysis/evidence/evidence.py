@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -36,8 +37,6 @@ from .load import Groups, Record
 from .study import Check, Study
 
 DEVICE, MATCHED = "device", "matched"
-Hdims = int | Sequence[int] | None
-Problems = Problem | Collection[Problem] | None
 Columns = Mapping[str, Any]
 
 
@@ -54,13 +53,6 @@ class NotMeasured(Undecided):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, NOT_MEASURED)
-
-
-class Place(NamedTuple):
-    """A problem of a study on which all versions that are asked about were measured."""
-
-    study: Study
-    problem: Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +107,7 @@ class Evidence:
 
     def covers(self, timer: str = "device_warm") -> str:
         """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return covers(self.record.pools[timer].runs if timer in self.record.pools else 1)
+        return covers(self.record.pools, timer)
 
     # ------------------------------------------------------------ times
 
@@ -141,72 +133,53 @@ class Evidence:
     def tflops(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Multiply-adds of both products in a second, counted as two."""
 
-        def rate(place: Place) -> Estimate:
-            return place.problem.flops / self._time(version, place, timer) / 1e6
+        def rate(at: Study, problem: Problem) -> Estimate:
+            return problem.flops / self._time(version, at, problem, timer) / 1e6
 
-        return self._asked((version,), rate, study, **asked).measured_in("TFLOPS")
+        return self._measured((version,), rate, study, **asked).measured_in("TFLOPS")
 
     def _times(
         self, versions: Sequence[str], formula: Callable[..., Estimate], study: str, timer: str, **asked: Any
     ) -> Estimates:
-        def ask(place: Place) -> Estimate:
-            return formula(*(self._time(version, place, timer) for version in versions))
+        def ask(at: Study, problem: Problem) -> Estimate:
+            return formula(*(self._time(version, at, problem, timer) for version in versions))
 
-        return self._asked(versions, ask, study, **asked)
+        return self._measured(versions, ask, study, **asked)
 
-    def _asked(
-        self,
-        versions: Sequence[str],
-        ask: Callable[[Place], Estimate],
-        study: str,
-        hdim: Hdims = None,
-        problem: Problems = None,
-        **columns: Any,
+    def _measured(
+        self, versions: Sequence[str], ask: Callable[[Study, Problem], Estimate], study: str, **asked: Any
     ) -> Estimates:
         """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
-        about = About(open=frozenset(() if study else ("study",)), names=frozenset(versions))
-        measured = self.record.study(study or self._default(versions))
-        found: dict[Any, Estimate] = {}
-        for key, pick in _keys(hdim, problem, lambda: self._documents(measured, versions, columns)):
+        for version in versions:
+            _require(version)
+        at = self.record.study(study or self._default(versions))
+
+        def choose(hdim: int, columns: Columns) -> Problem:
+            if not at:
+                raise NotMeasured(f"study {at.name} is not measured")
             try:
-                one = ask(self._place(measured, versions, key, pick, columns))
-            except Undecided as why:
-                one = Estimate.none(why.why)
-            found[key] = replace(one, about=one.about | about)
-        return Estimates(found, why=self._why_none(measured, versions))
+                for version in versions:
+                    if version not in at.taken:
+                        raise NotMeasured(f"{version} is not measured")
+                return _choose(set.intersection(*map(at.taken.__getitem__, versions)), versions, hdim, columns)
+            except NotMeasured:
+                self._refuse(at, versions, hdim)
+                raise
 
-    def _documents(self, study: Study, versions: Sequence[str], columns: Columns) -> list[tuple[int, Problem]]:
-        """The documents' shapes that the first version takes, by head dim."""
-        _require(versions[0])
-        return _by_hdim(study.taken.get(versions[0], ()), columns)
+        def number(problem: Problem, key: Any) -> Estimate:
+            if not at:
+                raise NotMeasured(f"study {at.name} is not measured")
+            return ask(self._as_asked(at, versions, problem), problem)
 
-    def _why_none(self, study: Study, versions: Sequence[str]) -> Known:
+        about = About(open=frozenset(() if study else ("study",)), names=frozenset(versions))
+        return _answers(number, choose, at.taken.get(versions[0], ()), about, self._why_none(at, versions[0]), **asked)
+
+    def _why_none(self, study: Study, version: str) -> Known:
         """What keeps a version from running at any problem, if that is why nothing was timed."""
         if not study:
             return Known(NOT_MEASURED, f"study {study.name} is not measured")
-        found = study.best(versions[0], study.problems(VERSIONS[versions[0]].family))
+        found = study.best(version, study.problems(VERSIONS[version].family))
         return Known(NOT_MEASURED) if found.ran else found
-
-    def _place(
-        self, study: Study, versions: Sequence[str], key: Any, problem: Problem | None, columns: Columns
-    ) -> Place:
-        """The problem that all versions take. Raises: Undecided."""
-        if not study:
-            raise NotMeasured(f"study {study.name} is not measured")
-        if problem is None:
-            common: set[Problem] = set()
-            for place, version in enumerate(versions):
-                _require(version)
-                if version not in study.taken:
-                    self._refuse(study, versions, key)
-                    raise NotMeasured(f"{version} is not measured")
-                common = common & study.taken[version] if place else study.taken[version]
-            try:
-                problem = _choose(common, versions, key, columns)
-            except NotMeasured:
-                self._refuse(study, versions, key)
-                raise
-        return Place(self._as_asked(study, versions, problem), problem)
 
     def _refuse(self, study: Study, versions: Sequence[str], hdim: int) -> None:
         """Raises: Undecided where a version is refused or failed at a head dim; not where it runs, or no row says."""
@@ -225,13 +198,13 @@ class Evidence:
         return before if same else study
 
     def _default(self, versions: Sequence[str]) -> str:
-        ablated = any(version in VERSIONS and VERSIONS[version].ablation for version in versions)
+        ablated = any(VERSIONS[version].ablation for version in versions)
         return CONDITIONS[self.condition][1] or ("ablation" if ablated else home(versions[0]))
 
-    def _time(self, version: str, place: Place, timer: str = "") -> Estimate:
+    def _time(self, version: str, study: Study, problem: Problem, timer: str = "") -> Estimate:
         """Raises: Undecided where no time stands."""
         opened = frozenset(() if timer else ("timer",))
-        study, problem, timer = *place, timer or CONDITIONS[self.condition][0]
+        timer = timer or CONDITIONS[self.condition][0]
         sample = self._sample(version, study, problem, timer)
         if not len(sample.values):
             known = study.known(version, problem)
@@ -281,27 +254,19 @@ class Evidence:
         return self._checks(version, error, study, **asked)
 
     def _checks(
-        self,
-        version: str,
-        number: Callable[[Check], float],
-        study: str,
-        hdim: Hdims = None,
-        problem: Problems = None,
-        inputs: str = "",
-        **columns: Any,
+        self, version: str, number: Callable[[Check], float], study: str, inputs: str = "", **asked: Any
     ) -> Estimates:
-        def ask(place: Place) -> Estimate:
-            check = place.study.check(version, place.problem, inputs)
+        def ask(at: Study, problem: Problem) -> Estimate:
+            check = at.check(version, problem, inputs)
             if check is None:
-                raise NotMeasured(f"{version} is not measured on {place.problem}")
+                raise NotMeasured(f"{version} is not measured on {problem}")
             value = number(check)
             if math.isnan(value):
-                raise Undecided(f"{version} at head dim {place.problem.hdim}: {word(check.status)}", word(check.status))
-            source = f"checks of {place.study.name}, run {place.study.run['run']}"
-            stale = (version,) if place.study.stale(version, place.problem) else ()
-            return Estimate.exact(value, source, stale=stale)
+                raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
+            stale = (version,) if at.stale(version, problem) else ()
+            return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
 
-        return self._asked((version,), ask, study or home(version), hdim, problem, **columns)
+        return self._measured((version,), ask, study or home(version), **asked)
 
     # ------------------------------------------------------------ counts, counters, resources
 
@@ -311,9 +276,9 @@ class Evidence:
         `counters` are one, or several to add, separated by spaces.
         """
         counted = set(counters.split())
-        for unknown in counted - self.record.counted if self.record.counted else ():
-            if not unknown.startswith("event."):
-                raise DataError(f"the emulator counts nothing called {unknown!r}")
+        unknown = [each for each in counted - self.record.counted if not each.startswith("event.")]
+        if unknown and self.record.counted:
+            raise DataError(f"the emulator counts nothing called {unknown[0]!r}")
 
         def number(rows: pd.DataFrame) -> float:
             kind, known = "instructions", "warp_inst" in set(rows["counter"])
@@ -337,22 +302,20 @@ class Evidence:
                 raise NotMeasured(f"counter {metric} of {version} is not recorded")
             return float(rows["value"].sum())
 
-        mine = {
-            problem: rows
-            for problem, rows in self.record.counters.get(version, {}).items()
-            if matched == (MATCHED in set(rows["study"]))
-        }
-        groups = {version: mine} if version in self.record.counters else {}
-        return self._exact(groups, "counters", version, number, opened=frozenset({"study"}), **asked)
+        groups = self.record.counters
+        mine = {p: rows for p, rows in groups.get(version, {}).items() if matched == (MATCHED in set(rows["study"]))}
+        groups = {version: mine} if version in groups else {}
+        return self._exact(groups, "counters", version, number, frozenset({"study"}), **asked)
 
     def stalled(self, version: str, reasons: str, **asked: Any) -> Estimates:
         """The share of its time that a warp of the last launch waits for some reasons, separated by spaces."""
-        unknown = set(reasons.split()) - set(STALLS)
-        if unknown:
+        if unknown := set(reasons.split()) - set(STALLS):
             raise DataError(f"no warp stalls for {unknown.pop()!r}; reasons are: {', '.join(STALLS)}")
         values = {reason: self.counter(version, STALL.format(reason), **asked) for reason in STALLS}
-        waits = functools.reduce(lambda one, other: one + other, (values[reason] for reason in reasons.split()))
-        return (waits / functools.reduce(lambda one, other: one + other, values.values())).measured_in("%")
+        waits, total = (
+            functools.reduce(operator.add, (values[reason] for reason in each)) for each in (reasons.split(), STALLS)
+        )
+        return (waits / total).measured_in("%")
 
     def resource(self, version: str, column: str, launch: int = -1, target: str = "", **asked: Any) -> Estimates:
         """A column of data/resources.csv for this GPU or another target, of one launch, by default the last."""
@@ -366,34 +329,28 @@ class Evidence:
         return self._exact(self.record.resources, "resources", version, number, **asked)
 
     def _exact(
-        self,
-        groups: Groups,
-        table: str,
-        version: str,
-        number: Callable[[pd.DataFrame], float],
-        hdim: Hdims = None,
-        problem: Problems = None,
-        study: str = "",
-        opened: frozenset[str] = frozenset(),
-        **columns: Any,
-    ) -> Estimates:
+        self, groups: Groups, table: str, version: str, number: Callable[[pd.DataFrame], float],
+        opened: frozenset[str] = frozenset(), study: str = "", **asked: Any,
+    ) -> Estimates:  # fmt: skip
+        """What `number` says of the rows of a version and problem in a table that holds no times."""
         _require(version)
         mine = groups.get(version, {})
         ours = set(mine) & set(self._planned(study or home(version)))
         known = ours if study else ours or set(mine)  # what no shape of the documents fits has its own
 
-        def ask(key: Any, pick: Problem | None) -> Estimate:
+        def choose(hdim: int, columns: Columns) -> Problem:
             if not mine:
                 raise NotMeasured(f"{table} of {version} are not recorded")
-            chosen = pick or _choose(known, (version,), key, columns)
-            if chosen not in mine:
-                raise NotMeasured(f"{table} of {version} are not recorded on {chosen}")
-            rows = mine[chosen]
-            stale = (version,) if bool(outdated(rows).any()) else ()
-            return Estimate.exact(number(rows), table, stale=stale)
+            return _choose(known, (version,), hdim, columns)
 
-        about = About(open=opened, names=frozenset({version}))
-        return _each(_keys(hdim, problem, lambda: _by_hdim(known, columns)), ask, about)
+        def ask(problem: Problem, key: Any) -> Estimate:
+            if problem not in mine:
+                where = f" on {problem}" if mine else ""
+                raise NotMeasured(f"{table} of {version} are not recorded{where}")
+            stale = (version,) if bool(outdated(mine[problem]).any()) else ()
+            return Estimate.exact(number(mine[problem]), table, stale=stale)
+
+        return _answers(ask, choose, known, About(open=opened, names=frozenset({version})), **asked)
 
     # ------------------------------------------------------------ plans
 
@@ -403,71 +360,60 @@ class Evidence:
         Of a version that refuses the problem: the bytes that its refusal names.
         """
 
-        def number(plan: Plan | Unsupported, key: Any) -> float:
-            if isinstance(plan, Unsupported) and _too_big(plan) and not array:
-                return float(plan.needed)
-            launch = _made(plan, version, key).launches[-1]
-            return float(4 * {**launch.static.sizes, **launch.shared.sizes}[array] if array else launch.shared_bytes)
+        def number(plan: Plan) -> float:
+            last = plan.launches[-1]
+            return 4 * {**last.static.sizes, **last.shared.sizes}[array] if array else last.shared_bytes
 
-        return self._plans(version, number, **asked)
+        return self._plans(version, number, needed=not array, **asked)
 
     def launches(self, version: str, **asked: Any) -> Estimates:
         """Launches of a call."""
-        return self._plans(version, lambda plan, key: len(_made(plan, version, key).launches), **asked)
+        return self._plans(version, lambda plan: len(plan.launches), **asked)
 
     def syncs(self, version: str, **asked: Any) -> Estimates:
         """Host syncs of a call, as the source's own harness makes them."""
-        return self._plans(
-            version, lambda plan, key: sum(isinstance(step, Sync) for step in _made(plan, version, key).steps), **asked
-        )
+        return self._plans(version, lambda plan: sum(isinstance(step, Sync) for step in plan.steps), **asked)
 
     def blocks(self, version: str, **asked: Any) -> Estimates:
         """Blocks of the last launch."""
-        return self._plans(
-            version, lambda plan, key: math.prod(map(int, _made(plan, version, key).launches[-1].grid)), **asked
-        )
+        return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].grid)), **asked)
 
     def threads(self, version: str, **asked: Any) -> Estimates:
         """Threads of a block of the last launch."""
-        return self._plans(
-            version, lambda plan, key: math.prod(map(int, _made(plan, version, key).launches[-1].block)), **asked
-        )
+        return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].block)), **asked)
 
     def hazards(self, version: str, kind: str, **asked: Any) -> Estimates:
         """Declared hazards of a kind; the checks see that exactly those are there."""
-        return self._plans(
-            version, lambda plan, key: sum(one.kind == kind for one in _made(plan, version, key).hazards), **asked
-        )
+        return self._plans(version, lambda plan: sum(one.kind == kind for one in plan.hazards), **asked)
 
     def size(self, version: str, column: str, **asked: Any) -> Estimates:
         """A column of the problem, such as seq_k, or its flops."""
-        return self._plans(version, lambda plan, key: getattr(_made(plan, version, key).problem, column), **asked)
+        return self._plans(version, lambda plan: getattr(plan.problem, column), **asked)
 
     def _plans(
-        self,
-        version: str,
-        number: Callable[[Plan | Unsupported, Any], float],
-        hdim: Hdims = None,
-        problem: Problems = None,
-        study: str = "",
-        **columns: Any,
+        self, version: str, number: Callable[[Plan], float], study: str = "", needed: bool = False, **asked: Any
     ) -> Estimates:
-        """What the plans of a version for problems of a study say, or their refusals."""
+        """What the plans of a version say; `needed`: of a refusal the bytes of shared memory that it would need."""
         _require(version)
         problems = [each for each in self._planned(study or home(version)) if each.family == VERSIONS[version].family]
         plans = {each: _plan(version, each) for each in problems}
-
-        def ask(key: Any, pick: Problem | None) -> Estimate:
-            if pick is None:
-                mine = {each: plan for each, plan in plans.items() if each.hdim == key}
-                taken = {each for each, plan in mine.items() if isinstance(plan, Plan)}
-                too_big = {each for each, plan in mine.items() if isinstance(plan, Unsupported) and _too_big(plan)}
-                pick = _choose(taken or too_big or set(plans), (version,), key, columns)
-            return Estimate.exact(number(_plan(version, pick), key), "plans")
-
         taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
-        keys = _keys(hdim, problem, lambda: _by_hdim(taken, columns))
-        return _each(keys, ask, About(names=frozenset({version})))
+
+        def choose(hdim: int, columns: Columns) -> Problem:
+            mine = [each for each in plans if each.hdim == hdim]
+            runs = [each for each in mine if each in taken]
+            return _choose(runs or [p for p in mine if _too_big(plans[p])] or plans, (version,), hdim, columns)
+
+        def ask(problem: Problem, key: Any) -> Estimate:
+            plan = _plan(version, problem)
+            if isinstance(plan, Plan):
+                return Estimate.exact(number(plan), "plans")
+            if needed and _too_big(plan):
+                return Estimate.exact(plan.needed, "plans")
+            where = key if isinstance(key, Problem) else f"hdim {key}"
+            raise Undecided(f"{version} refuses {where}: {plan}", plan.status)
+
+        return _answers(ask, choose, taken, About(names=frozenset({version})), **asked)
 
     def _planned(self, study: str) -> tuple[Problem, ...]:
         """Those of a study on this GPU."""
@@ -502,9 +448,9 @@ def stated(hdim: Sequence[int], *rows: str) -> Estimates:
 
 
 def home(version: str) -> str:
-    """The study that holds the documents' shapes of a version."""
-    family = VERSIONS[version].family if version in VERSIONS else version.split("_")[0]
-    return "fp16" if family == "fp16" else "log"
+    """The study that holds the documents' shapes of a version. Raises: DataError."""
+    _require(version)
+    return "fp16" if VERSIONS[version].family == "fp16" else "log"
 
 
 def _require(version: str) -> None:
@@ -520,39 +466,40 @@ def _plan(version: str, problem: Problem) -> Plan | Unsupported:
         return refusal
 
 
-def _keys(
-    hdim: Hdims, problem: Problems, documents: Callable[[], Iterable[tuple[int, Problem]]]
-) -> Iterable[tuple[Any, Problem | None]]:
-    """What answers are by, with the problem where one is given; those of the documents where neither is."""
-    if problem is not None:
-        return [(each, each) for each in ([problem] if isinstance(problem, Problem) else problem)]
-    if hdim is None:
-        return documents()
-    return [(each, None) for each in ([hdim] if isinstance(hdim, int) else hdim)]
-
-
-def _each(
-    keys: Iterable[tuple[Any, Problem | None]], ask: Callable[[Any, Problem | None], Estimate], about: About
+def _answers(
+    ask: Callable[[Problem, Any], Estimate],
+    choose: Callable[[int, Columns], Problem],
+    documents: Iterable[Problem],
+    about: About,
+    why: Known | None = None,
+    hdim: int | Iterable[int] | None = None,
+    problem: Problem | Collection[Problem] | None = None,
+    **columns: Any,
 ) -> Estimates:
+    """What `ask` says, by problem or by head dim, each with the problem that `choose` finds for it.
+
+    By default at one of `documents` a head dim, as published, of those that fit the columns.
+    """
+    keys: Iterable[tuple[Any, Problem | None]]
+    if problem is not None:
+        keys = [(each, each) for each in ([problem] if isinstance(problem, Problem) else problem)]
+    elif hdim is not None:
+        keys = [(each, None) for each in ([hdim] if isinstance(hdim, int) else hdim)]
+    else:
+        fits = published.main_problems(each for each in documents if _fits(each, columns))
+        keys = sorted({each.hdim: each for each in reversed(fits)}.items())
     found: dict[Any, Estimate] = {}
     for key, pick in keys:
         try:
-            one = ask(key, pick)
-        except Undecided as why:
-            one = Estimate.none(why.why)
+            one = ask(pick or choose(key, columns), key)
+        except Undecided as refusal:
+            one = Estimate.none(refusal.why)
         found[key] = replace(one, about=one.about | about)
-    return Estimates(found)
-
-
-def _by_hdim(problems: Iterable[Problem], columns: Columns) -> list[tuple[int, Problem]]:
-    """A problem a head dim, as published, of those that fit."""
-    chosen = published.main_problems(each for each in problems if _fits(each, columns))
-    return sorted({each.hdim: each for each in reversed(chosen)}.items())
+    return Estimates(found, why=why)
 
 
 def _fits(problem: Problem, columns: Columns) -> bool:
-    unknown = set(columns) - {*PROBLEM_COLUMNS, "rotary"}
-    if unknown:
+    if unknown := set(columns) - {*PROBLEM_COLUMNS, "rotary"}:
         raise DataError(f"{unknown.pop()!r} does not choose a problem; study, rotary or a column of it does")
     if "rotary" in columns and (problem.rotary_dim < problem.hdim) != (columns["rotary"] == "partial"):
         return False
@@ -571,19 +518,9 @@ def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, col
     return found[0]
 
 
-def _too_big(refusal: Unsupported) -> bool:
+def _too_big(plan: Plan | Unsupported) -> TypeGuard[Unsupported]:
     """Whether a version refuses for want of shared memory."""
-    return refusal.kind == "shared_memory"
-
-
-def _made(plan: Plan | Unsupported, version: str, key: Any) -> Plan:
-    if isinstance(plan, Unsupported):
-        raise Undecided(f"{version} refuses {key if isinstance(key, Problem) else f'hdim {key}'}: {plan}", plan.status)
-    return plan
-
-
-def _product(sizes: Iterable[Any]) -> int:
-    return math.prod(map(int, sizes))
+    return isinstance(plan, Unsupported) and plan.kind == "shared_memory"
 
 
 def _launch(rows: pd.DataFrame, launch: int | None) -> pd.DataFrame:

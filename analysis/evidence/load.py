@@ -12,13 +12,13 @@ import pandas as pd
 from kernels import Problem
 
 from ..record import rows, state_of
-from ..record.files import COUNTS, RESOURCES, read_json, read_table, with_problems, written
+from ..record.files import COUNTS, RESOURCES, read_json, read_table, target_of, written
+from ..record.problems import with_problems
 from .current import complete_runs
 from .interval import Pool
 from .pool import pools
 from .study import Study
 
-TABLES = ("checks", "timings", "counters")
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
 
 
@@ -30,13 +30,13 @@ class Record:
         self.folder = folder
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
-        self._studies: dict[tuple[str, str | None, str], Study] = {}
+        self._studies: dict[tuple[str, str, str], Study] = {}
 
     @classmethod
     def load(cls, folder: Path) -> Record:
         """The record of a folder, once until a file of it is written again."""
         beside = map(written, (folder / "gpu.json", COUNTS, RESOURCES))
-        return _load(folder, *beside, state_of(folder, *TABLES))
+        return _load(folder, *beside, state_of(folder, "checks", "timings", "counters"))
 
     def frame(self, table: str) -> pd.DataFrame:
         """The rows of all runs in a table: not to be changed. Raises: DataError."""
@@ -53,20 +53,15 @@ class Record:
         runs = self.frame("runs")
         return runs[runs["complete"].astype(bool)]
 
-    @functools.cached_property
-    def _latest(self) -> Mapping[str, Mapping[str, Any]]:
-        return complete_runs(self.complete)
-
-    def study(self, name: str, before: str | None = None, run: str = "") -> Study:
+    def study(self, name: str, before: str = "", run: str = "") -> Study:
         """The latest complete run of a study, or the latest before the run called `before`, or `run`; false of none."""
         key = name, before, run
         if key not in self._studies:
-            runs = self.complete[self.complete["run"] == run] if run else self.complete
-            found = complete_runs(runs, before) if run or before else self._latest
-            row = found.get(name, {"study": name})
-            self._studies[key] = Study(
-                self.slug, self.gpu, row, self.frame("checks"), self.frame("timings"), self.pools
-            )
+            mine = self.complete[self.complete["study"] == name]
+            mine = mine[mine["run"] == run] if run else mine[mine["run"] < before] if before else mine
+            row = complete_runs(mine).get(name, {"study": name})
+            target = target_of(self.gpu)
+            self._studies[key] = Study(target, row, self.frame("checks"), self.frame("timings"))
         return self._studies[key]
 
     def common_run(self, studies: frozenset[str]) -> str:
@@ -77,12 +72,12 @@ class Record:
     def read(self) -> None:
         """Read everything, for all processes that are forked from this one. Raises: DataError."""
         _ = self.pools, self.counters, self.counts, self.resources
-        for name in self._latest:
+        for name in set(self.complete["study"]):
             self.study(name)
 
     @functools.cached_property
     def counters(self) -> Groups:
-        return by_problem(self.frame("counters"))
+        return _grouped(self.frame("counters"))
 
     @functools.cached_property
     def counts(self) -> Groups:
@@ -107,10 +102,10 @@ def _load(folder: Path, *state: tuple[int, ...]) -> Record:
 @functools.lru_cache(maxsize=8)
 def _everywhere(path: Path, table: str, state: tuple[int, ...]) -> Groups:
     """The rows of a table that is the same on every machine; none where there is no such file."""
-    return by_problem(read_table(path, table)) if path.exists() else {}
+    return _grouped(read_table(path, table)) if path.exists() else {}
 
 
-def by_problem(frame: pd.DataFrame) -> Groups:
+def _grouped(frame: pd.DataFrame) -> Groups:
     """The rows of a table by version and problem."""
     groups: dict[str, dict[Problem, pd.DataFrame]] = {}
     for (version, problem), mine in with_problems(frame).groupby(["version", "problem"], sort=False):

@@ -16,10 +16,9 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Unsupported
 
 from ..record.columns import STATUSES
-from ..record.files import card_name, is_reference, target_of, with_problems
+from ..record.problems import with_problems
 from ..record.published import main_problems
 from .current import called_today, outdated
-from .interval import Pool, covers
 from .known import NOT_MEASURED, WORDS, Known, planned, word
 from .siblings import standing
 
@@ -43,17 +42,12 @@ class Check(NamedTuple):
 
 @dataclass(eq=False)
 class Study:
-    """The rows of one run of a study; false, and without rows, where none is complete.
+    """The rows of one run of a study, whose row is `run`; false, and without rows, where none is complete."""
 
-    `run` is the row of the run, `pools` how runs of the same code differ, by timer.
-    """
-
-    slug: str
-    gpu: Mapping[str, Any]
+    target: str
     run: Mapping[str, Any]
     checks: pd.DataFrame
     timings: pd.DataFrame
-    pools: Mapping[str, Pool] = field(default_factory=dict)
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
     _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
 
@@ -75,27 +69,11 @@ class Study:
         return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
 
     def __bool__(self) -> bool:
-        """Whether anything was measured."""
         return len(self.checks) > 0
 
     @property
     def name(self) -> str:
         return str(self.run["study"])
-
-    @property
-    def card(self) -> str:
-        """The card's name, as the book shows it."""
-        return card_name(self.slug, self.gpu)
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether it is the record that the book is written for."""
-        return is_reference(self.slug, self.gpu)
-
-    @property
-    def target(self) -> str:
-        """What the card's kernels are compiled for, such as "sm_90"."""
-        return target_of(self.gpu)
 
     @property
     def processes(self) -> int:
@@ -155,14 +133,6 @@ class Study:
         places = frame.groupby(["version", "problem", "timer"], sort=False).indices
         processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
         return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
-
-    def runs_covered(self, timer: str = "device_warm") -> int:
-        """How many runs the intervals of a timer take in."""
-        return self.pools[timer].runs if timer in self.pools else 1
-
-    def covers(self, timer: str = "device_warm") -> str:
-        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return covers(self.runs_covered(timer))
 
     # ------------------------------------------------------------ checks
 

@@ -77,7 +77,7 @@ def fusion_map(e: Evidence) -> Plot | Missing:
         figure,
         f"Three versions of one core on {len(frame)} problems, device_warm on the {e.card}; a mark is a "
         "problem. Areas 1 to 3 are the rules above; rings are rule 4, which also covers problems not drawn. Two tie "
-        f"if their times differ by less than 3 %, or by less than the 95 % interval {e.study('map').covers()}.",
+        f"if their times differ by less than 3 %, or by less than the 95 % interval {e.covers()}.",
         "Dot plot by the number of keys and of heads of K and V: where full fusion is fastest, ties, and loses.",
         frame,
         measured(e, "map", *MEASURED_IN),

@@ -63,7 +63,7 @@ def table(e: Evidence) -> Table | Missing:
         slice(1, None),
         f"device_warm on the {e.card}. rope_v8 and the first column of PyTorch rotate all keys; with a cache of "
         "rotated keys PyTorch rotates the new query and key. Speedup with the 95 % interval "
-        f"{e.study(STUDY).covers()}. Floor: an empty launch plus the longer of two times, moving the bytes from memory "
+        f"{e.covers()}. Floor: an empty launch plus the longer of two times, moving the bytes from memory "
         "and computing the products on tensor cores.",
     ).of(measured(e, STUDY))
 

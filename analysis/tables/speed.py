@@ -86,7 +86,7 @@ def speedups(e: Evidence, family: str, timer: str = "device_warm") -> Table:
         family,
         cell,
         f"Speedup over the baseline by head dim (above 1: faster), {timer}, with the 95 % interval "
-        f"{study.covers(timer)}.{said}",
+        f"{e.covers(timer)}.{said}",
         [version for version in study.versions(family) if VERSIONS[version].baseline],
         "over",
         lambda version: code(VERSIONS[version].baseline or ""),

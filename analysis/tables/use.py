@@ -34,7 +34,7 @@ from ..record import rows as measured_rows
 from ..record.files import gpu_folder, problem_of
 from ..record.text import NOTHING, factor
 from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
-from .v8 import covered, needs
+from .v8 import needs
 
 PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
 PAST_AUDIT = "This was measured in a past audit of another card alone"
@@ -88,7 +88,7 @@ def beside_pytorch(e: Evidence) -> Table:
         slice(1, None),
         f"Device time of one call (device_warm) on the {e.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {covered(e)}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
+        f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
         "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two inputs.",
     ).of(measured(e, *MEASURED_IN))
 

@@ -15,7 +15,6 @@ from kernels.limits import capability
 from kernels.v8 import WARPGROUPS_ON
 
 from ..evidence import Evidence
-from ..evidence.interval import covers
 from ..evidence.known import RAN
 from ..evidence.origin import Source, counters_of, measured, measured_on
 from ..measure.studies import MAIN
@@ -74,11 +73,6 @@ def needs(name: str, warpgroups: bool = False) -> Callable[[Callable[..., Any]],
     return of
 
 
-def covered(e: Evidence) -> str:
-    """What the intervals of the studies of V8 cover; of studies that differ in it, the least."""
-    return covers(min((study.runs_covered() for study in map(e.study, MEASURED_IN) if study), default=1))
-
-
 def tuned(e: Evidence) -> Source:
     """Where the times of shapes and cuts are from."""
     return measured_on(e.card, steps.shapes(e)[["commit", "measured_at"]].to_dict("records"))
@@ -110,7 +104,7 @@ def target_table(e: Evidence) -> Table:
     return Table.from_frame(
         [row for _, row in sorted(rows, key=lambda pair: pair[0])],
         {"about": ("target", str), "worst": ("at worst", str), "verdict": ("verdict", str)},
-        caption=f"Below a number: its 95 % interval {covered(e)}. A target is reached, or missed, where the whole "
+        caption=f"Below a number: its 95 % interval {e.covers()}. A target is reached, or missed, where the whole "
         "interval says so; else it cannot be told. Peers and versions whose result is wrong do not count. Times are "
         "device_warm.",
     ).of(measured(e, *MEASURED_IN))

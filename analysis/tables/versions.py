@@ -159,7 +159,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     claims = {problem: _published(e, study, version, problem) for problem in problems}
     caption = (
         f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
-        f"(device_warm), with the 95 % interval {study.covers()}. µs: median of "
+        f"(device_warm), with the 95 % interval {e.covers()}. µs: median of "
         f"{study.processes} processes ± half their range."
     )
     if any(claims.values()):
