@@ -222,9 +222,7 @@ def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
     return ()
 
 
-def drawn(
-    seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, draw: Draw = random_call
-) -> list[Call]:
+def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, draw: Draw = random_call) -> list[Call]:
     """Calls, the same for the same arguments, that meet at most so many kernels: each takes seconds to compile."""
     dice = random.Random(seed)
     met: set[Any] = set()
@@ -416,7 +414,7 @@ def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool
     bad = []
     with contextlib.closing(Worker(PATIENCE)) as worker, compilers(target) as compile_each:
         for work in works:
-            table, study = "op" if work.body else "op_problems", Study(work.name, "", (), ())
+            table, study = "op" if work.body else "op_problems", Study(work.name, "", ())
             run = StudyRun(study, writer, new_run)
             if run.complete and len(run.rows(table)) < work.wanted:  # it is of other code, or of fewer calls
                 run = StudyRun(study, writer, True)

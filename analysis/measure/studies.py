@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import OWN, problems, supports
@@ -16,40 +16,34 @@ SOURCE_TIMER = "launched"  # times what the documents' own harness times
 
 @dataclass(frozen=True)
 class Study:
+    """What is measured together: in each part versions, by their names, with the problems of their families."""
+
     name: str
     about: str
-    problems: tuple[Problem, ...]
     timers: tuple[str, ...]
+    parts: tuple[tuple[tuple[str, ...], tuple[Problem, ...]], ...] = ()
+    scaled: Callable[[Problem, int], Problem] | None = None
 
-    versions: Callable[[], Iterable[Version]] = lambda: (
-        v for v in VERSIONS.values() if not v.ablation and not v.beyond and not v.control_of
-    )
-    skips: Callable[[Version, Problem], bool] = lambda version, problem: False
-    scaled: Callable[[Problem, int], Problem] = lambda problem, sms: problem
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(dict.fromkeys(problem for _, of in self.parts for problem in of))
 
     def on(self, sms: int) -> Study:
         """The study on a card of so many SMs; in `STUDIES` its problems are those of the authors' cards."""
-        return replace(self, problems=tuple(dict.fromkeys(self.scaled(problem, sms) for problem in self.problems)))
+        if (scaled := self.scaled) is None:
+            return self
+        parts = ((names, tuple(dict.fromkeys(scaled(problem, sms) for problem in of))) for names, of in self.parts)
+        return replace(self, parts=tuple(parts))
 
     def pairs(self) -> Iterator[tuple[Version, Problem]]:
-        """Every version with every problem of its family that the study does not skip, in the order of the log."""
-        for version in self.versions():
-            for problem in self.problems:
-                if problem.family == version.family and not self.skips(version, problem):
-                    yield version, problem
+        """Every version of a part with every problem of its family there."""
+        for names, of in self.parts:
+            for version in (VERSIONS[name] for name in names):
+                yield from ((version, problem) for problem in of if problem.family == version.family)
 
 
-def _ablations() -> list[Version]:
-    """Every ablation, and what it is compared with: its parent and that one's baseline, and a few neighbours."""
-    chosen = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
-    chosen |= {"rope_v4", "rope_v6a"}
-    return [v for v in VERSIONS.values() if v.id in chosen]
-
-
-def _controls() -> list[Version]:
-    """Every control, and the version that it is in CUDA C++."""
-    chosen = {name for v in VERSIONS.values() if v.control_of for name in (v.id, v.control_of)}
-    return [v for v in VERSIONS.values() if v.id in chosen]
+def _ids(chosen: Callable[[Version], Any]) -> tuple[str, ...]:
+    return tuple(version.id for version in VERSIONS.values() if chosen(version))
 
 
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
@@ -82,11 +76,8 @@ AUTHORS_FP16_SMS = 58  # of the L4
 
 
 ALSO_MATCHED = (  # ablations that explain what is faster with that load alone
-    "rope_v7_global_query",
-    "fp16_phase4_scalar_loads",
-    "fp16_phase4_64x64",
-    "fp16_phase4_64x32",
-)
+    "rope_v7_global_query", "fp16_phase4_scalar_loads", "fp16_phase4_64x64", "fp16_phase4_64x32"
+)  # fmt: skip
 
 
 def matched(problem: Problem, sms: int) -> Problem:
@@ -116,26 +107,8 @@ def _published() -> Iterator[Problem]:
         yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
 
 
-def _control() -> Iterator[Problem]:
-    yield from (problem for problem in _published() if not problem.causal)
-
-
-def _host() -> Iterator[Problem]:
-    yield from (problem for problem in _log() if problem.family == "rope")
-
-
-HOST_VERSIONS = ("rope_separate", "rope_separate_one_sync", "rope_v7")
-
-
-WAVES = (4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 21, 22, 24, 25, 26)  # heads: around where blocks need another
-
-
-def _waves() -> Iterator[Problem]:
-    """More and more blocks of the same size: time steps up where they no longer fit the card at once."""
-    for hdim in (512, 2048):
-        yield from (partial_rope(1, heads, 64, hdim) for heads in WAVES)
-
-
+# Heads of a call: around where its blocks need another wave.
+WAVES = (4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 21, 22, 24, 25, 26)
 FUSIONS = ("rope_v8", "rope_hybrid_v8", "rope_separate_v8")  # one core: fused fully, Q alone, not at all
 NAIVE = "rope_v6b"  # the log's full fusion, which rotates K once a query
 NAIVE_LIMIT = 2**30  # multiply-adds of Q and K beyond which it is not measured: it would take longer than all others
@@ -144,77 +117,31 @@ GROUPED = 4  # heads that share keys, where some do
 # What the map spans, as batch, heads, seq_q, seq_k, hdim, rotary_dim: 1 to 128 heads, 1 to 2048 queries, 16 to 4096
 # keys, head dims of 64 to 4096, of which 32 to all are rotated. Steps are large, as what decides spans decades.
 FEW_QUERIES = (  # decoding: K is rotated once in any case
-    (1, 1, 1, 16, 64, 32),
-    (1, 1, 1, 4096, 128, 128),
-    (1, 8, 1, 4096, 128, 32),
-    (1, 32, 1, 256, 128, 128),
-    (1, 32, 1, 1024, 128, 128),
-    (1, 32, 1, 4096, 128, 128),
-    (1, 32, 1, 4096, 128, 64),
-    (8, 16, 1, 1024, 128, 128),
-    (8, 16, 1, 256, 256, 64),
-    (1, 128, 1, 64, 128, 128),
-    (4, 32, 1, 512, 64, 64),
-    (1, 4, 1, 2048, 512, 512),
-    (1, 2, 1, 1024, 2048, 128),
-    (1, 1, 1, 512, 4096, 4096),
-    (1, 16, 4, 2048, 128, 128),
-    (1, 32, 8, 1024, 128, 64),
-    (1, 8, 16, 4096, 128, 128),
-    (1, 4, 16, 1024, 512, 128),
-    (2, 2, 16, 256, 1024, 1024),
-    (8, 16, 16, 128, 64, 32),
+    (1, 1, 1, 16, 64, 32), (1, 1, 1, 4096, 128, 128), (1, 8, 1, 4096, 128, 32), (1, 32, 1, 256, 128, 128),
+    (1, 32, 1, 1024, 128, 128), (1, 32, 1, 4096, 128, 128), (1, 32, 1, 4096, 128, 64), (8, 16, 1, 1024, 128, 128),
+    (8, 16, 1, 256, 256, 64), (1, 128, 1, 64, 128, 128), (4, 32, 1, 512, 64, 64), (1, 4, 1, 2048, 512, 512),
+    (1, 2, 1, 1024, 2048, 128), (1, 1, 1, 512, 4096, 4096), (1, 16, 4, 2048, 128, 128), (1, 32, 8, 1024, 128, 64),
+    (1, 8, 16, 4096, 128, 128), (1, 4, 16, 1024, 512, 128), (2, 2, 16, 256, 1024, 1024), (8, 16, 16, 128, 64, 32),
     (1, 1, 16, 16, 4096, 128),
-)
+)  # fmt: skip
 SHORT_FEW_HEADS = (  # the shapes of the log, and around them
-    (1, 4, 64, 64, 64, 64),
-    (1, 4, 64, 64, 128, 64),
-    (1, 4, 64, 64, 256, 32),
-    (1, 4, 64, 64, 512, 128),
-    (1, 4, 64, 64, 512, 512),
-    (1, 4, 64, 64, 1024, 128),
-    (1, 4, 64, 64, 2048, 128),
-    (1, 4, 64, 64, 2048, 2048),
-    (1, 2, 32, 32, 4096, 128),
-    (1, 1, 32, 4096, 512, 512),
-    (1, 2, 128, 1024, 256, 64),
-    (2, 4, 128, 128, 1024, 256),
-    (1, 8, 64, 512, 128, 32),
-    (1, 16, 32, 256, 128, 128),
-    (1, 3, 50, 77, 96, 48),
-)
+    (1, 4, 64, 64, 64, 64), (1, 4, 64, 64, 128, 64), (1, 4, 64, 64, 256, 32), (1, 4, 64, 64, 512, 128),
+    (1, 4, 64, 64, 512, 512), (1, 4, 64, 64, 1024, 128), (1, 4, 64, 64, 2048, 128), (1, 4, 64, 64, 2048, 2048),
+    (1, 2, 32, 32, 4096, 128), (1, 1, 32, 4096, 512, 512), (1, 2, 128, 1024, 256, 64), (2, 4, 128, 128, 1024, 256),
+    (1, 8, 64, 512, 128, 32), (1, 16, 32, 256, 128, 128), (1, 3, 50, 77, 96, 48),
+)  # fmt: skip
 SHORT_MANY_HEADS = (  # enough heads to fill the card
-    (4, 32, 64, 64, 64, 32),
-    (8, 16, 64, 64, 128, 64),
-    (8, 16, 64, 64, 512, 128),
-    (8, 16, 64, 64, 512, 512),
-    (8, 16, 64, 64, 2048, 128),
-    (8, 16, 64, 64, 2048, 2048),
-    (8, 16, 128, 128, 64, 64),
-    (2, 32, 32, 32, 1024, 1024),
-    (1, 32, 64, 64, 4096, 128),
-    (2, 64, 128, 128, 256, 32),
-    (8, 8, 64, 256, 256, 256),
-    (1, 64, 64, 512, 128, 128),
-    (1, 32, 128, 1024, 128, 128),
-    (1, 64, 32, 2048, 128, 64),
-)
+    (4, 32, 64, 64, 64, 32), (8, 16, 64, 64, 128, 64), (8, 16, 64, 64, 512, 128), (8, 16, 64, 64, 512, 512),
+    (8, 16, 64, 64, 2048, 128), (8, 16, 64, 64, 2048, 2048), (8, 16, 128, 128, 64, 64), (2, 32, 32, 32, 1024, 1024),
+    (1, 32, 64, 64, 4096, 128), (2, 64, 128, 128, 256, 32), (8, 8, 64, 256, 256, 256), (1, 64, 64, 512, 128, 128),
+    (1, 32, 128, 1024, 128, 128), (1, 64, 32, 2048, 128, 64),
+)  # fmt: skip
 MANY_QUERIES = (  # prefill: full fusion rotates K once a tile of queries
-    (1, 8, 256, 256, 128, 64),
-    (1, 8, 1024, 1024, 128, 64),
-    (1, 8, 2048, 2048, 128, 64),
-    (1, 8, 2048, 2048, 128, 128),
-    (1, 32, 512, 512, 128, 128),
-    (1, 32, 1024, 1024, 128, 32),
-    (1, 1, 2048, 2048, 64, 64),
-    (1, 1, 2048, 4096, 128, 32),
-    (4, 8, 256, 256, 64, 32),
-    (1, 4, 256, 256, 512, 128),
-    (1, 4, 256, 256, 2048, 2048),
-    (1, 2, 512, 512, 1024, 128),
-    (1, 1, 1024, 1024, 4096, 512),
-    (1, 16, 256, 4096, 128, 128),
-)
+    (1, 8, 256, 256, 128, 64), (1, 8, 1024, 1024, 128, 64), (1, 8, 2048, 2048, 128, 64), (1, 8, 2048, 2048, 128, 128),
+    (1, 32, 512, 512, 128, 128), (1, 32, 1024, 1024, 128, 32), (1, 1, 2048, 2048, 64, 64), (1, 1, 2048, 4096, 128, 32),
+    (4, 8, 256, 256, 64, 32), (1, 4, 256, 256, 512, 128), (1, 4, 256, 256, 2048, 2048), (1, 2, 512, 512, 1024, 128),
+    (1, 1, 1024, 1024, 4096, 512), (1, 16, 256, 4096, 128, 128),
+)  # fmt: skip
 GROUPED_HEADS = ((1, 32, 1, 4096, 128, 128), (1, 32, 16, 1024, 128, 128), (1, 32, 512, 512, 128, 128))
 CAUSAL = ((1, 8, 1024, 1024, 128, 128), (1, 32, 512, 512, 128, 64), (1, 8, 256, 2048, 128, 128))
 
@@ -225,10 +152,6 @@ def _map() -> Iterator[Problem]:
         for batch, heads, seq_q, seq_k, hdim, rotary_dim in shapes:
             kv_heads = heads // grouped
             yield Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim, causal=causal)
-
-
-def _too_long(version: Version, problem: Problem) -> bool:
-    return version.id == NAIVE and problem.flops > 4 * NAIVE_LIMIT
 
 
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
@@ -270,101 +193,9 @@ def _chosen() -> Iterator[Problem]:
 
 
 CHOSEN = tuple(_chosen())
-
-
-def _peers() -> Iterator[Problem]:
-    """Every problem on which V8 is timed, once."""
-    yield from dict.fromkeys((*CHOSEN, *_beyond(), *_map()))
-
-
-def _peers_of_v8() -> list[Version]:
-    """V8 and the peers that are in no study of the documents' shapes; of those that are, one as an anchor."""
-    elsewhere = {*AUTOTUNED, *CACHED, *HALF_PEERS}
-    peers = (v for v in VERSIONS.values() if v.is_peer and v.family == "rope" and v.beyond and v.id not in elsewhere)
-    return [VERSIONS["rope_v8"], VERSIONS[COMPILED[0]], *peers]
-
-
-def loads_ahead(version: Version) -> bool:
-    """Whether PyTorch compiles it without timing what it makes, so that several processes may at once."""
-    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED, HALF_PEERS[0])
-
-
-CACHED = ("torch_rope_cache_one_graph", "torch_rope_cache_sdpa")  # decode from keys that are rotated already
-
-
-def _decoding() -> Iterator[Problem]:
-    """Where one query meets many keys: with keys that are not rotated yet, and with a cache of rotated ones."""
-    for problem in _peers():
-        if problem.seq_q == 1:
-            yield problem
-            yield replace(problem, cache="rotated")
-
-
-def _other_cache(version: Version, problem: Problem) -> bool:
-    return (version.id in CACHED) != (problem.cache == "rotated")
-
-
-# Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
-# not, one head, a batch, a wide head, 8 heads a group; and four queries, as speculative decoding has them.
-DECODED = (
-    (1, 32, 32, 1, 4096, 128),
-    (1, 32, 8, 1, 4096, 128),
-    (1, 8, 8, 1, 16384, 128),
-    (1, 1, 1, 1, 4096, 128),
-    (16, 32, 8, 1, 2048, 128),
-    (1, 32, 8, 1, 32768, 128),
-    (4, 16, 16, 1, 1500, 256),
-    (1, 64, 8, 1, 8192, 128),
-    (2, 32, 8, 4, 3000, 128),
-)
-SWEPT = (256, 1024, 4096, 8192, 16384, 32768, 131_072)  # keys of one sequence, 32 heads on 8
-LONGEST = (1, 4, 1, 1, 2**20, 128)  # as far as positions go
-SPLIT_KEYS = ("rope_decode", "attention_decode")
-HALF_PEERS = (
-    "torch_rope_half_one_graph",
-    "torch_rope_half_one_graph_autotuned",
-    "torch_sdpa_half_flash",
-    "torch_sdpa_half_cudnn",
-)
-DECODED_AT_ALL = ("rope_v8", "torch_rope_cache_one_graph", "torch_sdpa_half_flash")  # DECODED, no longer sweep of keys
-DECODED_AT_ONE = (  # what takes long to tune, and the log's, which refuse fewer queries than keys
-    "torch_rope_one_graph_autotuned",
-    "torch_rope_half_one_graph_autotuned",
-    "rope_v2",
-    "rope_v7",
-    "rope_separate",
-)
-
-
-def _split_keys() -> Iterator[Problem]:
-    """RoPE with keys that are not rotated yet, from a cache of rotated ones, and without RoPE."""
-    for dtype in ("float32", "float16"):
-        swept = ((1, 32, 8, 1, keys, 128) for keys in SWEPT)
-        for batch, heads, kv_heads, seq_q, seq_k, hdim in dict.fromkeys((*DECODED, *swept, LONGEST)):
-            raw = Problem(
-                "rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim=hdim, dtype=dtype, causal=seq_q > 1
-            )
-            yield raw
-            if seq_q == 1:
-                yield replace(raw, family="attention", rotary_dim=0, q_offset=0)
-                yield replace(raw, cache="rotated")
-
-
-def _not_split(version: Version, problem: Problem) -> bool:
-    """Peers of float32 have tables in the dtype of q, which half precision makes wrong."""
-    sizes = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.seq_k, problem.hdim)
-    if version.id in SPLIT_KEYS:
-        return problem.cache == "rotated"
-    if version.id in DECODED_AT_ONE and sizes != DECODED[1]:
-        return True
-    if version.id in DECODED_AT_ALL and sizes not in DECODED:
-        return True
-    return (problem.dtype != "float32") != (version.id in HALF_PEERS) or _other_cache(version, problem)
-
-
-AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
-AT_CHOSEN = ("triton_rope_sliced",)
+CACHED = ("torch_rope_cache_one_graph", "torch_rope_cache_sdpa")  # decode from keys that are rotated already
+AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
 AT_ONE = {  # what compiles for longest
     "flex_rope": SMALLEST,  # at 512 dims it was not compiled after five minutes
     "flex_rope_tf32x3": LONG,
@@ -373,11 +204,44 @@ AT_ONE = {  # what compiles for longest
 }
 
 
-def _not_tried(version: Version, problem: Problem) -> bool:
-    if version.id in AT_ONE:
-        return problem != AT_ONE[version.id]
-    few = CHOSEN if version.id in AT_CHOSEN else (SMALLEST, SHORT, LONG)
-    return version.id not in AT_ALL and problem not in few
+def loads_ahead(version: Version) -> bool:
+    """Whether PyTorch compiles it without timing what it makes, so that several processes may at once."""
+    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED, HALF_PEERS[0])
+
+
+# Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
+# not, one head, a batch, a wide head, 8 heads a group; and four queries, as speculative decoding has them.
+DECODED = (
+    (1, 32, 32, 1, 4096, 128), (1, 32, 8, 1, 4096, 128), (1, 8, 8, 1, 16384, 128), (1, 1, 1, 1, 4096, 128),
+    (16, 32, 8, 1, 2048, 128), (1, 32, 8, 1, 32768, 128), (4, 16, 16, 1, 1500, 256), (1, 64, 8, 1, 8192, 128),
+    (2, 32, 8, 4, 3000, 128),
+)  # fmt: skip
+SWEPT = (256, 1024, 4096, 8192, 16384, 32768, 131_072)  # keys of one sequence, 32 heads on 8
+LONGEST = (1, 4, 1, 1, 2**20, 128)  # as far as positions go
+SPLIT_KEYS = ("rope_decode", "attention_decode")
+HALF_PEERS = (
+    "torch_rope_half_one_graph", "torch_rope_half_one_graph_autotuned", "torch_sdpa_half_flash",
+    "torch_sdpa_half_cudnn",
+)  # fmt: skip
+
+
+def _decoded(dtype: str, *shapes: tuple[int, ...]) -> tuple[Problem, ...]:
+    """RoPE with keys that are not rotated yet."""
+    return tuple(
+        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)  # type: ignore[arg-type]
+        for shape in dict.fromkeys(shapes)
+    )
+
+
+def _cached(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The decode steps with a cache of rotated keys."""
+    return tuple(replace(problem, cache="rotated") for problem in problems if problem.seq_q == 1)
+
+
+def _unembedded(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(
+        replace(problem, family="attention", rotary_dim=0, q_offset=0) for problem in problems if problem.seq_q == 1
+    )
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -396,77 +260,87 @@ EMBEDDINGS = ("attention_v8", "rope_v8", "alibi_v1", "sinusoidal_v6", "learned_v
 EMBEDDING_PEERS = (
     "torch_sdpa",
     "torch_rope_compiled_sdpa",
-    "torch_sinusoidal_compiled_sdpa",
     "torch_alibi_sdpa",
     "torch_learned_compiled_sdpa",
 )
 
 
-def _stores_a_table(version: Version, problem: Problem) -> bool:
-    """PyTorch's sinusoidal peer makes its own table in float32."""
-    return version.is_peer and version.family == "sinusoidal" and problem.table != "computed"
+def _split_keys() -> Study:
+    """RoPE with keys that are not rotated yet, from a cache of rotated ones, and without RoPE.
 
-
-def _named(names: Iterable[str]) -> Callable[[], list[Version]]:
-    return lambda: [VERSIONS[name] for name in names]
-
-
-WARM = ("device_warm",)
-STUDIES = {
-    study.name: study
-    for study in (
-        Study("log", "The shapes of the documents, all timers", tuple(_log()), TIMERS),
-        Study("controlled", "Only the head dim varies", tuple(_at([2**n for n in range(7, 15)], 1, 4, 64)), WARM),
-        Study("filled", "Enough heads to fill the card", tuple(_at([128, 512, 2048], 8, 16, 64)), WARM),
-        Study("fp16", "Half precision, causal and not", tuple(_fp16()), WARM),
-        Study("host", "What a synchronisation of the host costs", tuple(_host()), ("launched",), _named(HOST_VERSIONS)),
-        Study("ablation", "One thing changed", tuple(_published()), WARM, _ablations),
-        Study(
-            "matched",
-            "The load of each SM as on the authors' card",
-            tuple(_published()),
-            ("device_warm", SOURCE_TIMER),
-            lambda: (v for v in VERSIONS.values() if v.of_log or v.id in ALSO_MATCHED),
-            scaled=matched,
-        ),
-        Study("waves", "Time by blocks of a call", tuple(_waves()), WARM, _named(("rope_separate", "rope_v7"))),
-        Study("control", "The same in CUDA C++", tuple(_control()), ("device_warm", SOURCE_TIMER), _controls),
-        Study(
-            "beyond",
-            "V8 against the log and PyTorch",
-            tuple(_beyond()),
-            WARM,
-            _named((*LOG_AND_V8, *COMPILED)),
-        ),
-        Study("peers", "V8 against whatever else there is", tuple(_peers()), WARM, _peers_of_v8, _not_tried),
-        Study("autotuned", "V8 against what PyTorch tunes", CHOSEN, WARM, _named(("rope_v8", *ONE_GRAPH, *AUTOTUNED))),
-        Study(
-            "embeddings",
-            "Every embedding on one core",
-            tuple(_embeddings()),
-            WARM,
-            _named((*EMBEDDINGS, *EMBEDDING_PEERS)),
-            _stores_a_table,
-        ),
-        Study(
-            "decode",
-            "One query a head: V8 and a cache of rotated keys",
-            tuple(_decoding()),
-            WARM,
-            _named(("rope_v8", *ONE_GRAPH, *CACHED)),
-            _other_cache,
-        ),
-        Study(
-            "split_keys",
-            "Up to 8 queries a head by keys that blocks share, in float32 and half precision",
-            tuple(_split_keys()),
-            ("device_warm", "device_cold"),
-            _named(dict.fromkeys((*SPLIT_KEYS, ONE_GRAPH[0], *HALF_PEERS, *DECODED_AT_ALL, *DECODED_AT_ONE))),
-            _not_split,
-        ),
-        Study("map", "When to fuse, on one core", tuple(_map()), WARM, _named((*FUSIONS, NAIVE)), _too_long),
+    Peers of float32 have tables in the dtype of q, which half precision makes wrong.
+    """
+    sweep = (*DECODED, *((1, 32, 8, 1, keys, 128) for keys in SWEPT), LONGEST)
+    single, half = _decoded("float32", *sweep), _decoded("float16", *sweep)
+    few, few_half = _decoded("float32", *DECODED), _decoded("float16", *DECODED)
+    one, one_half = _decoded("float32", DECODED[1]), _decoded("float16", DECODED[1])
+    graph, graph_autotuned, flash, cudnn = HALF_PEERS
+    parts = (
+        (SPLIT_KEYS, (*single, *_unembedded(single), *half, *_unembedded(half))),
+        ((ONE_GRAPH[0],), single),
+        (("rope_v8",), few),
+        ((CACHED[0],), _cached(few)),
+        ((AUTOTUNED[0], "rope_v2", "rope_v7", "rope_separate"), one),  # long to tune; the log's, which refuse it
+        ((graph,), half),
+        ((graph_autotuned,), one_half),
+        ((cudnn,), _unembedded(half)),
+        ((flash,), _unembedded(few_half)),
     )
-}
+    about = "Up to 8 queries a head by keys that blocks share, in float32 and half precision"
+    return Study("split_keys", about, ("device_warm", "device_cold"), parts)
+
+
+def _studies() -> Iterator[Study]:
+    warm, both = ("device_warm",), ("device_warm", SOURCE_TIMER)
+    of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
+    published = tuple(_published())
+    yield Study("log", "The shapes of the documents, all timers", TIMERS, ((of_log, tuple(_log())),))
+    dims = tuple(_at([2**n for n in range(7, 15)], 1, 4, 64))
+    yield Study("controlled", "Only the head dim varies", warm, ((of_log, dims),))
+    yield Study("filled", "Enough heads to fill the card", warm, ((of_log, tuple(_at([128, 512, 2048], 8, 16, 64))),))
+    yield Study("fp16", "Half precision, causal and not", warm, ((of_log, tuple(_fp16())),))
+    syncs = ("rope_separate", "rope_separate_one_sync", "rope_v7")
+    of_rope = tuple(problem for problem in _log() if problem.family == "rope")
+    yield Study("host", "What a synchronisation of the host costs", ("launched",), ((syncs, of_rope),))
+    changed = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
+    beside = _ids(lambda v: v.id in changed | {"rope_v4", "rope_v6a"})
+    yield Study("ablation", "One thing changed", warm, ((beside, published),))
+    load = _ids(lambda v: v.of_log or v.id in ALSO_MATCHED)
+    yield Study("matched", "The load of each SM as on the authors' card", both, ((load, published),), matched)
+    blocks = tuple(partial_rope(1, heads, 64, hdim) for hdim in (512, 2048) for heads in WAVES)
+    yield Study("waves", "Time by blocks of a call", warm, ((("rope_separate", "rope_v7"), blocks),))
+    in_c = {name for v in VERSIONS.values() if v.control_of for name in (v.id, v.control_of)}
+    plain = tuple(problem for problem in published if not problem.causal)
+    yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
+    beyond, everywhere = tuple(_beyond()), tuple(dict.fromkeys((*CHOSEN, *_beyond(), *_map())))
+    yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), beyond),))
+    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *CACHED, *HALF_PEERS, "triton_rope_sliced"}
+    others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
+    alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
+    few = ((("triton_rope_sliced",), CHOSEN), (others, (SMALLEST, SHORT, LONG)), *alone)
+    yield Study("peers", "V8 against whatever else there is", warm, ((AT_ALL, everywhere), *few))
+    tuned = ("rope_v8", *ONE_GRAPH, *AUTOTUNED)
+    yield Study("autotuned", "V8 against what PyTorch tunes", warm, ((tuned, CHOSEN),))
+    embedded = tuple(_embeddings())
+    computed = tuple(problem for problem in embedded if problem.table == "computed")  # PyTorch's peer makes its own
+    own_table = (("torch_sinusoidal_compiled_sdpa",), computed)
+    yield Study(
+        "embeddings", "Every embedding on one core", warm, (((*EMBEDDINGS, *EMBEDDING_PEERS), embedded), own_table)
+    )
+    steps = tuple(problem for problem in everywhere if problem.seq_q == 1)
+    yield Study(
+        "decode",
+        "One query a head: V8 and a cache of rotated keys",
+        warm,
+        ((("rope_v8", *ONE_GRAPH), steps), (CACHED, _cached(steps))),
+    )
+    yield _split_keys()
+    spanned = tuple(_map())
+    short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
+    yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))
+
+
+STUDIES = {study.name: study for study in _studies()}
 
 
 class Condition(NamedTuple):

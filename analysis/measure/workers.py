@@ -136,11 +136,11 @@ class Worker:
     def close(self) -> None:
         """End the process; the next piece of work begins another."""
         if self.process is not None:
-            self.pipe.close()
             self.process.terminate()
             self.process.join(ENDS_IN)
             self.process.kill()
             self.process.join()
+            self.pipe.close()
         self.process = None
 
 

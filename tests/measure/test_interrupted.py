@@ -23,15 +23,16 @@ from analysis.measure.studies import Study
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
-from kernels import Problem
+from kernels import VERSIONS, Problem
 from kernels.checking.reference import INPUTS
 from tests.measure.stub_card import CARD, compilers
 
 FORK = multiprocessing.get_context("fork")
 PROCESSES = 3
 TIMERS = ("device_warm", "launched")
+NAMES = tuple(v.id for v in VERSIONS.values() if v.family == "attention" and v.of_log)
 SHORT, LONG = (
-    Study("log", "", tuple(Problem("attention", hdim=hdim) for hdim in hdims), TIMERS)
+    Study("log", "", TIMERS, ((NAMES, tuple(Problem("attention", hdim=hdim) for hdim in hdims)),))
     for hdims in ((64,), (64, 128, 256, 512, 1024))
 )
 FOLDER = CARD["slug"]

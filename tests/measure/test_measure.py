@@ -17,9 +17,9 @@ from kernels import VERSIONS, Plan, Problem
 from kernels.checking.reference import reference_of
 from tests.measure.stub_card import CARD
 
-SMALL = Study(
-    "log", "", (Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)), ("device_warm", "launched")
-)
+NAMES = tuple(v.id for v in VERSIONS.values() if v.family in ("attention", "rope") and v.of_log)
+PROBLEMS = Problem("attention", hdim=64), Problem("rope", hdim=64, rotary_dim=32)
+SMALL = Study("log", "", ("device_warm", "launched"), ((NAMES, PROBLEMS),))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ TIMERS = ("device_warm", "device_cold", "launched")
 
 
 def study(name: str, timers: tuple[str, ...] = TIMERS) -> Study:
-    return Study(name, "", PROBLEMS, timers, lambda: [VERSIONS[each] for each in NAMES])
+    return Study(name, "", timers, ((NAMES, PROBLEMS),))
 
 
 LOG, FILLED = study("log"), study("filled", ("device_warm",))
@@ -225,8 +225,7 @@ def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: Card, tmp_path
 
 def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp_path: Path) -> None:
     theirs = tuple(Problem("attention", heads=96, seq_q=64, hdim=hdim) for hdim in (64, 128))
-    names = [VERSIONS["attention_online"]]
-    measure.measure_studies([Study("matched", "", theirs, TIMERS, lambda: names, scaled=matched)], processes=1)
+    measure.measure_studies([Study("matched", "", TIMERS, ((("attention_online",), theirs),), matched)], processes=1)
     found = tables(tmp_path)
     for table in ("checks", "timings"):  # 2 of 48 SMs
         assert set(zip(found[table]["heads"], found[table]["kv_heads"])) == {(4, 4)}
