@@ -228,7 +228,7 @@ HALF_PEERS = (
 def _decoded(dtype: str, *shapes: tuple[int, ...]) -> tuple[Problem, ...]:
     """RoPE with keys that are not rotated yet."""
     return tuple(
-        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)  # type: ignore[arg-type]
+        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)  # type: ignore[misc]
         for shape in dict.fromkeys(shapes)
     )
 
