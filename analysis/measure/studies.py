@@ -225,10 +225,10 @@ HALF_PEERS = (
 )  # fmt: skip
 
 
-def _decoded(dtype: str, *shapes: tuple[int, ...]) -> tuple[Problem, ...]:
+def _decoded(dtype: str, *shapes: Any) -> tuple[Problem, ...]:
     """RoPE with keys that are not rotated yet."""
     return tuple(
-        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)  # type: ignore[misc]
+        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)
         for shape in dict.fromkeys(shapes)
     )
 
