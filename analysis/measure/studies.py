@@ -228,8 +228,8 @@ HALF_PEERS = (
 def _decoded(dtype: str, *shapes: Any) -> tuple[Problem, ...]:
     """RoPE with keys that are not rotated yet."""
     return tuple(
-        Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1)
-        for shape in dict.fromkeys(shapes)
+        Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, hdim, dtype=dtype, causal=seq_q > 1)
+        for batch, heads, kv_heads, seq_q, seq_k, hdim in dict.fromkeys(shapes)
     )
 
 
