@@ -8,8 +8,7 @@ CHECK   ?=#                     CHECK=1: `make gpu` says what stands before meas
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
 WHOLE   ?=#                     WHOLE=1: `make test-deep` runs in full the sweeps that it samples: hours
-GPUS    ?=#                     what `make compare` compares: published and folders of data/measured/; all, if empty
-TIMER   ?=#                     TIMER=as-timed: `make compare` takes the authors' way of timing
+GPUS    ?=#                     what `make compare` compares: folders of data/measured/; all, if empty
 PORT    ?= 8000
 
 python := .venv/bin/python
@@ -53,7 +52,7 @@ claims: .venv/.stamp
 	$(run) -m analysis claims
 
 compare: .venv/.stamp
-	$(run) -m analysis compare $(GPUS) $(if $(TIMER),--timer $(TIMER))
+	$(run) -m analysis compare $(GPUS)
 
 counts: .venv/.stamp
 	$(run) -m analysis counts

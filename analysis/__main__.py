@@ -9,7 +9,7 @@ import sys
 from analysis.measure.refused import REFUSED
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
-    "build": ("book.site.build", "execute the notebooks and render the book"),
+    "build": ("book.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
     "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
@@ -26,8 +26,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "coverage": ("evidence.pool", "leave each run out and say how many ratios lie outside the intervals of the others"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
-    "show": ("book.sources:show", "print the kernels of a version and the launches of one call"),
-    "diff": ("book.sources:diff", "print what a version changes in its parent, or in another version"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
 GO_ON = ("gpu", "measure", "tune", "op", "counters")  # after an interruption, with what is not done

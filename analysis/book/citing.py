@@ -1,12 +1,15 @@
-"""How a figure or table is found and cited: its anchor, its files, where its numbers are from, its BibTeX."""
+"""How a figure or table is found, checked and cited: its anchor, its files, its script and rows, its BibTeX."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from html import escape
 from urllib.parse import quote
 
-from ..evidence.origin import Part, Source
+from ..evidence.origin import Part, Run, Source
+from ..measure.provenance import commit
+from ..record.files import card_name, gpu_folder, known_gpus, read_json
 from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
 
@@ -18,14 +21,24 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
 })  # fmt: skip
 
 
+@functools.cache
+def this_commit() -> str:
+    """The commit of the repository: of the code that draws."""
+    return commit()
+
+
 def permalink(anchor: str) -> str:
     """The link beside a caption; it works offline too."""
     return f"<a class='permalink' href='#{anchor}' title='Link to this place'>link</a>"
 
 
-def download(content: str, name: str) -> str:
-    """A link that holds a small text file."""
-    return f"<a download='{name}' href='data:text/csv;charset=utf-8,{quote(content)}'>CSV</a>"
+def to_file(path: str) -> str:
+    """A file or folder of the repository at this commit, as a link where the repository has an address."""
+    address, shown = edition().source(path, this_commit()), f"<code>{escape(path)}</code>"
+    return f"<a href='{address}'>{shown}</a>" if address else shown
+
+
+# ---------------------------------------------------------------- BibTeX
 
 
 def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
@@ -71,28 +84,47 @@ def _short(anchor: str) -> str:
     return f"{anchor[: LONGEST - 7].rsplit('-', 1)[0]}-{hashlib.sha256(anchor.encode()).hexdigest()[:6]}"
 
 
-def _row(part: Part) -> str:
-    """One part of a source as a line of its facts: what, and each run with its commit and its day."""
+# ---------------------------------------------------------------- below a figure or table
+
+
+@functools.cache
+def _rows_of(card: str) -> str:
+    """The folder of a card's rows, by the name that pages show, or nothing."""
+    named = (slug for slug in known_gpus() if card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) == card)
+    return next((f"data/measured/{slug}/" for slug in named), "")
+
+
+def _run(run: Run, folder: str) -> str:
+    rows = f"rows {to_file(folder + run.name)}" if folder and run.name else escape(run.name)
+    return ", ".join(filter(None, (rows, f"commit {run.commit}" if run.commit else "", run.date)))
+
+
+def _part(part: Part) -> str:
+    """One part of a source as a line of its facts: what, and each run with its rows, its commit and its day."""
     words = part.words if part.words.startswith(part.kind) else f"{part.kind}: {part.words}"
-    words = words[:1].upper() + words[1:]
-    runs = "; ".join(f"{run}, {run.date}".strip(", ") for run in part.runs)
-    return f"<li>{escape(': '.join(filter(None, (words, runs))))}</li>"
+    runs = "; ".join(_run(run, _rows_of(part.card) if part.kind == "measured" else "") for run in part.runs)
+    return f"<li>{': '.join(filter(None, (escape(words[:1].upper() + words[1:]), runs)))}</li>"
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:
     """What unfolds below a figure or table: files, facts, licence, BibTeX."""
-    facts = "".join(map(_row, source.parts))
     return (
-        f"<details class='cite'><summary>Cite or download</summary><p>{files}. "
-        f"<a href='{LICENSE_URL}'>{LICENSE}</a>.</p><ul>{facts}</ul>"
+        f"<details class='cite'><summary>Cite, check or download</summary><p>{files}. "
+        f"<a href='{LICENSE_URL}'>{LICENSE}</a>.</p><ul>{''.join(map(_part, source.parts))}</ul>"
         f"<pre>{escape(bibtex(anchor, title, source, path))}</pre></details>"
     )
 
 
-def table(what: Table, source: Source, anchor: str) -> str:
-    """A table as HTML with a permalink, a download and how to cite it; `source` where it names none of its own."""
+def table(what: Table, source: Source, anchor: str, summary: str = "") -> str:
+    """A table as HTML with a permalink, a download and how to cite it; `source` where it names none of its own.
+
+    With a summary it is folded below that. Without one it is open, but for phones, which fold it.
+    """
     title = f"Table of {', '.join(what.plain().header)}"
+    csv = f"<a download='{anchor}.csv' href='data:text/csv;charset=utf-8,{quote(what.csv())}'>CSV</a>"
+    state = "" if summary else " shown' open='"
     return (
-        f"<div class='evidence-table' id='{anchor}'>{what._repr_html_()}<div class='below'>{permalink(anchor)}"
-        f"{block(anchor, title, what.source or source, download(what.csv(), f'{anchor}.csv'))}</div></div>"
+        f"<details class='evidence-table{state}' id='{anchor}'><summary>{summary or 'numbers'}</summary>"
+        f"{what._repr_html_()}<div class='below'>{permalink(anchor)}"
+        f"{block(anchor, title, what.source or source, csv)}</div></details>"
     )

@@ -1,32 +1,17 @@
-"""What the front page and the README share: five comparisons, and the README's part that is made from data."""
+"""What the front page and the README share: which findings they show; and the README's part that is made from data."""
 
 from __future__ import annotations
 
 import re
 
-from ..claims.rule import stands
 from ..evidence import Evidence
-from ..evidence.known import WRONG
 from ..figures.style import Plot
 from ..findings import committed
-from ..measure.studies import SOURCE_TIMER
-from ..record import published
 from ..record.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
-from ..record.text import ratios
-from ..tables.table import Table, why_none
+from .citing import bibtex_of_edition
 from .findings import paragraph
 from .notebook import say
-from .templates import render
 
-SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
-FIVE = (  # in words, version, baseline
-    ("sinusoidal V5, fully fused, over separate kernels that load one float", "sinusoidal_v5", SCALAR),
-    ("the same, over separate kernels that load four", "sinusoidal_v5", FLOAT4),
-    ("sinusoidal hybrid, over separate kernels that load four", "sinusoidal_hybrid_v1", FLOAT4),
-    ("RoPE V1c, fully fused, over separate kernels", "rope_v1c", "rope_separate"),
-    ("RoPE V7, hybrid, over separate kernels", "rope_v7", "rope_separate"),
-)
-SMALL = 20.0  # µs, below which a time has a decimal
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 FINDINGS = (
@@ -59,51 +44,16 @@ def other_cards(e: Evidence) -> None:
         say(f"Also measured, [card by card](compare.html): {', '.join(names)}.")
 
 
-def five(e: Evidence) -> Table:
-    """Speedups of five comparisons at the published head dims: published, as the authors timed it, on the device."""
-    rows = []
-    for words, version, baseline in FIVE:
-        shapes = [*e.study("log").shapes(version).values()]
-        claims = {problem: published.speedup(version, baseline, problem) for problem in shapes}
-        stated = {problem: claim.value for problem, claim in claims.items() if claim}
-        timers = (SOURCE_TIMER, "device_warm")
-        measured = {timer: e.speedup(version, baseline, "log", timer, problem=[*stated]) for timer in timers}
-        outcomes: dict[str, list[str]] = {}
-        for problem, value in stated.items():
-            found = measured["device_warm"][problem]
-            word = stands(value, found) if found else why_none(found).word
-            wrong = f" (its result is {WRONG})" * (e.study("log").known(version, problem).word == WRONG)
-            outcomes.setdefault(word, []).append(f"{problem.hdim}{wrong}")
-        rows.append(
-            {
-                "compared": words,
-                "published": stated.values(),
-                **{timer: found.values_known.values() for timer, found in measured.items()},
-                "outcome": "; ".join(f"{word} at {', '.join(dims)}" for word, dims in outcomes.items()),
-            }
-        )
-    return Table.from_frame(
-        rows,
-        {
-            "compared": ("compared", str),
-            "published": ("published", ratios),
-            SOURCE_TIMER: ("as timed", ratios),
-            "device_warm": ("GPU alone", ratios),
-            "outcome": ("verdict of the GPU alone, by head dim", str),
-        },
-        slice(1, 4),
-        "Speedup, least to largest over the published head dims; above 1 is faster. Published on the "
-        f"{published.card('rope')}; as timed (launches and host waits included, as the authors do) and GPU alone: "
-        f"{e.card}.",
-    )
+def cite() -> None:
+    """Show the BibTeX entry of the edition."""
+    say(f"```bibtex\n{bibtex_of_edition()}\n```")
 
 
-def readme(text: str, e: Evidence, plot: Plot, table: Table) -> str:
-    """`text` of the README with what was found and the box, between their marks. Raises: DataError without them."""
-    found = [paragraph(e, *ids) for ids in FINDINGS]
-    made = render("readme.md", findings=found, box=paragraph(e, *BOX), table=table.plain(), plot=plot)
-    made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", made)
-    return _between(text, FOUND, made)
+def readme(text: str, e: Evidence, plot: Plot) -> str:
+    """`text` of the README with findings, figure and box between their marks. Raises: DataError without them."""
+    found = "\n".join(f"{number}. {paragraph(e, *ids)}" for number, ids in enumerate(FINDINGS, start=1))
+    parts = (found, f"![{plot.alt}](book/figures/{plot.id}.png)", paragraph(e, *BOX))
+    return _between(text, FOUND, CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", "\n\n".join(parts)) + "\n")
 
 
 def _between(text: str, mark: str, made: str) -> str:

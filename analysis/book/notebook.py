@@ -62,7 +62,7 @@ def show(what: Plot | Table | Missing, e: Evidence) -> None:
 def fold(summary: str, what: Table | Missing, e: Evidence) -> None:
     """`show` a table folded below a line that says what it has; what is missing is said openly."""
     if isinstance(what, Table) and what.rows:
-        display(HTML(f"<details><summary>{summary}</summary>{_cited(what, e)}</details>"))
+        display(HTML(_cited(what, e, summary)))
     else:
         show(what, e)
 
@@ -70,11 +70,12 @@ def fold(summary: str, what: Table | Missing, e: Evidence) -> None:
 _seen: Counter[str] = Counter()  # anchors of this page
 
 
-def _cited(table: Table, e: Evidence) -> str:
+def _cited(table: Table, e: Evidence, summary: str = "") -> str:
     """A table with how to cite it; of several with one name, the address of the second ends in -2."""
     anchor = table.anchor()
     _seen[anchor] += 1
-    return citing.table(table, measured(e, "log"), anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}")
+    here = anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}"
+    return citing.table(table, measured(e, "log"), here, summary)
 
 
 # ---------------------------------------------------------------- what is stale
@@ -92,7 +93,7 @@ def say_if_stale(*studies: Study) -> None:
     found = {study.name: len(study.stale_versions()) for study in studies}
     if sum(found.values()) > FEW:
         counted = " and ".join(f"{number} versions in the study `{name}`" for name, number in found.items() if number)
-        say(f"**Stale**: {counted} changed since they were measured; [the environment](environment.html) names them.")
+        say(f"**Stale**: {counted} changed since they were measured; [the method](method.html) names them.")
     elif any(found.values()):
         say(stale_words(*studies))
 

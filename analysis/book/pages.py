@@ -1,8 +1,8 @@
-"""A page of the book for every version of the log and for V8's family, and one for every family, made from data.
+"""A page of the book for every version of the log and of V8's family, and one for all peers, made from data.
 
-An ablation, a build or a control stands on the page of the version of which it changes something, a peer on that of
-its family. What a version is comes from its registration and its plans, what it does from the tables under data/, what
-it looks like from its source. The words around are templates, so a version that is registered is told.
+An ablation, a build or a control stands on the page of the version of which it changes something. What a version is
+comes from its registration and its plans, what it does from the tables under data/, what it looks like from its source.
+No page is in the contents: the chapter of all versions, and every name of one, leads there.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from html import escape
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from kernels import VERSIONS, Version
 
-from .. import tables
 from ..claims import judge
-from ..claims.claim import Claim
 from ..evidence import Evidence
-from ..measure.studies import TIMERS
 from ..record.files import ROOT, DataError
 from ..tables import versions
-from ..tables.language import beside_control, why_unlike
-from ..tables.table import Table, family_title, has_page, page_of, short
+from ..tables.claims import verdicts
+from ..tables.table import PEERS, Table, has_page, page_of
 from ..tables.table import link as linked
-from ..tables.versions import families, in_order
-from . import sources
-from .templates import render
+from . import citing, sources
+
+HEAD = "---\norphan: true\n---\n\n"  # in no table of contents
+CHAPTER = "[Every version](../chapters/versions.ipynb)"
 
 
 def link(name: str) -> str:
@@ -39,111 +36,137 @@ def link(name: str) -> str:
     return linked(name)
 
 
-def paged(family: str) -> list[Version]:
-    """The versions of a family that have a page, in the order of the pages."""
-    return [version for version in in_order(family) if has_page(version)]
+# ---------------------------------------------------------------- pieces of Markdown
 
 
-def claims_about(e: Evidence, version: str) -> list[Claim]:
+def html(what: Table | str) -> str:
+    """A table as HTML, nothing of an empty one; a text as it is."""
+    return what if isinstance(what, str) else what._repr_html_() if what.rows else ""
+
+
+def joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
+def section(title: str, *parts: Table | str) -> str:
+    """Some parts under a heading; nothing where there are none."""
+    text = joined(map(html, parts))
+    return f"## {title}\n\n{text}" if text else ""
+
+
+def folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" if text else ""
+
+
+def listed(reasons: Iterable[tuple[str, str, str]]) -> str:
+    """A badge, a text and the head dims of each of some reasons."""
+    items = [f"<li>{badge} {escape(text)} <small>at head dim {dims}</small></li>" for badge, text, dims in reasons]
+    return f"<ul class='evidence-list'>{''.join(items)}</ul>" if items else ""
+
+
+# ---------------------------------------------------------------- what is told of a version
+
+
+def about(version: Version) -> str:
+    """What it changes, where it is from, what it is compared with, and where its code is."""
+    change = version.change[:1].upper() + version.change[1:]
+    if version.parent:
+        change = f"Changes {link(version.parent)}: {version.change}"
+    kind = f"*Source*: {version.source}."
+    if version.ablation:
+        kind = "An ablation, not a version of the log: one thing changed, to see what it costs."
+    elif version.control_of:
+        kind = "A control, not a version of the log: the kernels of its port in CUDA C++."
+    control = next((each.id for each in VERSIONS.values() if each.control_of == version.id), "")
+    path = Path(*version.module.split(".")).with_suffix(".py")
+    facts = {
+        "Compared with": link(version.baseline) if version.baseline else "",
+        "In CUDA C++": link(control) if control else "",
+        "Code": citing.to_file(str(path)) if (ROOT / path).is_file() else "",
+    }
+    told = (f"*{word}*: {fact}." for word, fact in facts.items() if fact)
+    return joined([f"**{version.title}**", f"{change}." if change else "", " ".join([kind, *told])])
+
+
+def measured(e: Evidence, version: Version) -> str:
+    """The times at the documents' shapes, and folded, those of the other studies; or why there are none."""
+    shown = [(study, html(table)) for study, table in versions.times(e, version)]
+    first = shown[0][1] if shown else versions.unmeasured(e, version)
+    return joined([first, *(folded(*each) for each in shown[1:])])
+
+
+def checked(e: Evidence, version: Version) -> str:
+    """Why results are not right, and folded, why problems are not taken."""
+    wrong, refused = versions.reasons(e, version)
+    return joined([listed(wrong), folded(f"{len(refused)} reasons why it does not take a problem", listed(refused))])
+
+
+def claims(e: Evidence, version: str) -> Table:
     """The claims whose tests name a version."""
     named = judge.named(e.slug)
-    return [claim for claim in judge.claims() if version in named[claim.id]]
-
-
-def _neighbours(version: Version) -> str:
-    pairs = [(before.id, after.id) for before, after in pairwise(paged(version.family))]
-    before = [f"← {link(one)}" for one, after in pairs if after == version.id]
-    behind = [f"{link(after)} →" for one, after in pairs if one == version.id]
-    return " · ".join([*before, f"[{family_title(version.family)}, every version]({version.family}.md)", *behind])
-
-
-def _beside(e: Evidence, page: str, family: str) -> list[dict[str, Any]]:
-    """What is told of the versions without a page that stand on one."""
-    return [_told(e, each) for each in in_order(family) if not has_page(each) and page_of(each.id) == page]
+    return verdicts(judge.recorded(e.slug), [claim for claim in judge.claims() if version in named[claim.id]])
 
 
 def _words(version: Version) -> str:
-    """What the file says of itself, without its title and its source, as HTML."""
+    """What the file says of itself, without its title and its source."""
     document = sys.modules[version.module].__doc__ if version.module in sys.modules else None
     paragraphs = (document or "").strip().split("\n\n")[1:]
     told = (" ".join(text.split()) for text in paragraphs if not text.startswith(("Source:", "    ")))
     return "\n".join("<p>" + re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text)) + "</p>" for text in told)
 
 
-def _told(e: Evidence, version: Version) -> dict[str, Any]:
-    """What is told of a version, by the names that the templates give it."""
-    path = Path(*version.module.split(".")).with_suffix(".py")
-    return {
-        "version": version,
-        "path": path if (ROOT / path).is_file() else "",
-        "times": versions.times(e, version),
-        "unmeasured": versions.unmeasured(e, version),
-        "cores": versions.cores(e, version),
-        **versions.checks(e, version),
-        "control": next((each.id for each in VERSIONS.values() if each.control_of == version.id), ""),
-        "beside_control": beside_control(e, version.id),
-        "why_unlike": why_unlike(e, version.id),
-        "claims": tables.verdicts(judge.recorded(e.slug), claims_about(e, version.id)),
-        "hazards": versions.hazards(e, version),
-        "launches": versions.launches(version),
-        "resources": versions.resources(e, version),
-        "counts": versions.counts(e, version),
-        "counters": versions.counters(e, version),
-        "words": _words(version),
-        "diff": sources.diff_text(version.id).rstrip() if version.parent else "",
-        "source": sources.kernel_text(version.id).rstrip(),
-        "documents": versions.documents(version),
-    }
+def changes(version: Version) -> str:
+    """What it changes in its parent, in words and as a diff."""
+    diff = sources.diff_text(version.id).rstrip() if version.parent else ""
+    return joined([_words(version), f"```diff\n{diff}\n```" if diff else ""])
+
+
+def source(version: Version) -> str:
+    text = sources.kernel_text(version.id).rstrip()
+    return f"```{'cuda' if '__global__' in text else 'python'}\n{text}\n```"
+
+
+def others(e: Evidence, page: str, level: str = "###") -> str:
+    """What is told of the versions that stand on a page without having one, under headings of a level."""
+    found = [each for family in versions.families() for each in versions.in_order(family)]
+    told = []
+    for each in found:
+        if not has_page(each) and page_of(each.id) == page:
+            parts = [about(each), measured(e, each), checked(e, each), folded("What it changes", changes(each))]
+            told.append(joined([f"<div id='{each.id}'></div>", f"{level} {each.id}", *parts]))
+    return joined(told)
+
+
+# ---------------------------------------------------------------- the pages
 
 
 def page(e: Evidence, version: Version) -> str:
-    """The page of a version, as MyST Markdown, with those that change one thing of it.
-
-    Raises: DataError when it would link to a version that is not there.
-    """
-    others = _beside(e, version.id, version.family)
-    neighbours = _neighbours(version)
-    return render("version.md", told=_told(e, version), others=others, link=link, gpu=e.card, neighbours=neighbours)
-
-
-def family_page(e: Evidence, family: str) -> str:
-    """Everything that was measured of a family, a row a version and a column a head dim; and its peers."""
-    study = e.study(tables.home(e, family))
-    timers = [timer for timer in TIMERS if any(e.time(each, study.name, timer) for each in study.versions(family))]
-    shown: dict[str, Table] = {
-        "Speed over the baseline": tables.speedups(e, family),
-        **{f"Time, {timer}": tables.times(e, family, timer) for timer in timers},
-        "Checked against float64": tables.checks(e, family),
-        "What the compiler reports": tables.resources(family),
-    }
-    return render(
-        "family.md",
-        title=family_title(family),
-        overview=versions.overview(e, family),
-        tables=shown if study.versions(family) else {},
-        others=_beside(e, family, family),
-        link=link,
-        gpu=e.card,
-    )
-
-
-def contents() -> list[dict[str, Any]]:
-    """The pages as entries of the table of contents: a family each, its versions below."""
-    return [
-        {
-            "file": f"book/versions/{family}",
-            "title": family_title(family),
-            "sections": [{"file": f"book/versions/{v.id}", "title": short(v.id)} for v in paged(family)],
-        }
-        for family in families()
+    """The page of a version, as MyST Markdown. Raises: DataError when it would link to a version that is not there."""
+    parts = [
+        f"# {version.id}\n\n{about(version)}\n\n{CHAPTER}",
+        section("Measured", measured(e, version)),
+        section("Checked", checked(e, version)),
+        section("Claims that name it", claims(e, version.id)),
+        section("Declared hazards", versions.hazards(e, version)),
+        section("Launches of one call", versions.launches(version)),
+        section("What the compiler reports", versions.resources(e, version)),
+        section("Counted", versions.counts(e, version)),
+        section("Hardware counters", versions.counters(e, version)),
+        section("What it changes" if version.parent else "What it is", changes(version)),
+        section("Source", source(version)),
+        section("Ablations, builds and controls", others(e, version.id)),
     ]
+    return HEAD + joined(parts) + "\n"
 
 
-def write(slug: str, folder: Path) -> None:
-    """Make the pages anew in a folder for the measurements of a GPU. Raises: DataError."""
-    e = Evidence.load(slug)
-    texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
-    texts |= {family: family_page(e, family) for family in families()}
+def peers(e: Evidence) -> str:
+    """The page of what a user would pick instead."""
+    return f"{HEAD}# Peers\n\nWhat a user would pick instead of these kernels. {CHAPTER}\n\n{others(e, PEERS, '##')}\n"
+
+
+def write(e: Evidence, folder: Path) -> None:
+    """Make the pages anew in a folder. Raises: DataError."""
+    texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)} | {PEERS: peers(e)}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, text in texts.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import io
 import os
@@ -14,13 +13,11 @@ from typing import Any
 import matplotlib as mpl
 
 from ..figures.style import STYLE, Plot
-from ..measure.provenance import commit
 from ..record.files import BUILD, DATA
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition
 
 CHECKSUMS = DATA / "figures.sha256"  # of the CSVs of the reference's figures, as sha256sum writes them
-_commit = functools.cache(commit)
 PUBLISHED_AT = "../../book/figures"  # from a chapter of the book
 FORMATS = ("svg", "png")
 
@@ -67,16 +64,24 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def to_html(plot: Plot, where: Path) -> str:
-    """The saved figure in a frame; on a phone a wide one scrolls below its title, which stands above it as text."""
-    image = base64.b64encode((where / f"{plot.id}.svg").read_bytes()).decode()
+    """The saved figure in a frame, its title above it as text; on a phone a wide one scrolls below its title."""
+    image = base64.b64encode(_without_title(plot, (where / f"{plot.id}.svg").read_text(encoding="utf-8")).encode())
     anchor = f"figure-{plot.id}"
     links = [f"<a href='{PUBLISHED_AT}/{plot.id}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv")]
-    files = f"{', '.join(links)}; <code>make book</code> at commit {_commit()} draws them"
+    files = f"{', '.join(links)}; drawn by {citing.to_file(plot.script)} at commit {citing.this_commit()}"
     return (
         f"<figure class='evidence{' narrow' * plot.narrow}' id='{anchor}'>"
         f"<p class='figure-title'>{escape(plot.title)}</p>"
         f"<div class='frame' tabindex='0' role='group' aria-label='{escape(plot.title, quote=True)}'>"
-        f"<img src='data:image/svg+xml;base64,{image}' alt='{escape(plot.alt, quote=True)}'></div>"
+        f"<img src='data:image/svg+xml;base64,{image.decode()}' alt='{escape(plot.alt, quote=True)}'></div>"
         f"<figcaption>{escape(plot.caption)} {citing.permalink(anchor)}</figcaption>"
         f"{citing.block(anchor, plot.title, plot.source, files, f'book/figures/{plot.id}.svg')}</figure>"
     )
+
+
+def _without_title(plot: Plot, svg: str) -> str:
+    """The image cut below its title, which the page has as text."""
+    width, height = (72 * size for size in plot.figure.get_size_inches())
+    left = height - plot.title_points
+    whole, cut = f'viewBox="0 0 {width:g} {height:g}"', f'viewBox="0 {plot.title_points:g} {width:g} {left:g}"'
+    return svg.replace(whole, cut, 1).replace(f'height="{height:g}pt"', f'height="{left:g}pt"', 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -20,6 +22,7 @@ from kernels import Problem
 
 from ..evidence import Estimate
 from ..evidence.origin import Source
+from ..record.files import ROOT
 
 PALETTE = sns.color_palette("colorblind")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -63,8 +66,12 @@ class Plot:
     data: pd.DataFrame
     source: Source
     name: str = ""  # of a figure without a title inside
+    script: str = ""  # that draws it, a path in the repository: where the plot is made, unless it is given
 
     def __post_init__(self) -> None:
+        maker = Path(sys._getframe(2).f_code.co_filename)  # what calls Plot(...), two frames above
+        if not self.script and maker.is_relative_to(ROOT):
+            object.__setattr__(self, "script", str(maker.relative_to(ROOT)))
         if not self.title:
             raise ValueError(f"figure {self.id} has neither a title nor a name")
         if self.figure.get_suptitle():
@@ -76,6 +83,11 @@ class Plot:
     def title(self) -> str:
         """The message, in one line, or the name of a figure that shows none."""
         return " ".join(self.figure.get_suptitle().split()) or self.name
+
+    @property
+    def title_points(self) -> float:
+        """The height of the title at the top of the image."""
+        return _below_title(self.figure.get_suptitle()) * 72 if self.figure.get_suptitle() else 0.0
 
     @property
     def narrow(self) -> bool:
@@ -99,12 +111,17 @@ def canvas(
         sns.despine(fig=figure)
 
 
+def _below_title(title: str) -> float:
+    """Inches from the top of an image to the end of its title."""
+    return 0.06 + (title.count("\n") + 1) * TITLE_SIZE * 1.3 / 72
+
+
 def _head(figure: Figure, title: str, source: str) -> None:
     """Write the title and, small below it, the source, and leave them the room that they take."""
     height, share = figure.get_figheight(), figure.get_figwidth() / WIDTH
     titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
     sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
-    below = 0.06 + len(titles) * TITLE_SIZE * 1.3 / 72
+    below = _below_title("\n".join(titles))
     bottom = below + len(sources) * SOURCE_SIZE * 1.3 / 72 + 0.08
     place: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
     head = figure.suptitle("\n".join(titles), y=1 - 0.04 / height, fontsize=TITLE_SIZE, fontweight="bold", **place)

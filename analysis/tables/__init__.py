@@ -2,7 +2,7 @@
 
 from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import changes, coverage, machine, repeatability, runs, statuses
+from .environment import coverage, machine, repeatability, runs
 from .map import advice, map_problems
 from .resources import resources
 from .setup import shapes
@@ -11,7 +11,7 @@ from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "advice", "answers", "changes", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
-    "map_problems", "overview", "repeatability", "resources", "runs", "shapes", "speedups", "statuses", "steps",
+    "advice", "answers", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
+    "map_problems", "overview", "repeatability", "resources", "runs", "shapes", "speedups", "steps",
     "times", "verdict_summary", "verdicts",
 ]  # fmt: skip

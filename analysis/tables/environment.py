@@ -1,24 +1,28 @@
-"""The machine, what it reaches at most, how well a run repeats the one before, and how the checks went."""
+"""The card and its software, the runs that its numbers are from, and how well they repeat."""
 
 from __future__ import annotations
 
-import math
 from statistics import median
 
 import pandas as pd
 
-from ..evidence import Evidence, Study
-from ..evidence.known import word
+from ..evidence import Evidence
 from ..evidence.origin import measured, measured_on
 from ..evidence.pool import RUNS, covered
 from ..measure.studies import STUDIES, TIMERS
-from ..record import rows as rows_of
-from ..record.columns import STATUSES
 from ..record.files import ROOT
-from .table import Missing, Table, code, lines, name, share, small
+from .table import Missing, Table, code, lines, share, small
 
 REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
-PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs.csv
+CEILINGS = (  # of gpu.json, with words, unit and digits
+    ("read_gb_s", "DRAM read", "GB/s", 0),
+    ("l2_read_gb_s", "L2 read", "GB/s", 0),
+    ("fp32_tflops", "fp32 multiply-add", "TFLOP/s", 1),
+    ("tensor_tflops", "bfloat16 matrix product", "TFLOP/s", 1),
+    ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
+    ("empty_launch_us", "empty launch from the host", "µs", 2),
+)
+PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs
 
 
 def _beside_lock(package: str, measured: str) -> str:
@@ -30,14 +34,16 @@ def _beside_lock(package: str, measured: str) -> str:
 
 
 def machine(e: Evidence) -> Table:
-    """The GPU, the software and the run."""
+    """The GPU, what it reaches at most, and the software of the run of the documents' shapes."""
     gpu, run = e.gpu, e.study("log").run
-    after = clock(e.study("log"))
+    clock = e.study("log").timings["sm_mhz"].astype(float).median()
+    found = gpu["ceilings"]
     values = {
         "GPU": f"{e.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
-        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {after:.0f} MHz after samples (median)",
+        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock:.0f} MHz after samples (median)",
         "power limit": f"{run['power_limit_w']} W",
+        **{f"{what}, at most": f"{found[key]:,.{n}f} {unit}" for key, what, unit, n in CEILINGS if key in found},
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
         **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
@@ -45,14 +51,10 @@ def machine(e: Evidence) -> Table:
     return Table(("what", "value"), list(values.items()), source=measured(e, "log"))
 
 
-def clock(study: Study) -> float:
-    """The median over the samples of a run, MHz."""
-    return float(study.timings["sm_mhz"].astype(float).median())
-
-
 def runs(e: Evidence) -> Table:
-    """The run that each study's numbers come from."""
+    """The run that each study's numbers come from, and how long it took."""
     studies = [study for study in map(e.study, STUDIES) if study]
+    seconds = sum(float(study.run["seconds"]) for study in studies)
     return Table.from_frame(
         [{**each.run, "study": code(each.name), "commit": code(str(each.run["commit"])), "n": each.processes}
          for each in studies],
@@ -65,12 +67,12 @@ def runs(e: Evidence) -> Table:
             "commit": ("commit", str),
         },
         slice(2, 4),
-        "",
+        f"{seconds / 60:.0f} minutes of the {e.card} in all, without tuning, counters and sanitizers.",
         measured(e, *STUDIES),
     )  # fmt: skip
 
 
-def changes(e: Evidence, timer: str, peers: bool = False) -> list[float]:
+def _moved(e: Evidence, timer: str, peers: bool) -> list[float]:
     """By what share each ratio of the same code, to separate kernels or corrected attention, moved since the run
     before."""
     study = e.study("log")
@@ -96,7 +98,7 @@ def repeatability(e: Evidence) -> Table | Missing:
         (label, timer, len(moved), median(moved), max(moved))
         for peers, label in ((False, "the log's kernels"), (True, "PyTorch"))
         for timer in TIMERS
-        if before and (moved := changes(e, timer, peers))
+        if before and (moved := _moved(e, timer, peers))
     ]
     if not rows:
         return Missing(why="There is no earlier complete run of the same code to compare with")
@@ -118,45 +120,28 @@ def repeatability(e: Evidence) -> Table | Missing:
 
 
 def coverage(e: Evidence) -> Table | Missing:
-    """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer and study."""
-    folder = e.record.folder
-    found, runs = covered(folder), rows_of(folder, "runs")
-    rows = []
+    """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer."""
+    found, rows = covered(e.record.folder), []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]
-        for study, some in [*mine.groupby("study"), ("all", mine)] if len(mine) else ():
-            ratios, outside, alone = some[["ratios", "outside", "alone"]].sum()
-            later = some[~some["chose"]]
-            apart = later["outside"].sum() / later["ratios"].sum() if len(later) else math.nan
-            rows.append((timer, study, ratios, outside / ratios, apart, alone / ratios, some["half"].median() - 1))
+        later = mine[~mine["chose"]]
+        if len(mine) and len(later):
+            outside, apart = (each["outside"].sum() / each["ratios"].sum() for each in (mine, later))
+            rows.append((timer, mine["ratios"].sum(), outside, apart, mine["half"].median() - 1))
     if not rows:
         return Missing(why=f"No run can be left out: that takes {RUNS + 1} complete runs of the same code")
-    cards = runs.loc[runs["run"].isin(found["run"]), "uuid"]
+    complete = e.record.complete
+    cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
     return Table.from_frame(
-        pd.DataFrame(rows, columns=["timer", "study", "ratios", "outside", "apart", "alone", "half"]),
+        pd.DataFrame(rows, columns=["timer", "ratios", "outside", "apart", "half"]),
         {
             "timer": ("timer", str),
-            "study": ("study", str),
             "ratios": ("ratios", str),
             "outside": ("outside the interval", share),
             "apart": ("outside it in runs by which the pools were not chosen", share),
-            "alone": ("outside the interval within one run", share),
             "half": ("half width, median", share),
         },
-        slice(2, None),
-        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards of this model that they name: "
-        f"{cards.replace('', None).nunique()}.",
+        slice(1, None),
+        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards that they name: {cards}.",
         measured(e, "log"),
     )
-
-
-def statuses(e: Evidence) -> Table:
-    """How many problems of each version have which status, and whether its code has changed since."""
-    study, rows = e.study("log"), []
-    problems = list(dict.fromkeys(study.checks["problem"]))
-    for version in dict.fromkeys(study.checks["version"]):
-        given = [check.status for problem in problems if (check := study.check(version, problem))]
-        counts = (str(given.count(one) or "") for one in STATUSES)
-        rows.append((name(version, version in study.stale_versions()), *counts))
-    words = tuple(map(word, STATUSES))
-    return Table(("version", *words), rows, words, "Problems by status.", source=measured(e, "log"))

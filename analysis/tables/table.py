@@ -22,6 +22,7 @@ from ..record.published import Published
 from ..record.text import NOTHING, factor
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
+PEERS = "peers"  # the page of them all
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
 VERDICT_STYLE = {
     **dict.fromkeys(STANDS, "ok"),
@@ -146,7 +147,7 @@ def has_page(version: Version) -> bool:
 
 
 def page_of(name: str) -> str:
-    """The version on whose page one stands: itself, or that of which it changes something; of a peer its family.
+    """The version on whose page one stands: itself, or that of which it changes something; peers share a page.
 
     Raises: KeyError for an unknown version.
     """
@@ -154,7 +155,7 @@ def page_of(name: str) -> str:
     if has_page(version):
         return name
     changed = version.control_of or (version.built_from if version.built_from != name else version.parent)
-    return page_of(changed) if changed else version.family
+    return page_of(changed) if changed else PEERS
 
 
 def address(name: str) -> str:

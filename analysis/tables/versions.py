@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -27,13 +26,10 @@ from ..record.published import main_problems
 from ..record.text import NOTHING, ratios, span
 from .table import (
     Table,
-    badge,
     code,
-    error,
     lines,
     mark,
     name,
-    share,
     small,
     speedup_cell,
     stated,
@@ -41,7 +37,7 @@ from .table import (
     time_cell,
 )  # fmt: skip
 
-UNITS = {"x_faster": "× as fast", "x_slower": "× as long"}
+Reason = tuple[str, str, str]
 MEGABYTE = 1e6
 # What is shown of data/counts.csv: counter, words, and by what it is divided.
 COUNTERS: tuple[tuple[str, str, float], ...] = (
@@ -211,44 +207,19 @@ def unmeasured(e: Evidence, version: Version) -> str:
     return f"Not measured on the {e.card} yet."
 
 
-def cores(e: Evidence, version: Version) -> str:
-    """Which V8 cores ran, and on how many of the measured problems; empty of other versions."""
-    ran = {
-        problem: study.core(version.id, problem) for study in complete(e) for problem in study.problems(version.family)
-    }
-    counted = Counter(core for core in ran.values() if core)
-    return ", ".join(f"`{core}` on {number} problems" for core, number in counted.most_common())
-
-
-def checks(e: Evidence, version: Version) -> dict[str, Any]:
-    """Every check of every study as a table, and why a result is not right, or a problem not taken: a badge, a text and
-    the head dims."""
-    rows, reasons = [], dict[tuple[str, str], list[Problem]]()
+def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
+    """Why results are not right, and why problems are not taken: a badge, a text and the head dims of each."""
+    where = dict[tuple[str, str], list[Problem]]()
     for study in complete(e):
         for problem in study.problems(version.family):
-            check = study.check(version.id, problem)
-            if check and check.reason:
-                reasons.setdefault((check.status, check.reason), []).append(problem)
-            if check and check.status != "unsupported":
-                rows.append({"study": study.name, "problem": problem, "check": check, **check._asdict()})
-    given: dict[bool, list[tuple[str, str, str]]] = {False: [], True: []}
-    for (how, reason), problems in sorted(reasons.items(), key=lambda entry: entry[1][0].hdim):
-        where = ", ".join(dict.fromkeys(str(problem.hdim) for problem in problems))
-        given[how == "unsupported"].append((mark(word(how)), reason, where))
-    table = Table.from_frame(
-        rows,
-        {
-            "study": ("study", code),
-            "problem": ("shape", shape),
-            "check": ("check", badge),
-            "max_abs_err": ("largest error", error),
-            "allowed_abs_err": ("allowed", error),
-            "nan_share": ("NaN", share),
-        },
-        slice(3, None),
-        "Against float64 on two inputs; the worse decides. The largest error is over outputs that are finite.",
-    )
-    return {"checks": table, "reasons": given[False], "not_taken": given[True]}
+            if (check := study.check(version.id, problem)) and check.reason:
+                where.setdefault((check.status, check.reason), []).append(problem)
+    wrong: list[Reason] = []
+    refused: list[Reason] = []
+    for (how, why), problems in sorted(where.items(), key=lambda entry: entry[1][0].hdim):
+        dims = ", ".join(dict.fromkeys(str(problem.hdim) for problem in problems))
+        (refused if how == "unsupported" else wrong).append((mark(word(how)), why, dims))
+    return wrong, refused
 
 
 def hazards(e: Evidence, version: Version) -> Table:
@@ -400,33 +371,6 @@ def _waits(values: Mapping[str, float], most: int = 3) -> str:
     total = sum(shares.values()) or 1.0
     top = sorted(shares.items(), key=lambda item: -item[1])[:most]
     return lines(*(f"{reason.replace('_', ' ')} {100 * value / total:.0f} %" for reason, value in top))
-
-
-def documents(version: Version) -> Table:
-    """Every number that is printed or logged of a version."""
-    frame = published.load()
-    frame = frame[frame["version"] == version.id].astype(object)
-    return Table.from_frame(
-        [
-            {
-                **row,
-                "place": f"{escape(row['locator'])} {small(row['id'])}",
-                "what": escape(row["quantity"].replace("_", " "))
-                + (f", over {code(row['baseline'])}" if row["baseline"] else ""),
-                "value": f"{row['value']:,.6g} "
-                + escape(UNITS.get(row["unit"] or "", (row["unit"] or "").replace("_", " "))),
-            }
-            for row in frame.where(frame.notna(), None).to_dict("records")
-        ],
-        {
-            "source_document": ("document", escape),
-            "place": ("place", str),
-            "hdim": ("head dim", "{:.0f}"),
-            "what": ("what", str),
-            "value": ("value", str),
-        },
-        slice(2, None, 2),
-    )
 
 
 # ---------------------------------------------------------------- all versions

@@ -1,11 +1,16 @@
-// Tables wider than the page are marked, so that a phone can say that they scroll.
+// What is wider than the page is marked, so that a reader sees that it scrolls. On a phone tables beside text are folded.
 (() => {
   const mark = () => {
-    for (const frame of document.querySelectorAll(".evidence-scroll")) {
+    for (const frame of document.querySelectorAll(".evidence-scroll, .bd-article div.highlight > pre")) {
       frame.classList.toggle("wide", frame.scrollWidth > frame.clientWidth + 1);
     }
   };
+  if (matchMedia("(max-width: 600px)").matches && !document.querySelector("div.find")) {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (const table of document.querySelectorAll("details.evidence-table.shown")) table.open = table.contains(target);
+  }
   addEventListener("resize", mark);
   addEventListener("load", mark);
+  document.addEventListener("toggle", mark, true);
   mark();
 })();

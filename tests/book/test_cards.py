@@ -13,11 +13,10 @@ from statistics import geometric_mean
 import pytest
 
 from analysis import findings
-from analysis.book.site.place import Place
 from analysis.evidence import Evidence
 from analysis.findings import BADGES
 from analysis.measure.studies import STUDIES, TIMERS
-from analysis.record.files import DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
+from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
 from analysis.tables.table import page_of
 from kernels import VERSIONS
 from tests.cards import REFUSED, write
@@ -29,7 +28,7 @@ CELL = re.compile(r"\d[\d,]*\.\d ± \d+\.\d")
 RIGHT = re.compile(r"status ok[^>]*>(?!confirmed)")  # a badge of what ran; "confirmed" is of what is counted without it
 ROW = re.compile(r"<tr\b[^>]*><th\b(.*?)</th>(.*?)</tr>", re.DOTALL)
 FIGURES = 5  # digits of a time and its spread, from which on they are not the same by chance
-BUILD = [sys.executable, "-m", "analysis"]
+COMMAND = [sys.executable, "-m", "analysis"]
 
 
 def words(html: str) -> str:
@@ -61,10 +60,10 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pages(card: Path) -> Iterator[dict[str, str]]:
     """The articles of its book, by their places."""
-    command = [*BUILD, "--data", str(card.parent), "build", "--gpu", card.name, "--strict"]
+    command = [*COMMAND, "--data", str(card.parent), "build", "--gpu", card.name, "--strict"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    html = Place.of(card.name).html
+    html = BUILD / card.name / "html"
     found = {}
     for path in sorted(html.glob("book/**/*.html")):
         article = re.search(r"<article\b.*?</article>", path.read_text(encoding="utf-8"), re.DOTALL)
@@ -121,6 +120,6 @@ def test_nothing_made_up_lies_among_the_measurements(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_documents_study_says_so(tmp_path: Path) -> None:
     folder = write("8.9", tmp_path, ("host",))
-    command = [*BUILD, "--data", str(tmp_path), "build", "--gpu", folder.name]
+    command = [*COMMAND, "--data", str(tmp_path), "build", "--gpu", folder.name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "no run of study 'log' is complete" in done.stderr

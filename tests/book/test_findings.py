@@ -13,8 +13,8 @@ import pytest
 
 from analysis import findings
 from analysis.book import front
+from analysis.book.build import NOTEBOOKS
 from analysis.book.findings import badge, paragraph
-from analysis.book.site.build import NOTEBOOKS
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, checks, faster, numbers
 from analysis.measure.studies import study

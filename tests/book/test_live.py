@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from analysis.book.site.build import NOTEBOOKS, ROOT
+from analysis.book.build import NOTEBOOKS, ROOT
 from analysis.evidence import Evidence
 from analysis.measure.workers import MeasureError
 from tests.measure.stub_card import CARD

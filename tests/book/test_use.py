@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 import kernels
-from analysis.book.site.build import NOTEBOOKS
+from analysis.book.build import NOTEBOOKS
 from analysis.evidence import Estimate, Evidence
 from analysis.evidence.interval import TIE
 from analysis.evidence.study import Study

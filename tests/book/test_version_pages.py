@@ -3,14 +3,14 @@
 import re
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from analysis.book import pages
+from analysis.book import pages, sources
 from analysis.evidence import Evidence
 from analysis.measure import counters
-from analysis.record import published
 from analysis.record.files import REFERENCE, DataError
 from analysis.tables import versions
 from analysis.tables.table import address, page_of
@@ -24,11 +24,14 @@ def e() -> Evidence:
     return Evidence.load(REFERENCE)
 
 
-def test_each_version_stands_on_one_page_that_there_is() -> None:
-    listed = [entry["file"] for family in pages.contents() for entry in (family, *family["sections"])]
-    assert len(listed) == len(set(listed))
-    assert {f"book/versions/{page_of(name)}" for name in VERSIONS} == {*listed}
-    assert page_of("control_rope_v7_no_break") == "rope_v7" and page_of("torch_sdpa") == "attention"
+def test_each_version_stands_on_one_page_that_is_written(
+    tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "page", lambda e, version: "")
+    monkeypatch.setattr(pages, "peers", lambda e: "")
+    pages.write(e, tmp_path / "versions")
+    assert {path.stem for path in tmp_path.glob("versions/*.md")} == {*map(page_of, VERSIONS)}
+    assert page_of("control_rope_v7_no_break") == "rope_v7" and page_of("torch_sdpa") == "peers"
     assert address("rope_v2_fast_math") == "rope_v2.html#rope_v2_fast_math" and address("rope_v8") == "rope_v8.html"
 
 
@@ -44,18 +47,28 @@ def test_a_page_has_what_was_measured_and_declared(name: str, e: Evidence) -> No
                 assert not ratio or f"{ratio.value:.2f}×<br><small>{ratio.low:.2f}–{ratio.high:.2f}</small>" in text
     plans = versions.planned(name)
     assert all(escape(hazard.why) in text for plan in plans.values() for hazard in plan.hazards)
-    assert all(escape(row) in text for row in published.load().query("version == @name")["locator"])
     for other in (each for each in VERSIONS if page_of(each) == name and each != name):
-        assert f"<div id='{other}'></div>" in text and escape(VERSIONS[other].title) in text
+        assert f"<div id='{other}'></div>" in text and VERSIONS[other].title in text
 
 
 def test_a_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     new = replace(VERSIONS["rope_v7"], id="rope_v99", parent="rope_v7", title="A new one")
     monkeypatch.setitem(VERSIONS, "rope_v99", new)
     text = pages.page(e, new)
-    assert text.startswith("# rope_v99\n\n**A new one**") and "Not measured on the NVIDIA H200 yet." in text
+    assert "# rope_v99\n\n**A new one**" in text and "Not measured on the NVIDIA H200 yet." in text
     with pytest.raises(DataError, match="would link to 'rope_v0', which is no version"):
         pages.page(e, replace(new, parent="rope_v0"))
+
+
+def test_every_version_has_a_listing_and_a_diff_to_its_parent() -> None:
+    for each in VERSIONS.values():
+        text = sources.kernel_text(each.id)
+        kernel = '\nextern "C" __global__ void attention(' if "control" in each.id else "\ndef "
+        assert kernel in f"\n{text}" and (each.is_peer or "\nlaunch " in text), each.id
+    diff = sources.diff_text("rope_v7")
+    assert diff.startswith(f"--- {VERSIONS['rope_v7'].parent}\n+++ rope_v7\n")
+    assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in diff and "\n-sync" in diff
+    assert " fast-math\n" in sources.kernel_text("rope_v3_fast_math")  # how its kernel is built
 
 
 def test_counters_are_summed_over_the_launches_but_averages() -> None:

@@ -171,7 +171,7 @@ def test_a_command_whose_package_is_not_installed_is_refused_in_one_line(
 ) -> None:
     """As on a node whose own packages are used, which are not the book's."""
     monkeypatch.setitem(sys.modules, "nbformat", None)
-    monkeypatch.delitem(sys.modules, "analysis.book.site.build", raising=False)
+    monkeypatch.delitem(sys.modules, "analysis.book.build", raising=False)
     assert command_line.main(["build"]) == REFUSED
     said = capsys.readouterr().err
     assert said == "build: the package nbformat is not installed; make environment installs it\n"

@@ -1,7 +1,7 @@
-"""Execute the chapters: papermill once a notebook, two at a time, each in a process of its own.
+"""Execute the chapters: papermill once a notebook, two at a time, each in a process forked from this one.
 
-A kernel for each would spend most of the time importing: cells run in this process instead, in an IPython shell, and
-processes are forked from one that has imported this module and so has read the card's tables.
+A kernel for each would spend most of the time importing and reading: cells run in the forked process instead, in an
+IPython shell, with what this process has imported and read of the card.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_context
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,11 @@ from nbformat.v4 import new_output
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from traitlets.config import Config
 
-from ... import figures
-from ...claims import judge
-from ...evidence import Evidence
-from ...models import profiles
-from ...record.files import ROOT, DataError, gpu_folder
-from .. import pages
+from ..record.files import ROOT
 
 ENGINE = "in_process"
 AT_ONCE = 2
-CARD = "FUSED_PE_CHAPTERS_OF"  # the card's folder, while its chapters run
-PRELOADED = (__name__, figures.__name__, pages.__name__)
+HIDDEN = "remove-cell"
 
 
 class BuildError(RuntimeError):
@@ -95,7 +90,10 @@ papermill_engines.register(ENGINE, InProcess)
 
 
 def execute(notebook: Path, output: Path, gpu: str) -> None:
-    """Execute a notebook for a GPU and leave out what papermill adds. Raises: BuildError with the cell's error."""
+    """Execute a notebook for a GPU, leave out what papermill adds, and hide cells that show nothing.
+
+    Raises: BuildError with the cell's error.
+    """
     try:
         executed = papermill.execute_notebook(
             str(notebook), None, {"gpu": gpu, "source": "recorded"}, kernel_name="python3", progress_bar=False,
@@ -107,49 +105,54 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
     for cell in executed.cells:
         for added in ("papermill", "execution"):
             cell.metadata.pop(added, None)
-        if "injected-parameters" in cell.metadata.get("tags", ()):
-            cell.metadata["tags"].append("remove-cell")
+        if cell.cell_type == "code" and not cell.outputs:
+            cell.metadata.tags = [*cell.metadata.get("tags", ()), HIDDEN]
     nbformat.write(executed, output)
 
 
 # ---------------------------------------------------------------- all of them
 
 
-def in_pool(gpu: str, log: Path, tasks: dict[str, Callable[[], Any]]) -> Iterator[str]:
-    """Call each task and yield its name when it is done; what they print goes to a file.
+def side_by_side(tasks: Mapping[str, Callable[[], None]]) -> Iterator[str]:
+    """Call each task in a process of its own and yield its name when it is done.
 
-    Raises: what the first that fails raises; the others are ended.
+    Raises: BuildError with what the first that fails says; the others are ended.
     """
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload(list(PRELOADED))
-    os.environ[CARD] = gpu
-    with ProcessPoolExecutor(AT_ONCE, processes, _print_to, (str(log),), max_tasks_per_child=1) as pool:
-        running: dict[Future, str] = {pool.submit(task): name for name, task in tasks.items()}
-        try:
-            for future in as_completed(running):
-                future.result()
-                yield running[future]
-        except BaseException:
-            for process in active_children():
-                process.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
-        finally:
-            del os.environ[CARD]
+    gc.freeze()  # no process looks through what all share for what it may free
+    forks, waiting = get_context("fork"), list(tasks.items())
+    running: dict[Any, tuple[str, Any]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                name, task = waiting.pop(0)
+                here, there = forks.Pipe(duplex=False)
+                process = forks.Process(target=_answer, args=(task, there))
+                process.start()
+                there.close()
+                running[here] = name, process
+            ready: list[Any] = wait([*running])
+            for here in ready:
+                name, process = running.pop(here)
+                with contextlib.suppress(EOFError):
+                    if wrong := here.recv():
+                        raise BuildError(wrong)
+                process.join()
+                if process.exitcode:
+                    raise BuildError(f"{name}: its process ended with code {process.exitcode}")
+                yield name
+    finally:
+        for _, process in running.values():
+            process.terminate()
 
 
-def _print_to(log: str) -> None:
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
-
-
-def read(gpu: str) -> None:
-    """Read what most chapters ask for; what is missing or damaged is for the chapter to say."""
-    with contextlib.suppress(DataError, OSError):
-        Evidence.load(gpu).record.read()
-        judge.verdicts_of(gpu)
-        profiles.launches(gpu_folder(gpu))
-
-
-if card := os.environ.get(CARD):
-    read(card)
-    gc.freeze()  # no chapter looks through what all share for what it may free
+def _answer(task: Callable[[], None], to: Any) -> None:
+    """Call a task and say what went wrong, in a line if that is known."""
+    wrong = ""
+    try:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            task()
+    except BuildError as error:
+        wrong = str(error)
+    except Exception:
+        wrong = traceback.format_exc()
+    to.send(wrong)

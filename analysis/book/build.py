@@ -1,0 +1,210 @@
+"""Build the book of a GPU in `_build/<gpu>/html`: execute the notebooks on its measurements, then render the pages.
+
+    python -m analysis build --gpu nvidia-h200
+    python -m analysis --data DIR build --gpu <a folder of DIR>
+
+Beside html/ lie source/, what Jupyter Book takes (executed chapters, pages of the versions, copies of what stays), and
+figures/, each figure as SVG, PNG and CSV. Everything is of one card, and made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+
+from .. import figures, findings
+from ..claims import judge
+from ..evidence import Evidence
+from ..evidence.origin import measured
+from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError, is_committed
+from . import citing, edition, pages, saving
+from .check import faults
+from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
+from .execute import BuildError, execute, side_by_side
+from .front import readme
+from .notebook import FIGURE, load
+
+NOTEBOOKS = ROOT / "analysis" / "notebooks"
+README = ROOT / "README.md"
+CONFIG, TOC = "_config.yml", "_toc.yml"
+CHAPTERS, VERSIONS = "book/chapters", "book/versions"
+FIGURES = "book/figures"  # where pages link to them, and where the README's lies
+INDEX = "book/figure-index"  # a page in no contents: the foot of every page leads there, by book/_templates
+KEPT = ("book/_static", "book/_templates", "book/references.bib", "book/scorer.js")
+MADE_UP = "<b>Made up, for tests.</b> No card measured these numbers."
+LONGEST = "compare"  # of the chapters, so that it does not end alone
+
+
+def say(text: str) -> None:
+    print(f"[book] {text}", flush=True)
+
+
+def _yaml(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def contents() -> list[str]:
+    """The pages of _toc.yml, the front page first."""
+    toc = _yaml(TOC)
+    return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
+
+
+def chapters() -> list[str]:
+    """The names of the pages that are notebooks."""
+    return [Path(page).name for page in contents() if page.startswith(f"{CHAPTERS}/")]
+
+
+# ---------------------------------------------------------------- what Jupyter Book takes
+
+
+def execute_all(e: Evidence, source: Path) -> None:
+    """Execute the chapters and write the pages of the versions; figures are drawn on the way. Raises: BuildError."""
+    e.record.read()
+    judge.verdicts_of(e.slug)
+    (source / CHAPTERS).mkdir(parents=True)
+    tasks: dict[str, Any] = {"pages of versions": partial(pages.write, e, source / VERSIONS)}
+    for name in sorted(chapters(), key=LONGEST.__ne__):
+        tasks[name] = partial(execute, NOTEBOOKS / f"{name}.ipynb", source / CHAPTERS / f"{name}.ipynb", e.slug)
+    for done, name in enumerate(side_by_side(tasks), 1):
+        say(f"executed {done} of {len(tasks)}: {name}")
+
+
+def figure_index(source: Path) -> str:
+    """A thumbnail of each figure of the executed chapters, which leads to the place where it stands first."""
+    items: dict[str, str] = {}
+    for name in chapters():
+        for cell in nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells:
+            for figure in filter(None, (output.get("metadata", {}).get(FIGURE) for output in cell.get("outputs", ()))):
+                items.setdefault(
+                    figure["id"],
+                    f"<li><a href='chapters/{name}.html#figure-{figure['id']}'>"
+                    f"<img src='figures/{figure['id']}.png' alt='' loading='lazy'>{escape(figure['title'])}</a></li>",
+                )
+    told = "Each figure leads to its place in the book, where its files, its data and how to cite it are."
+    return f"{pages.HEAD}# Figures\n\n{told}\n\n<ul class='figure-index'>{''.join(items.values())}</ul>\n"
+
+
+def footer(e: Evidence) -> str:
+    """The foot of every page as HTML: version, commit, card, date and licence."""
+    this, days = edition.edition(), [run.date for run in measured(e, "log").runs]
+    places = {"Source": this.repository, "DOI": f"https://doi.org/{this.doi}" if this.doi else ""}
+    return " ".join(
+        [
+            f"Version {this.version} of {this.date}, commit {citing.this_commit()}.",
+            f"{e.card}: measured {max(days)}." if days else f"{e.card}.",
+            f'Text, figures and data: <a href="{LICENSE_URL}">{LICENSE}</a>. Code: {CODE_LICENSE}.',
+            *(f'<a href="{escape(address)}">{words}</a>.' for words, address in places.items() if address),
+        ]
+    )
+
+
+def stage(e: Evidence, source: Path) -> None:
+    """Put beside the executed chapters what is the same for every card, at the same relative places.
+
+    _config.yml gets what the settings say, the footer, and a banner where the card is made up.
+    """
+    this, config = edition.edition(), _yaml(CONFIG)
+    config |= {"author": ", ".join(this.maintainers) or edition.NOBODY, "copyright": this.year}
+    config["html"] |= {"extra_footer": footer(e), "baseurl": this.url}
+    if e.gpu.get("made_up"):
+        config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
+    (source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    (source / f"{INDEX}.md").write_text(figure_index(source), encoding="utf-8")
+    written = [f"{page}.md" for page in contents() if not page.startswith(f"{CHAPTERS}/")]
+    for name in (TOC, *KEPT, *written):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, source / name)
+
+
+# ---------------------------------------------------------------- the book
+
+
+def verify(e: Evidence, strict: bool) -> None:
+    """Say which findings do not hold and which figures differ. Raises: BuildError for the committed record, if strict.
+
+    Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
+    """
+    said, wrong = findings.report(e), list[str]()
+    if is_committed(e.slug):
+        wrong = findings.broken()
+        if differ := saving.differing(saving.folder(e.slug)):
+            wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
+    if wrong and strict:
+        raise BuildError("\n".join(wrong))
+    say("\n".join([*said, *wrong]))
+
+
+def write_files(e: Evidence) -> None:
+    """Write what the repository holds of the edition: CITATION.cff, codecheck.yml, the README's findings and figure."""
+    edition.write()
+    plot = figures.fusing(e)
+    README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
+    for name in (f"{plot.id}.png", f"{plot.id}.csv"):
+        shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
+
+
+def render(folder: Path) -> Path:
+    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
+    say("rendering the pages")
+    built = folder / "_build"  # Jupyter Book's own name for it
+    shutil.rmtree(built, ignore_errors=True)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder / "source", "--path-output", folder]
+    result = subprocess.run(
+        [*map(str, command), "--all", "-W", "-n", "--keep-going"],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
+    )  # fmt: skip
+    log = folder / "book.log"
+    log.write_text(result.stdout + result.stderr, encoding="utf-8")
+    if result.returncode:
+        said = [line for line in (result.stdout + result.stderr).splitlines() if re.search("WARNING|ERROR|rror:", line)]
+        raise BuildError("\n".join([f"the pages did not build; all that was said is in {log}", *said[:20]]))
+    return built / "html"
+
+
+def build(gpu: str, strict: bool = False) -> Path:
+    """Build the book for one GPU and return its first page; `strict` fails on what its own record contradicts.
+
+    The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
+    """
+    e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook
+    folder = BUILD / e.slug
+    source, html = folder / "source", folder / "html"
+    for made in (source, saving.folder(e.slug)):
+        shutil.rmtree(made, ignore_errors=True)
+    execute_all(e, source)
+    verify(e, strict)
+    if is_committed(e.slug):
+        write_files(e)
+    stage(e, source)
+    built = render(folder)
+    shutil.copytree(saving.folder(e.slug), built / FIGURES, dirs_exist_ok=True)
+    shutil.copyfile(DATA / "published.csv", built / "book" / "published.csv")
+    if found := faults(built):
+        raise BuildError("\n".join([f"the pages in {built} have {len(found)} faults", *found[:20]]))
+    shutil.rmtree(html, ignore_errors=True)
+    os.replace(built, html)
+    return html / "index.html"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis build", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
+    parser.add_argument("--strict", action="store_true", help="fail where the committed record contradicts the book")
+    options = parser.parse_args(arguments)
+    try:
+        say(str(build(options.gpu, options.strict)))
+    except (BuildError, DataError, OSError) as error:
+        print(f"build: {error}", file=sys.stderr)
+        return 1
+    return 0

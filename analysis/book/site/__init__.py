@@ -1,1 +1,0 @@
-"""The built site: executed, rendered, checked, opened in a browser."""
