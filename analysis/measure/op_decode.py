@@ -39,8 +39,10 @@ def decode_call(dice: random.Random) -> op.Call | None:
     dtype = dice.choice(DTYPES)
     interleaved = call.interleaved or problem.rotary_dim % 8 > 0
     inputs = call.inputs if dtype == "float32" else dice.choice(op.INPUTS[:2])  # large ones overflow
+    called = call.called if dice.random() < 0.5 else "eager"  # a process keeps no more tables than so many evict
     problem = dataclasses.replace(problem, dtype=dtype, q_offset=offset)
-    return dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved, inputs=inputs)
+    call = dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved)
+    return dataclasses.replace(call, inputs=inputs, called=called)
 
 
 def two_streams(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
