@@ -13,16 +13,16 @@ from .sources import diff_text
 
 
 def step(e: Evidence, name: str, *findings: str) -> None:
-    """Show the speed of a version, a diff against its predecessor, folded, and findings that say why.
+    """Show a diff of a version against its predecessor, folded, its speed, and findings that say why.
 
     Of one that has only more shared memory than another the diff is that of the other. Raises: DataError.
     """
     origin = VERSIONS[VERSIONS[name].variant_of or name] if name in VERSIONS else None
     diff = diff_text(origin.id if origin else name).rstrip() if origin is None or origin.parent else ""
     lines = sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in diff.splitlines())
-    say(told(e, name))
     if origin and diff:
-        title = f"What changes in {short(origin.parent or '')}: {lines} lines"
+        title = f"Diff against {short(origin.parent or '')}: {lines} lines"
         say(f"<details><summary>{title}</summary>\n\n```diff\n{diff}\n```\n\n</details>")
+    say(told(e, name))
     if findings:
         say(paragraph(e, *findings))

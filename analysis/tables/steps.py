@@ -81,7 +81,7 @@ def _row(e: Evidence, study: Study, version: Version) -> dict[str, str]:
         "version": lines(link(name, short(name)), mark("stale") if changed else ""),
         "idea": version.title,
         "result": result(study, name),
-        "share": f"{100 * ceiling(e, problem) / us.value:.2g} %" if problem and us else NOTHING,
+        "share": f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
         "published": _published(name, base, problem),
         "theirs": _timed(e, name, base, study.name, problem),
         "loaded": _timed(e, name, base, "matched", loaded),
