@@ -28,18 +28,18 @@ from ..record.files import DataError
 from ..record.text import number
 from ..tables.steps import SHOWN, ladder
 from ..tables.table import family_title, short
-from .style import NARROW, STYLE, Plot
+from .style import STYLE, Plot
 
 INK, SOFT, MEMORY, KERNEL, EMBED, WAIT, LESS = (
     "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a", "#1f5f99",
 )  # fmt: skip
 ACROSS = 3  # pictures in a row
-WIDE, HIGH, BAR = (NARROW - 0.1) / ACROSS, 1.4, 0.14  # inches: of a picture, and of a bar below it
-TOP, MAKER, ATTENTION, DEEP = 1.0, 0.62, 0.12, 0.36  # inches: memory, what embeds, what attends, how high that is
-COLUMNS = {"q": 0.25, "k": 0.78, "v": 1.2}  # inches from the left of a picture
+WIDE, HIGH, BAR = 1.2, 1.3, 0.13  # inches: of a picture, and of a bar below it
+TOP, MAKER, ATTENTION, DEEP = 0.92, 0.58, 0.1, 0.34  # inches: memory, what embeds, what attends, how high that is
+COLUMNS = {"q": 0.19, "k": 0.57, "v": 0.92}  # inches from the left of a picture
 SIZE = 6.6  # points
 MOST = 4  # arrows
-DOUBLING, NONE = 0.045, -5  # inches of a bar, and the doublings that stand for nothing at all
+DOUBLING, LEAST = 0.035, -6  # inches of a bar, and the least doublings that are drawn
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 
 
@@ -90,7 +90,7 @@ def _pictures(
     first = next(iter(done.values()), {})
     shown = [what for what, amount in first.items() if amount]
     high, rows, width = HIGH + BAR * len(shown) + 0.2, math.ceil(len(plans) / across), WIDE * across + 0.1
-    titles, tables = textwrap.wrap(title, round(12.5 * width)), []
+    titles, tables = textwrap.wrap(title, round(12 * width)), []
     above = 0.18 * len(titles) + 0.15
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, rows * high + above))
@@ -98,7 +98,7 @@ def _pictures(
         axis.set(xlim=(0, width), ylim=(0, rows * high + above))
         axis.axis("off")
         text = "\n".join(titles)
-        write(axis, 0.05, rows * high + above - 0.05, text, ha="left", va="top", fontsize=10, fontweight="bold")
+        write(axis, 0.05, rows * high + above - 0.05, text, ha="left", va="top", fontsize=9, fontweight="bold")
         for place, ((name, plan), words) in enumerate(zip(plans.items(), names)):
             left, low = 0.05 + WIDE * (place % across), high * (rows - 1 - place // across)
             found = moves(name, plan)
@@ -110,7 +110,8 @@ def _pictures(
     return Plot(
         id,
         figure,
-        f"Boxes are launches, dashed lines are where the host waits; × is how often a head's keys are read.{about}",
+        "Boxes are launches, which embed what is orange; dashed lines are where the host waits; × is how often a "
+        f"head's keys are read.{about}",
         f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads and embeds keys.",
         pd.concat(tables, ignore_index=True),
         computed(f"drawn from the plans of {', '.join(plans)}") + COUNTED,
@@ -133,11 +134,11 @@ def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[St
     for stage in makers:
         source = next((each for each in stage.reads if each in COLUMNS), "k")
         made[source] = x = left + COLUMNS[source]
-        box(axis, x - 0.24, low + MAKER, 0.48, 0.18, verb.removesuffix("s"))
+        box(axis, x - 0.17, low + MAKER, 0.34, 0.18, verb.removesuffix("s"))
         arrows(axis, (x, low + TOP), (x, low + MAKER + 0.18), 1, INK)
     launch, blocks = attention.launch, math.prod(attention.launch.grid)
-    size = f"clusters of {launch.cluster}" if launch.cluster > 1 else f"{math.prod(launch.block)} threads"
-    told = [f"{blocks:,} block{'s' * (blocks > 1)}, {size}", _often(attention, verb)]
+    clusters = f", by {launch.cluster}" if launch.cluster > 1 else ""
+    told = [f"{blocks:,} block{'s' * (blocks > 1)}{clusters}", _often(attention, verb)]
     box(axis, left, low + ATTENTION, WIDE - 0.12, DEEP, *filter(None, told))
     for each, x in COLUMNS.items():
         again = attention.passes if each != "q" else 1
@@ -146,17 +147,16 @@ def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[St
         arrows(axis, (left + x, tail), (left + x, low + ATTENTION + DEEP), again, EMBED if own else INK)
         if each == "k" and again > 1:
             y, colour = low + ATTENTION + DEEP + 0.07, EMBED if own else SOFT
-            write(axis, left + x - 0.19, y, f"{again}×", color=colour, bbox={"fc": "white", "ec": "none", "pad": 0.2})
+            write(axis, left + x - 0.17, y, f"{again}×", color=colour, bbox={"fc": "white", "ec": "none", "pad": 0.2})
     for place in (place for place, step in enumerate(steps) if step is None):
         y = low + (0.04 if place == len(steps) - 1 else MAKER - 0.06)
         axis.plot([left, left + WIDE - 0.12], [y, y], color=WAIT, lw=1.0, ls=(0, (3, 2)))
 
 
 def _often(stage: Stage, verb: str) -> str:
-    """How often a launch embeds each vector of K and of Q: `"rotates K 64×, Q once"`."""
-    counted = (("K", stage.keys), ("Q", stage.queries))
-    parts = [f"{what} {'once' if times == 1 else number(times) + '×'}" for what, times in counted if times]
-    return f"{verb} {', '.join(parts)}" if parts else ""
+    """How often a launch embeds each vector of K, or else of Q: `"rotates K 64×"`."""
+    what, times = ("K", stage.keys) if stage.keys else ("Q", stage.queries)
+    return f"{verb} {what} {'once' if times == 1 else number(times) + '×'}" if times else ""
 
 
 def write(axis: Axes, x: float, y: float, text: str, **style: Any) -> None:
@@ -178,13 +178,13 @@ def arrows(axis: Axes, tail: tuple[float, float], tip: tuple[float, float], time
     count = min(1 + round(math.log(times, 4)), MOST)
     style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 5, "lw": 0.8, "shrinkA": 0, "shrinkB": 0}
     for place in range(count):
-        end = (tip[0] + 0.06 * (place - (count - 1) / 2), tip[1])
+        end = (tip[0] + 0.05 * (place - (count - 1) / 2), tip[1])
         axis.add_patch(FancyArrowPatch(tail, end, color=colour, **style))
 
 
 def _bar(axis: Axes, left: float, y: float, what: str, ratio: float) -> None:
     """A ratio as a bar on a logarithmic scale that all pictures share."""
-    middle, doublings = left + 0.84, math.log2(ratio) if ratio else NONE
+    middle, doublings = left + 0.62, max(LEAST, math.log2(ratio) if ratio else LEAST)
     colour = SOFT if abs(doublings) < math.log2(1.03) else EMBED if doublings > 0 else LESS
     write(axis, left, y, what, ha="left", color=SOFT)
     axis.add_patch(Rectangle((middle, y - 0.04), DOUBLING * doublings, 0.08, fc=colour, ec="none"))

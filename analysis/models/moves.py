@@ -23,7 +23,7 @@ WORK = {  # what is compared of calls, by the counters that make it up
     "global": ("global.read.sectors", "global.write.sectors"),
     "shared": ("shared.wavefronts",),
     "sines, powers": ("event.sin", "event.cos", "event.sincos", "event.pow"),
-    "instructions": ("warp_inst",),
+    "instr.": ("warp_inst",),
 }
 
 

@@ -59,7 +59,7 @@ def test_the_pictures_of_a_ladder_are_the_plans_of_its_steps_and_what_was_counte
             place += 1
         if family == "rope":
             assert rotated * plan.problem.rotary_dim / 2 == mine.query("counter == 'event.rotation'")["value"].sum()
-        assert rows[0]["instructions"] == mine.query("counter == 'warp_inst'")["value"].sum()
+        assert rows[0]["instr."] == mine.query("counter == 'warp_inst'")["value"].sum()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
