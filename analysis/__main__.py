@@ -23,7 +23,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),
     "compare": ("book.compare", "put the write-up and the cards that were measured side by side"),
-    "coverage": ("evidence.pool", "leave each run out and say how many ratios lie outside the intervals of the others"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ..record import published
 from .evidence import Evidence
 
-Kind = Literal["measured", "computed", "published"]
 STAMP = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)T")  # how a run's name and a time of measuring begin
 
 
@@ -34,24 +33,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Part:
-    """Numbers of one kind. `words` says what they are; the card is empty where no card is involved."""
+    """Numbers of one kind: measured, computed or published. The card is empty where no card is involved."""
 
-    kind: Kind
+    kind: str
     words: str
     card: str = ""
     runs: tuple[Run, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join([self.words, " and ".join(map(str, self.runs))] if any(map(str, self.runs)) else [self.words])
+        return ", ".join(filter(None, (self.words, " and ".join(filter(None, map(str, self.runs))))))
 
     @property
     def brief(self) -> str:
         """As it is said inside an image: the card, and the run or, of several, between which days."""
         if self.kind != "measured":
             return self.words
-        days = sorted({run.date for run in self.runs} - {""})
         if len(self.runs) == 1 and self.runs[0].name:
             return f"{self.words}, run {self.runs[0].name}"
+        days = sorted({run.date for run in self.runs} - {""})
         return ", ".join([self.words, *([" to ".join(dict.fromkeys((days[0], days[-1])))] if days else [])])
 
 
@@ -75,22 +74,15 @@ class Source:
     def runs(self) -> tuple[Run, ...]:
         return tuple(dict.fromkeys(run for part in self.parts for run in part.runs))
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return tuple(dict.fromkeys(part.kind for part in self.parts))
 
-
-def _measured(card: str, runs: Iterable[Mapping[str, Any]], words: str) -> Source:
+def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -> Source:
+    """Measured on a card. `runs` are rows of runs, or other rows with a commit and a time of measuring."""
     first: dict[tuple[str, str], str] = {}  # of rows measured at one commit, the day of the first
     for run in runs:
         key, at = (str(run.get("run") or ""), str(run.get("commit") or "")), str(run.get("measured_at") or "")
         first[key] = min(first.get(key, at), at)
-    return Source((Part("measured", words, card, tuple(Run(*key, at) for key, at in sorted(first.items()))),))
-
-
-def measured_on(card: str, runs: Iterable[Mapping[str, Any]]) -> Source:
-    """Measured on a card. `runs` are rows of runs.csv, or other rows with a commit and a time of measuring."""
-    return _measured(card, runs, f"measured on {card}")
+    found = tuple(Run(*key, at) for key, at in sorted(first.items()))
+    return Source((Part("measured", words or f"measured on {card}", card, found),))
 
 
 def measured(e: Evidence, *studies: str) -> Source:
@@ -98,18 +90,14 @@ def measured(e: Evidence, *studies: str) -> Source:
     return measured_on(e.card, [study.run for name in studies if (study := e.study(name))])
 
 
-def counters_of(evidence: Evidence, runs: Iterable[str] = ()) -> Source:
+def counters_of(e: Evidence, runs: Iterable[str] = ()) -> Source:
     """Hardware counters of a card, read in these runs."""
-    return _measured(evidence.card, [{"run": run} for run in dict.fromkeys(runs)], f"counters of {evidence.card}")
+    return measured_on(e.card, [{"run": run} for run in runs], f"counters of {e.card}")
 
 
 def published_on(family: str) -> Source:
-    """Published by the documents for the card of a family."""
-    return published_for(published.card(family))
-
-
-def published_for(card: str) -> Source:
-    """Published by the documents for a card; nothing where none is named."""
+    """Published by the documents for the card of a family; nothing where none is named."""
+    card = published.card(family)
     return Source((Part("published", f"published for {card}", card),) if card else ())
 
 

@@ -3,14 +3,12 @@
 By timer and by how long the calls take: short calls differ by what comes with a launch, long ones by what the card
 gives. One pool for all was too narrow for long calls, and for launched too wide for them. Of pools for all, by study,
 by the wider of these two, and by the time of a call, this one missed the fewest of its worst study in every second run
-of 21 to 25 November 2026; how it does in the others, by study, is what `python -m analysis coverage` counts apart.
+of 21 to 25 November 2026; `coverage` counts how it does in the others.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
 from .. import record
-from ..record.files import REFERENCE, DataError, gpu_folder
 from .current import called_today
 from .interval import Pool, fit, half_width, pool_of, sized
 from .siblings import standing
@@ -41,7 +38,7 @@ def pools(folder: Path) -> Mapping[str, Pool]:
 
 @functools.cache
 def _pools(folder: Path, state: tuple[int, ...]) -> Mapping[str, Pool]:
-    return {} if record.rows(folder, "timings").empty else pooled(ratios_of(folder))
+    return pooled(ratios_of(folder))
 
 
 def ratios_of(folder: Path) -> pd.DataFrame:
@@ -80,17 +77,14 @@ def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
 def pooled(ratios: pd.DataFrame) -> dict[str, Pool]:
     """The `pools` of the ratios of `by_run` that were measured in `RUNS` runs or more."""
     repeated = ratios[ratios.groupby(RATIO)["run"].transform("size") >= RUNS]
+    sizes = [sized(*each) for each in zip(repeated["timer"], repeated["us"])]
     found = {}
-    for least, names in ((1, repeated["timer"]), (RATIOS, _sizes(repeated))):
+    for least, names in ((1, repeated["timer"]), (RATIOS, pd.Series(sizes, index=repeated.index, dtype=object))):
         for name, mine in repeated.groupby(names):
             which = mine.groupby(RATIO).ngroup().to_numpy()
             if which.max() + 1 >= least:
                 found[str(name)] = fit(which, *(mine[column].to_numpy() for column in ("mean", "var", "size")))
     return found
-
-
-def _sizes(ratios: pd.DataFrame) -> pd.Series:
-    return pd.Series([sized(*each) for each in zip(ratios["timer"], ratios["us"])], index=ratios.index, dtype=object)
 
 
 def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
@@ -117,34 +111,3 @@ def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
             found.append((timer, study, run, place % 2 == 0, *counted, float(np.exp(mine["half"].median()))))
     names = ["timer", "study", "run", "chose", "ratios", "outside", "alone", "half"]
     return pd.DataFrame(found, columns=names)
-
-
-def covered(folder: Path) -> pd.DataFrame:
-    """`coverage` of what was measured on a card."""
-    return coverage(ratios_of(folder))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis coverage", description="Say whether intervals hold")
-    parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
-    gpu = parser.parse_args(arguments).gpu
-    try:
-        found = covered(gpu_folder(gpu))
-    except DataError as error:
-        print(f"coverage: {error}", file=sys.stderr)
-        return 1
-    if found.empty:
-        print(f"[coverage] no ratio of {gpu} has {RUNS} runs of the same code to pool and another to leave out")
-    for timer, mine in found.groupby("timer"):
-        for study, rows in [*mine.groupby("study"), ("all", mine)]:
-            halves = [_outside(rows[rows["chose"] == chose]) for chose in (True, False)]
-            print(
-                f"{timer:12s} {study:12s} {_outside(rows)} ratios outside; runs that chose the pools {halves[0]}, "
-                f"others {halves[1]}; half width {rows['half'].median() - 1:.1%}"
-            )
-    return 0
-
-
-def _outside(rows: pd.DataFrame) -> str:
-    ratios, outside = rows["ratios"].sum(), rows["outside"].sum()
-    return f"{outside} of {ratios} ({outside / ratios:.1%})" if ratios else "none"

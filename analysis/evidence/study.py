@@ -23,6 +23,7 @@ from .known import NOT_MEASURED, WORDS, Known, planned, word
 from .siblings import standing
 
 NUMBERS = ("max_abs_err", "allowed_abs_err", "nan_share", "median_us")
+PAIR = ["version", "problem"]
 
 
 class Check(NamedTuple):
@@ -62,10 +63,9 @@ class Study:
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
         frame["stale"] = outdated(frame)
-        pair = ["version", "problem"]
-        changed = frame.groupby(pair, sort=False)["stale"].transform("all")
-        newest = frame.sort_values("measured_at", kind="stable").groupby(pair, sort=False)["source_hash"]
-        self._stale |= set(frame.loc[changed, pair].itertuples(index=False, name=None))
+        changed = frame.groupby(PAIR, sort=False)["stale"].transform("all")
+        newest = frame.sort_values("measured_at", kind="stable").groupby(PAIR, sort=False)["source_hash"]
+        self._stale |= set(frame.loc[changed, PAIR].itertuples(index=False, name=None))
         return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
 
     def __bool__(self) -> bool:
@@ -106,18 +106,18 @@ class Study:
 
         Those that the version takes, or, of head dims where it takes none, also those `refused`.
         """
-        problems = self.problems(VERSIONS[version].family)
-        checks = {problem: self.check(version, problem) for problem in problems}
-        taken = [problem for problem, check in checks.items() if check and check.status != "unsupported"]
-        shown = [*main_problems(taken), *(main_problems(problems) if refused else ())]
+        problems, taken = self.problems(VERSIONS[version].family), self.taken.get(version, ())
+        shown = [*main_problems(each for each in problems if each in taken)]
+        shown += main_problems(problems) if refused else []
         return dict(sorted({problem.hdim: problem for problem in reversed(shown)}.items()))
 
     @functools.cached_property
     def taken(self) -> Mapping[str, set[Problem]]:
         """By version, the problems that it takes, whether or not it runs there."""
         taken: dict[str, set[Problem]] = {}
-        for version, status, problem in self.checks[["version", "status", "problem"]].itertuples(index=False):
-            taken.setdefault(version, set()).update({problem} if status != "unsupported" else ())
+        for (version, problem), rows in self._checked.items():
+            runs = any(row["status"] != "unsupported" for row in rows)
+            taken.setdefault(version, set()).update({problem} if runs else ())
         return taken
 
     # ------------------------------------------------------------ times
@@ -130,7 +130,7 @@ class Study:
     @functools.cached_property
     def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
         frame = self.timings[self.timings["median_us"].notna()]
-        places = frame.groupby(["version", "problem", "timer"], sort=False).indices
+        places = frame.groupby([*PAIR, "timer"], sort=False).indices
         processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
         return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
 
@@ -179,8 +179,7 @@ class Study:
 
 def _judged(rows: list[dict[str, Any]]) -> Check:
     def excess(row: Mapping[str, Any]) -> float:
-        error, allowed = row["max_abs_err"], row["allowed_abs_err"]
-        return error / allowed if allowed > 0 else math.inf
+        return row["max_abs_err"] / row["allowed_abs_err"] if row["allowed_abs_err"] > 0 else math.inf
 
     worst = max(rows, key=lambda row: STATUSES.index(row["status"]))
     errors = [row for row in rows if row["max_abs_err"] >= 0] or rows[:1]  # one that has none has NaN

@@ -6,9 +6,8 @@ from statistics import median
 
 import pandas as pd
 
-from ..evidence import Evidence
+from ..evidence import Evidence, pool
 from ..evidence.origin import measured, measured_on
-from ..evidence.pool import RUNS, covered
 from ..measure.studies import STUDIES, TIMERS
 from ..record.files import ROOT
 from .table import Missing, Table, code, lines, share, small
@@ -121,7 +120,7 @@ def repeatability(e: Evidence) -> Table | Missing:
 
 def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer."""
-    found, rows = covered(e.record.folder), []
+    found, rows = pool.coverage(pool.ratios_of(e.record.folder)), []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]
         later = mine[~mine["chose"]]
@@ -129,7 +128,7 @@ def coverage(e: Evidence) -> Table | Missing:
             outside, apart = (each["outside"].sum() / each["ratios"].sum() for each in (mine, later))
             rows.append((timer, mine["ratios"].sum(), outside, apart, mine["half"].median() - 1))
     if not rows:
-        return Missing(why=f"No run can be left out: that takes {RUNS + 1} complete runs of the same code")
+        return Missing(why=f"No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code")
     complete = e.record.complete
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
     return Table.from_frame(
