@@ -27,11 +27,14 @@ from .attention import v8 as _attention_v8
 from .rope import v8 as _rope_v8, v8_mma, v8_portable, separate_v8, hybrid_v8
 from .rope import decode as _rope_decode
 from .attention import decode as _attention_decode
+from .rope import prompt as _rope_prompt
+from .attention import prompt as _attention_prompt
+from .fp16 import phase7
 from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1
 from .learned import v1 as _learned_v1
 from .peers import embeddings
-from .peers import decode as _decode_peers
+from .peers import decode as _decode_peers, prompt as _prompt_peers
 from .controls import register as _controls, ablations as _control_ablations
 
 del attention  # type: ignore[name-defined]  # noqa: F821 -- the folder, whose files were imported: the name is the op's

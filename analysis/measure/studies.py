@@ -290,6 +290,34 @@ def _split_keys() -> Study:
     return Study("split_keys", about, ("device_warm", "device_cold"), parts)
 
 
+# Prompts as batch, heads, KV heads, tokens, head dim and mask: the report's, a model's, long, then around these.
+PROMPTS = (
+    (1, 8, 8, 512, 64, False), (1, 8, 8, 512, 64, True), (1, 8, 8, 512, 128, False), (1, 32, 8, 2048, 128, True),
+    (2, 16, 16, 4096, 128, False), (2, 16, 16, 4096, 128, True), (1, 32, 8, 2048, 64, True), (1, 8, 8, 64, 64, False),
+    (8, 16, 16, 64, 64, True), (1, 32, 8, 128, 128, True), (4, 32, 8, 256, 128, True), (1, 12, 12, 1000, 96, False),
+    (1, 32, 32, 1024, 64, True), (16, 8, 8, 512, 128, True), (2, 32, 8, 1500, 128, True), (1, 16, 8, 1024, 256, True),
+    (1, 8, 8, 2048, 64, False), (1, 64, 8, 4096, 128, True), (1, 16, 16, 8192, 128, True), (1, 8, 8, 8192, 64, False),
+)  # fmt: skip
+PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
+
+
+def _half_prompts() -> Study:
+    """The report's problem from Phase 4 to 7, and its other half of long ones; prompts with RoPE and without."""
+    report = tuple(problem for problem in _fp16() if problem.seq_q in (512, 4096))
+    sizes = [(*shape[:4], shape[3], *shape[4:]) for shape in PROMPTS]
+    plain = tuple(Problem("attention", *shape, dtype="float16", causal=causal) for *shape, causal in sizes)
+    rope = tuple(replace(problem, family="rope", rotary_dim=problem.hdim) for problem in plain)
+    rope += (replace(rope[3], dtype="bfloat16"),)
+    before = ("fp16_minimal", "fp16_phase4", "fp16_phase4_causal", "fp16_phase4_mma", "fp16_phase6_iter2")
+    parts = (
+        (before, report[:2]),
+        ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
+        (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
+        (("attention_prompt", *HALF_PEERS[2:]), plain),
+    )
+    return Study("half_prompts", "Prompts in half precision: Phase 7, and what else there is", ("device_warm",), parts)
+
+
 def _studies() -> Iterator[Study]:
     warm, both = ("device_warm",), ("device_warm", SOURCE_TIMER)
     of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
@@ -314,7 +342,16 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     beyond, everywhere = tuple(_beyond()), tuple(dict.fromkeys((*CHOSEN, *_beyond(), *_map())))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), beyond),))
-    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *CACHED, *HALF_PEERS, "triton_rope_sliced"}
+    apart = {
+        "torch_rope_half_flash",
+        "torch_rope_half_cudnn",
+        *AT_ALL,
+        *AT_ONE,
+        *AUTOTUNED,
+        *CACHED,
+        *HALF_PEERS,
+        "triton_rope_sliced",
+    }
     others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
     alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
     few = ((("triton_rope_sliced",), CHOSEN), (others, (SMALLEST, SHORT, LONG)), *alone)
@@ -335,6 +372,7 @@ def _studies() -> Iterator[Study]:
         ((("rope_v8", *ONE_GRAPH), steps), (CACHED, _cached(steps))),
     )
     yield _split_keys()
+    yield _half_prompts()
     spanned = tuple(_map())
     short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))

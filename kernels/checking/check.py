@@ -62,6 +62,13 @@ DECODE_SHAPES: list[dict[str, Any]] = [
     {"heads": 5, "kv_heads": 1, "seq_q": 1, "seq_k": 65, "hdim": 64},
     {"heads": 3, "seq_q": 8, "seq_k": 65, "hdim": 192, "q_offset": 60, "causal": True},
 ]
+# Of prompts in half precision: heads that share keys and tiles of rows; keys from the middle on; two tiles, or wgmma.
+PROMPT_SHAPES: list[dict[str, Any]] = [
+    {"heads": 2, "seq_q": 33, "hdim": 64},
+    {"heads": 3, "seq_q": 17, "seq_k": 65, "hdim": 80, "q_offset": 60, "causal": True},
+    {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 9, "seq_k": 70, "hdim": 96, "causal": True},
+    {"seq_q": 20, "seq_k": 600, "hdim": 128},
+]
 QUICK_BEYOND = 2  # alone, as every shape is compiled, in seconds; the cores have tests of their own
 FIRST_BLOCKS = 2  # that run, of a launch with many
 LARGE = 1024  # dims: a problem with as many takes seconds
@@ -69,7 +76,7 @@ LARGE = 1024  # dims: a problem with as many takes seconds
 
 def problems(version: Version) -> list[Problem]:
     """The small, odd problems that the checks of `version` use, fewer for a variant or an ablation."""
-    if version.beyond:
+    if version.beyond and version.family != "fp16":
         return _beyond(version)[::2] if version.variant_of else _beyond(version)
     if version.family == "fp16":
         candidates = [
@@ -95,11 +102,13 @@ def _beyond(version: Version) -> list[Problem]:
     """All of the family: the tables alternate, and two in three problems rotate half of the dims."""
     tables = cycle(TABLES_OF.get(version.family, ("computed",)))
     parts = cycle((1, 2, 2))
-    shapes = DECODE_SHAPES if version.id.endswith("_decode") else BEYOND_SHAPES
+    prompt = version.id.endswith("_prompt")
+    shapes = DECODE_SHAPES if version.id.endswith("_decode") else PROMPT_SHAPES if prompt else BEYOND_SHAPES
     return [
         Problem(
             version.family,
             **shape,
+            dtype="float16" if prompt else "float32",
             rotary_dim=shape["hdim"] // 4 // part * 4 if version.family == "rope" else 0,
             table=table,
         )
@@ -134,7 +143,7 @@ def quick_cases(version: Version) -> list[CheckCase]:
     if version.ablation or version.variant_of:
         return [case_of(version, max(problems(version), key=lambda problem: _demand(version, problem)))]
     if version.beyond:
-        return [case_of(version, _beyond(version)[QUICK_BEYOND])]
+        return [case_of(version, problems(version)[QUICK_BEYOND])]
     shapes: dict[tuple[int, ...], list[Problem]] = {}
     for problem in problems(version):
         shapes.setdefault(problem.q_shape, []).append(problem)

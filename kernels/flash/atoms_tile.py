@@ -13,7 +13,7 @@ from numba import types
 
 from ..device.asm import _asm
 from .prompt import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
-from .tiles import I32, as_words, f32, floats, i32, op, store_words, words
+from .tiles import I32, as_words, f32, floats, i32, load_words, op, shuffle, store_words, words
 
 STEP = 16  # terms of a product
 
@@ -97,6 +97,31 @@ def accumulate(shape: PromptShape) -> Any:
                 for half in range(2):
                     at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
                     acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
+        return acc
+
+    return add
+
+
+def accumulate_fma(shape: PromptShape) -> Any:
+    """As `accumulate`, in float32 on FMA units: four lanes have the weights of a row, and each needs all of them."""
+    keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
+
+    @op(floats(shape.hdim // 2))
+    def add(b, shared, index, first, weights, acc, lane):
+        base = b.add(
+            bytes_at(b, shared, index), b.add(b.mul(first, i32(SLAB_ROW)), b.shl(b.and_(lane, i32(3)), i32(2)))
+        )
+        quad = b.and_(lane, i32(~3))
+        for key in range(keys):
+            of_lane, number = b.or_(quad, i32(key % 8 // 2)), key // 8 * 2 + key % 2
+            both = [shuffle(b, "idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
+            for tile in range(shape.hdim // 8):
+                offset = tile // 8 * slab + key * SLAB_ROW + ((tile % 8 ^ key % 8) << 4)
+                pair = shape.element.floats(b, load_words(b, "ld.shared", base, 1, offset))
+                for row in range(2):
+                    for i in range(2):
+                        at = 4 * tile + 2 * row + i
+                        acc[at] = b.fma(both[row], pair[i], acc[at])
         return acc
 
     return add

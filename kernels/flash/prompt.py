@@ -77,7 +77,8 @@ class PromptShape(_Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
     `stages` tiles of values lie in shared memory, and as many of keys where these do not rotate; `ahead` of them are
-    asked for before they are needed: all of them where no buffer is used twice, else one less.
+    asked for before they are needed: all of them where no buffer is used twice, else one less, or none. weigh: how the
+    weighted sum is made, "mma" or on FMA units, "fma".
     """
 
     dtype: str
@@ -88,12 +89,13 @@ class PromptShape(_Shape):
     ahead: int = 2
     embedding: str = "rates"
     half_split: bool = False
+    weigh: str = "mma"
 
     @property
     def name(self) -> str:
-        pairs = "_halves" * self.half_split
+        pairs, weigh = "_halves" * self.half_split, "_fma" * (self.weigh == "fma")
         size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
-        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}"
+        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{weigh}"
 
     @property
     def reloads(self) -> bool:

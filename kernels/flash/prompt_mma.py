@@ -45,11 +45,12 @@ def build(shape: PromptShape) -> Any:
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
     copy, (load_keys, seed, put_keys) = copy_rows(shape), rotate_rows(shape)
     reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
-    keys_there, values_there = wait_groups(2 * ahead - 1), wait_groups(ahead if rotates else 2 * ahead)
+    keys_there, values_there = wait_groups(abs(2 * ahead - 1)), wait_groups(ahead if rotates else 2 * ahead)
     state_of, kept = load_state(shape), state_size(shape, 1)  # type: ignore[arg-type]
     keep_state, kept_state = store_shared(kept), load_shared(kept)
     queries_of = atoms_tile.query_fragments(shape)
-    dots, add, sums_to = atoms_tile.scores(shape), atoms_tile.accumulate(shape), atoms_tile.store_sums(shape)
+    dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
+    add = atoms_tile.accumulate(shape) if shape.weigh == "mma" else atoms_tile.accumulate_fma(shape)
     masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
@@ -125,21 +126,23 @@ def build(shape: PromptShape) -> Any:
         buffer, number = cint(0), cint(0)
         while number < tiles:
             k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
+            if not ahead:
+                cuda.syncthreads()
+                copy_tile(shared, tensors, k, v, number, buffer, tiles, all_keys, row, chunk, key_at, value_at)
             if rotates:
                 k_tile = cint(sums)
             else:
                 keys_there()
                 cuda.syncthreads()
-            if reused:
+            if reused and ahead:
                 free = buffer + ahead
                 if free >= stages:
                     free -= stages
                 copy_tile(shared, tensors, k, v, number + ahead, free, tiles, all_keys, row, chunk, key_at, value_at)
-            elif rotates:
+            elif ahead:
                 end_group()
-            else:
-                end_group()
-                end_group()
+                if not rotates:
+                    end_group()
             if reloads:
                 q = queries_of(shared, query, row_warp * fragment, lane)
             scores = dots(shared, k_tile, key_warp * keys, q, lane)

@@ -125,8 +125,8 @@ def prompt_plan(
     """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
-    require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
     require(problem.cache == "none", "cache", problem.cache, "none")
+    require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     halves = half_split and rotary_dim > 0
     shape: PromptShape | WgmmaShape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target)
@@ -135,6 +135,8 @@ def prompt_plan(
         wgmma = target == "sm_90" and lengths is None
         wgmma = wgmma and pays_on_wgmma(Prompt(shape, *how), problem.seq_k, H100_SMS)
     if wgmma:
+        template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
+        require(target == "sm_90", "capability", target, "9.0", template)
         template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
         require(lengths is None, "seq_k", "lengths", "one for all", template)
         shape = wgmma_shape(problem.dtype, hdim, embedding, halves)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..constants import MUST_BE, require
+from ..constants import require
 from ..version import Problem
 from .one_graph import AUTOTUNED, _compiled, _sees
 from .pytorch import (
@@ -44,7 +44,6 @@ def _rope_half(problem: Problem, mode: str | None = None) -> Attention:
 
 def _sdpa_half(problem: Problem, backend: str) -> Attention:
     require(problem.dtype != "float32", "dtype", problem.dtype, "half precision", PEER_TAKES)
-    require(problem.seq_q == 1, "seq_q", problem.seq_q, 1, MUST_BE)
     return _sdpa(problem, backend)
 
 

@@ -76,7 +76,8 @@ class Prompter:
         names = (*NAMES, *{0: (), 1: (ROTATED,), 2: MAPS}[len(launch.kernel.parameters) - len(NAMES)])
         types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
         arguments = [(name, "map" if name in MAPS else kind) for name, kind in zip(names, types, strict=True)]
-        return prepared(launch, arguments, self.target, self.device, self.index, MOVING)
+        moving = (*MOVING, ROTATED) if ROTATED in names else MOVING
+        return prepared(launch, arguments, self.target, self.device, self.index, moving)
 
     def _map(self, call: Prompt, address: int, seq_k: int, strides: tuple[int, ...]) -> bytes:
         key = address, seq_k, strides
@@ -103,23 +104,31 @@ class Prompter:
         if last[0] != seq_k or last[1] != strides[VALUES]:
             last = self._last = self._planned(seq_k, strides[VALUES])
         _, _, call, launches = last
-        wgmma = isinstance(call.shape, WgmmaShape)
-        made_of = (self, seq_k, q_offset, strides) if self.kept and not wgmma else None
-        if made_of and launches[0][0].launch_again((*addresses, lengths), made_of):
-            return
-        cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
-        apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
-        rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-        values = (*addresses, *apart_in_rows, *call.sizes(seq_k, q_offset, lengths), *rotation, 0, 0)
+        moving = (*addresses, lengths)
+        made_of = (self, seq_k, q_offset, strides) if self.kept else None
+        values: tuple[Any, ...] = ()
+
+        def start(prepared: Prepared, grid: tuple[int, ...], made_of: Any, *more: Any) -> None:
+            """With the addresses in `more` that move too, or with maps, which `made_of` has as well."""
+            nonlocal values
+            if made_of and prepared.launch_again(moving + tuple(each for each in more if type(each) is int), made_of):
+                return
+            if not values:
+                cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
+                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
+                values = (*addresses, *apart_in_rows, *call.sizes(seq_k, q_offset, lengths), *rotation, 0, 0)
+            prepared.launch(grid, (*values, *more), made_of)
+
         *before, (attend, grid) = launches
-        if not wgmma:
-            attend.launch(grid, values, made_of)
+        if not isinstance(call.shape, WgmmaShape):
+            start(attend, grid, made_of)
             return
         key, key_strides = addresses[1], strides[4:7]
         for rotate, blocks in before:
             shape = self.batch, self.kv_heads, seq_k, self.hdim
             rotated = torch.empty(shape, dtype=self.q_dtype, device=self.device)
             key, key_strides = rotated.data_ptr(), rotated.stride()[:3]
-            rotate.launch(blocks, (*values, key))
+            start(rotate, blocks, made_of, key)
         maps = self._map(call, key, seq_k, key_strides), self._map(call, addresses[2], seq_k, strides[VALUES])
-        attend.launch(grid, (*values, *maps))
+        start(attend, grid, made_of and (*made_of, *maps), *maps)

@@ -163,13 +163,15 @@ def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> 
         assert np.abs(made.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
 
 
-def test_each_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> None:
+def test_a_repeated_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> None:
     q = normal(1, 8, 70, 64, dtype=torch.float16)
-    for step in range(3):
-        k = normal(1, 8, 90, 64, dtype=torch.float16) + step
-        out = attention(q, k, k, fallback=False)
-        wanted = expected_of("attention", (q, k, k), {})
-        assert np.abs(out.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
+    kept = [normal(1, 8, 90, 64, dtype=torch.float16) + step for step in range(2)]
+    for k in (*kept, *kept):
+        for call in (attention, rope_attention):
+            wanted = expected_of(call.__name__, (q, k, k), {})
+            error = np.abs(call(q, k, k, fallback=False).double().numpy() - wanted).max()
+            assert error < 4 * EPS[q.dtype] * float(k.abs().max())
+    assert len(prompts.launched) == 8 and len(prompts.rotated) == 4
 
 
 @pytest.mark.parametrize(

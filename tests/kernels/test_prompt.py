@@ -22,9 +22,7 @@ def problem_of(dtype: str = "float16", family: str = "rope", **sizes: Any) -> Pr
     return Problem("attention" if family == "rope" and not given["rotary_dim"] else family, dtype=dtype, **given)
 
 
-def right(
-    problem: Problem, inputs: dict[str, torch.Tensor], made: torch.Tensor, turn: Any = None, **how: Any
-) -> bool:
+def right(problem: Problem, inputs: dict[str, torch.Tensor], made: torch.Tensor, turn: Any = None, **how: Any) -> bool:
     """Whether an output is as near to float64 as roundings of rotated keys, weights and outputs let it be."""
     places = torch.arange(max(problem.seq_k, problem.q_offset + problem.seq_q))
     how["turn"] = turn or [turn_of(problem, places)] * problem.batch
