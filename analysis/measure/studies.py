@@ -421,6 +421,9 @@ def _counted() -> Iterator[tuple[Version, Problem]]:
     for name in COUNTED:
         for hdim in (512, 2048):
             yield VERSIONS[name], next(_shape(VERSIONS[name].family, hdim, *LOG_SHAPES[hdim]))
+    for name in PHASES:
+        if VERSIONS[name].beyond:
+            yield VERSIONS[name], next(_fp16())
 
 
 def own_pairs(names: str) -> list[tuple[str, Problem]]:
