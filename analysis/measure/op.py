@@ -31,7 +31,8 @@ from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
 from kernels.flash.choose import MOST_QUERIES, require_decode, shape_of
-from kernels.flash.plan import Decode, embedding_of
+from kernels.flash.plan import H100_SMS, Decode, embedding_of
+from kernels.flash.prompt_plan import chosen, require_prompt
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
@@ -52,6 +53,7 @@ from .workers import Hang, MeasureError, Worker, answer, compilers, tqdm
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
 DECODING = {"rope": "rope_decode", "attention": "attention_decode", "alibi": "attention_decode"}  # with few queries
+PROMPTS_OF = {"rope": "rope_prompt", "attention": "attention_prompt", "alibi": "attention_prompt"}  # half precision
 MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the values; the memory around it is NaN
     "contiguous": lambda x: x,
@@ -118,7 +120,8 @@ class Call:
     @property
     def columns(self) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}
-        of = DECODING if self.problem.seq_q <= MOST_QUERIES else VERSIONS_OF
+        of = VERSIONS_OF if self.problem.dtype == "float32" else PROMPTS_OF
+        of = DECODING if self.problem.seq_q <= MOST_QUERIES else of
         return row_of((of[self.problem.family], self.problem), **own)
 
 
@@ -207,6 +210,14 @@ def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
     """The kernels of a call, planned as the op plans it; none where PyTorch computes it."""
     problem, tables, positions = call.problem, "tables" in call.mode, "positions" in call.mode
     half_split = not call.interleaved and problem.rotary_dim > 0
+    if problem.dtype != "float32" and problem.seq_q > MOST_QUERIES:
+        how = (*problem.q_shape[:2], problem.kv_heads, problem.seq_q, problem.causal, call.softmax_scale, call.lengths)
+        with contextlib.suppress(Unsupported):
+            require_prompt(problem.dtype, problem.hdim, problem.rotary_dim, half_split, target)
+            embedding = embedding_of(problem.family, problem.rotary_dim, tables, positions)
+            of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, H100_SMS)
+            return tuple(launch.kernel for launch in chosen(*of_shape, *how).launches((), problem.seq_k))
+        return ()
     with contextlib.suppress(Unsupported):
         require_decode(problem.dtype, problem.hdim, problem.seq_q, problem.rotary_dim, half_split, target)
         embedding = embedding_of(problem.family, problem.rotary_dim, tables, positions)

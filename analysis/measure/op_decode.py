@@ -1,4 +1,4 @@
-"""Decode calls of the op on the GPU at hand: at random, in every dtype and with lengths; on two streams; replayed."""
+"""Decode calls and prompts in half precision of the op on the GPU at hand: at random; on two streams; replayed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .on_gpu import Row
 
 DTYPES = ("float32", "float16", "bfloat16")
 HDIMS = tuple(hdim for hdim in op.HDIMS if hdim % 8 == 0 and hdim <= MOST_DIMS)
+PROMPT_HDIMS = (64, 64, 80, 96, 128, 128, 192, 256)
 SEED, MOST_KERNELS = 43, 90
 STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
 SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
@@ -41,6 +42,20 @@ def decode_call(dice: random.Random) -> op.Call | None:
     inputs = call.inputs if dtype == "float32" else dice.choice(op.INPUTS[:2])  # large ones overflow
     called = call.called if dice.random() < 0.5 else "eager"  # a process keeps no more tables than so many evict
     problem = dataclasses.replace(problem, dtype=dtype, q_offset=offset)
+    call = dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved)
+    return dataclasses.replace(call, inputs=inputs, called=called)
+
+
+def prompt_call(dice: random.Random) -> op.Call | None:
+    """A prompt in half precision, or None where it would take long."""
+    call = op.random_call(dice, PROMPT_HDIMS)
+    if not call or call.problem.seq_q <= MOST_QUERIES:
+        return None
+    problem, lengths = call.problem, dice.random() < 0.2
+    offset = max(problem.seq_k - problem.seq_q, 0) if lengths else problem.q_offset
+    problem = dataclasses.replace(problem, dtype=dice.choice(DTYPES[1:]), q_offset=offset)
+    interleaved, inputs = call.interleaved or problem.rotary_dim % 8 > 0, dice.choice(op.INPUTS[:2])
+    called = call.called if dice.random() < 0.5 else "eager"
     call = dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved)
     return dataclasses.replace(call, inputs=inputs, called=called)
 
@@ -101,11 +116,14 @@ def stress(send: Connection) -> None:
 
 
 def works(count: int) -> list[op.Work]:
-    """Random calls, and stress."""
+    """Random calls of few queries, and of more, and stress."""
     problems = op.Work(
         "op_decode", lambda target: op.drawn(SEED, count, target, MOST_KERNELS, decode_call), count, SEED
     )
-    return [problems, op.Work("op_stress", lambda target: list(STRESSED), body=stress)]
+    prompts = op.Work(
+        "op_prompts", lambda target: op.drawn(SEED, count, target, MOST_KERNELS, prompt_call), count, SEED
+    )
+    return [problems, prompts, op.Work("op_stress", lambda target: list(STRESSED), body=stress)]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -304,13 +304,15 @@ PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
 def _half_prompts() -> Study:
     """The report's problem from Phase 4 to 7, and its other half of long ones; prompts with RoPE and without."""
     report = tuple(problem for problem in _fp16() if problem.seq_q in (512, 4096))
-    sizes = [(*shape[:4], shape[3], *shape[4:]) for shape in PROMPTS]
-    plain = tuple(Problem("attention", *shape, dtype="float16", causal=causal) for *shape, causal in sizes)
+    plain = tuple(
+        Problem("attention", batch, heads, kv_heads, seq, seq, hdim, dtype="float16", causal=causal)
+        for batch, heads, kv_heads, seq, hdim, causal in PROMPTS
+    )
     rope = tuple(replace(problem, family="rope", rotary_dim=problem.hdim) for problem in plain)
     rope += (replace(rope[3], dtype="bfloat16"),)
     before = ("fp16_minimal", "fp16_phase4", "fp16_phase4_causal", "fp16_phase4_mma", "fp16_phase6_iter2")
     parts = (
-        (before, report[:2]),
+        (before, tuple(problem for problem in report if problem.hdim == 64)),
         ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
         (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
         (("attention_prompt", *HALF_PEERS[2:]), plain),
@@ -422,8 +424,7 @@ def _counted() -> Iterator[tuple[Version, Problem]]:
         for hdim in (512, 2048):
             yield VERSIONS[name], next(_shape(VERSIONS[name].family, hdim, *LOG_SHAPES[hdim]))
     for name in PHASES:
-        if VERSIONS[name].beyond:
-            yield VERSIONS[name], next(_fp16())
+        yield VERSIONS[name], next(_fp16())
 
 
 def own_pairs(names: str) -> list[tuple[str, Problem]]:

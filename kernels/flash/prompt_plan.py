@@ -108,6 +108,16 @@ def pays_on_wgmma(call: Prompt, seq_k: int, sms: int) -> bool:
     return blocks > sms or not few_keys
 
 
+def chosen(
+    dtype: str, hdim: int, embedding: str, half_split: bool, seq_k: int, target: str, sms: int, *how: Any
+) -> Prompt:
+    """The call by the kernel that the rule takes; `how` are the fields of `Prompt` behind its shape."""
+    call = Prompt(shape_of(dtype, hdim, seq_k, embedding, half_split, target), *how)
+    if target == "sm_90" and not call.by_length and pays_on_wgmma(call, seq_k, sms):
+        call = replace(call, shape=wgmma_shape(dtype, hdim, embedding, half_split))
+    return call
+
+
 def prompt_plan(
     problem: Problem,
     target: str = EMULATED_TARGET,
@@ -129,25 +139,27 @@ def prompt_plan(
     require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     halves = half_split and rotary_dim > 0
-    shape: PromptShape | WgmmaShape = shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target)
     how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None)
+    of_shape = (problem.dtype, hdim, embedding, halves)
     if wgmma is None:
-        wgmma = target == "sm_90" and lengths is None
-        wgmma = wgmma and pays_on_wgmma(Prompt(shape, *how), problem.seq_k, H100_SMS)
-    if wgmma:
+        call = chosen(*of_shape, problem.seq_k, target, H100_SMS, *how)
+    elif wgmma:
         template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
         require(target == "sm_90", "capability", target, "9.0", template)
         template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
         require(lengths is None, "seq_k", "lengths", "one for all", template)
-        shape = wgmma_shape(problem.dtype, hdim, embedding, halves)
-    call = Prompt(replace(shape, **fields), *how)
+        call = Prompt(wgmma_shape(*of_shape), *how)
+    else:
+        call = Prompt(shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target), *how)
+    shape = replace(call.shape, **fields)
+    call = replace(call, shape=shape)
     given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
     buffers, strides = given.buffers, given.strides
     if embedding == "rates":
         pairs = shape.dims // 2
-        buffers["rates"] = Buffer((2, pairs, 2), init=partial(prompt_rates, rotary_dim, pairs, call.shape.row_step))
+        buffers["rates"] = Buffer((2, pairs, 2), init=partial(prompt_rates, rotary_dim, pairs, shape.row_step))
     args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
-    if wgmma:
+    if isinstance(shape, WgmmaShape):
         keys = ("k", strides[1])
         if shape.rotates:
             buffers["k_rotated"] = Buffer(problem.kv_shape, problem.dtype)

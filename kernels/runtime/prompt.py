@@ -14,7 +14,7 @@ import torch
 from ..constants import require
 from ..flash.plan import embedding_of
 from ..flash.prompt import WgmmaShape
-from ..flash.prompt_plan import Prompt, pays_on_wgmma, require_prompt, shape_of, wgmma_shape
+from ..flash.prompt_plan import Prompt, chosen, require_prompt, shape_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
@@ -44,31 +44,25 @@ class Prompter:
         template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
         require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
         given = tensors.cos is not None, tensors.positions is not None
-        self.embedding = embedding_of(settled.family, settled.rotary_dim, *given)
+        embedding = embedding_of(settled.family, settled.rotary_dim, *given)
+        self.of_shape = self.dtype, self.hdim, embedding, self.half_split
         self.by_length, self.sms = tensors.lengths is not None, gpu.multiprocessors(device)
         self.index, self.device, self.q_dtype = device, q.device, q.dtype
-        shape = self._shape(False, 1)
+        shape = shape_of(self.dtype, self.hdim, 1, embedding, self.half_split, self.target)
         self.turns = shape.dims // 2, shape.row_step  # of the rates
         self.interleaved = not self.half_split  # what its kernels take; it is what the call asks
         self.kept: Any = None  # what a call has beside, where no call has its own
         self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
         self._maps: dict[Any, bytes] = {}
 
-    def _shape(self, wgmma: bool, seq_k: int) -> Any:
-        if wgmma:
-            return wgmma_shape(self.dtype, self.hdim, self.embedding, self.half_split)
-        return shape_of(self.dtype, self.hdim, seq_k, self.embedding, self.half_split, self.target)
-
-    def _call(self, shape: Any) -> Prompt:
-        sizes = self.batch, self.heads, self.kv_heads, self.seq_q
-        return Prompt(shape, *sizes, self.causal, self.scale, self.by_length)
-
     def _planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
-        call = self._call(self._shape(False, seq_k))
         sizes = zip((self.batch, self.kv_heads, seq_k), strides, strict=True)
-        mapped = not self.by_length and self.target == "sm_90" and all(size == 1 or stride for size, stride in sizes)
-        if mapped and pays_on_wgmma(call, seq_k, self.sms):
-            call = self._call(self._shape(True, seq_k))
+        how = (self.batch, self.heads, self.kv_heads, self.seq_q, self.causal, self.scale, self.by_length)
+        if all(size == 1 or stride for size, stride in sizes):
+            call = chosen(*self.of_shape, seq_k, self.target, self.sms, *how)
+        else:
+            dtype, hdim, embedding, half_split = self.of_shape
+            call = Prompt(shape_of(dtype, hdim, seq_k, embedding, half_split, self.target), *how)
         launches = call.launches((), seq_k)
         return seq_k, strides, call, [(self._prepared(each), each.grid) for each in launches]
 

@@ -16,8 +16,9 @@ from test_ops_launch import CELLS, at
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.flash import prompt_plan
 from kernels.runtime import compile as compiler
-from kernels.runtime import gpu, prompt
+from kernels.runtime import gpu
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.prepared import C_FORMATS
 from kernels.runtime.torch_path import attend
@@ -122,7 +123,7 @@ def prompts(card: Card, monkeypatch: pytest.MonkeyPatch) -> PromptCard:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("wgmma", [False, True])
 def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, dtype: torch.dtype, wgmma) -> None:
-    monkeypatch.setattr(prompt, "pays_on_wgmma", lambda *_: wgmma)
+    monkeypatch.setattr(prompt_plan, "pays_on_wgmma", lambda *_: wgmma)
     taken = 0
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "kernels copies")
