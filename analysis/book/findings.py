@@ -7,11 +7,11 @@ from typing import Any
 from IPython.display import Markdown, display
 
 from ..evidence import Evidence
-from ..findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, load
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, load
 from ..record.files import DataError
 from ..tables.table import mark
 
-STYLE = {HOLDS: "ok", DIFFERS: "wrong", NOT_MEASURED: "unsupported"}
+STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
 
 def badge(word: str) -> str:

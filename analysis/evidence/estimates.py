@@ -273,13 +273,15 @@ class Estimate(Arithmetic):
     def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
         other = bound if isinstance(bound, Estimate) else Estimate.exact(bound)
         if self.why or other.why:
-            return Comparison(None, None)
+            return Comparison(None, None, None)
 
         def beyond(mine: float, limit: float) -> bool:
             return (mine > limit if above else mine < limit) or (equal and mine == limit)
 
         intervals = beyond(self.low, other.high) if above else beyond(self.high, other.low)
-        return Comparison(beyond(self.value, other.value), intervals)
+        reach, limit = (self.high, other.low) if above else (-self.low, -other.high)
+        possible = not (reach < limit or (reach == limit and not equal))
+        return Comparison(beyond(self.value, other.value), intervals, possible)
 
     def __format__(self, spec: str) -> str:
         return format(Estimates({"": self}), spec)
@@ -295,7 +297,8 @@ def maximum(*values: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How numbers compare with a bound: whether all of their values lie beyond it, and whether all intervals do.
+    """How numbers compare with a bound: whether all of their values lie beyond it, whether all intervals do, and
+    whether it is possible, as no interval lies on the other side.
 
     None where one of them is not measured and no other contradicts; one that cannot be, such as of a version that is
     refused, counts only where there is no other.
@@ -303,6 +306,12 @@ class Comparison:
 
     values: bool | None
     intervals: bool | None
+    possible: bool | None
+
+    @classmethod
+    def exact(cls, held: bool | None) -> Comparison:
+        """Of numbers without an interval."""
+        return cls(held, held, held)
 
     def __bool__(self) -> bool:
         raise TypeError("a comparison is joined by every() or either(), and asked for its values or intervals")
@@ -310,16 +319,20 @@ class Comparison:
 
 def every(*comparisons: Comparison) -> Comparison:
     """Whether all hold."""
-    return Comparison(_all([each.values for each in comparisons]), _all([each.intervals for each in comparisons]))
+    return _joint(_all, comparisons)
 
 
 def either(*comparisons: Comparison) -> Comparison:
     """Whether one holds."""
 
-    def one(found: list[bool | None]) -> bool | None:
+    def one(found: Sequence[bool | None]) -> bool | None:
         return True if True in found else None if None in found else False
 
-    return Comparison(one([each.values for each in comparisons]), one([each.intervals for each in comparisons]))
+    return _joint(one, comparisons)
+
+
+def _joint(join: Callable[[Sequence[bool | None]], bool | None], all: Sequence[Comparison]) -> Comparison:
+    return Comparison(join([c.values for c in all]), join([c.intervals for c in all]), join([c.possible for c in all]))
 
 
 def _all(found: Sequence[bool | None]) -> bool | None:

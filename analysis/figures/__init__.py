@@ -1,8 +1,6 @@
 """The figures of the book: a function each, which takes the evidence of a card and returns a `Plot`."""
 
 from .angle_error import angle_error
-from .by_card import speedups_by_card
-from .counters import warp_waits
 from .front import fusing
 from .loads import loads
 from .steps import pipelines, steps
@@ -13,6 +11,6 @@ from .waves import wave
 from .when_to_fuse import fusion_map
 
 __all__ = [
-    "angle_error", "fusing", "fusion_map", "loads", "pipelines", "speedups_by_card", "steps", "timeline", "v8_cuts",
-    "v8_family", "v8_idea", "v8_tile", "warp_waits", "wave",
+    "angle_error", "fusing", "fusion_map", "loads", "pipelines", "steps", "timeline", "v8_cuts",
+    "v8_family", "v8_idea", "v8_tile", "wave",
 ]  # fmt: skip

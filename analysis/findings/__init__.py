@@ -26,10 +26,12 @@ from ..evidence import Comparison, Estimates, Evidence, Undecided, every
 from ..evidence.interval import TIE
 from ..record.files import DATA, REFERENCE, DataError
 
-BADGES = HOLDS, DIFFERS, NOT_MEASURED = "holds here", "differs here", "not measured here"
+HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
+    "holds here", "differs here", "cannot tell here", "not measured here",
+)  # fmt: skip
 Numbers = Mapping[str, Any]
 Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
-UNKNOWN = Comparison(None, None)
+UNKNOWN = Comparison.exact(None)
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,10 @@ class Found:
 
     @property
     def badge(self) -> str:
-        """How the card compares, by the values that it measured."""
-        return NOT_MEASURED if self.check.values is None else HOLDS if self.check.values else DIFFERS
+        """How the card compares: the values that it measured hold, or no interval reaches what the sentence says."""
+        if self.check.values is None or self.check.values:
+            return NOT_MEASURED if self.check.values is None else HOLDS
+        return DIFFERS if self.check.possible is False else OPEN
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,12 @@ def numbers(**given: Any) -> Numbers:
 
 def checks(*comparisons: Comparison | bool) -> Comparison:
     """Whether all comparisons of a sentence hold; one of exact numbers is True or False."""
-    return every(*(Comparison(each, each) if isinstance(each, bool) else each for each in comparisons))
+    return every(*(Comparison.exact(each) if isinstance(each, bool) else each for each in comparisons))
 
 
 def of_values(comparison: Comparison) -> Comparison:
     """The same of the values alone, whatever their intervals: where a sentence is about what was measured."""
-    return Comparison(comparison.values, comparison.values)
+    return Comparison.exact(comparison.values)
 
 
 # ---------------------------------------------------------------- comparisons: within 3 % is a tie

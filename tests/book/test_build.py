@@ -48,7 +48,8 @@ def test_what_cannot_be_built_is_one_line_and_exit_code_1(
 ) -> None:
     assert build.main(["--gpu", "abacus"]) == 1
     assert "'abacus'" in (said := capsys.readouterr().err) and REFERENCE in said and said.count("\n") == 1
-    monkeypatch.setattr(build, "BUILD", tmp_path / "a file")
+    for module in (build, saving):
+        monkeypatch.setattr(module, "BUILD", tmp_path / "a file")
     (tmp_path / "a file").write_text("")
     monkeypatch.setattr(build, "execute_all", lambda e, source: source.mkdir(parents=True))
     assert build.main([]) == 1

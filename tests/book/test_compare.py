@@ -88,7 +88,7 @@ def test_only_intervals_apart_that_mean_something_else_are_listed() -> None:
 
 
 def made_up(name: str, held: bool) -> Finding:
-    return Finding(name, "It is {gain:.2f} times as fast.", lambda e: (numbers(gain=1.5), Comparison(held, held)))
+    return Finding(name, "It is {gain:.2f} times as fast.", lambda e: (numbers(gain=1.5), Comparison.exact(held)))
 
 
 def test_all_that_is_compared_is_printed_and_written(

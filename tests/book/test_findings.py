@@ -16,7 +16,7 @@ from analysis.book import front
 from analysis.book.build import NOTEBOOKS
 from analysis.book.findings import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
-from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, Finding, checks, faster, numbers
+from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers
 from analysis.measure.studies import study
 from analysis.models import targets, waves
 from analysis.record.files import DATA, REFERENCE, DataError
@@ -124,11 +124,16 @@ class Card:
 
 
 @pytest.mark.parametrize(
-    ("card", "word"),
-    [(Card("fast", 1.5), HOLDS), (Card("tie", 1.02), DIFFERS), (Card("nothing"), NOT_MEASURED)],
+    ("card", "high", "word"),
+    [
+        (Card("fast", 1.5), 3.0, HOLDS),
+        (Card("tie", 1.01), 1.02, DIFFERS),
+        (Card("wide", 1.01), 1.2, OPEN),
+        (Card("nothing"), 3.0, NOT_MEASURED),
+    ],
 )
-def test_a_badge_asks_the_values_of_a_card(card: Card, word: str) -> None:
-    assert made_up(2.0, 0.9, 3.0).on(card).badge == word  # type: ignore[arg-type]
+def test_a_card_differs_where_no_interval_reaches_what_a_sentence_says(card: Card, high: float, word: str) -> None:
+    assert made_up(2.0, 0.9, high).on(card).badge == word  # type: ignore[arg-type]
 
 
 def test_the_reference_needs_the_intervals_and_keeps_its_sentence(
@@ -181,7 +186,7 @@ def test_time_steps_up_where_the_blocks_of_a_version_no_longer_fit(e: Evidence) 
 def test_the_command_prints_what_differs_and_fails_for_the_reference_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = Finding("wrong", "It is so.", lambda e: (numbers(), Comparison(False, False)))
+    wrong = Finding("wrong", "It is so.", lambda e: (numbers(), Comparison.exact(False)))
     monkeypatch.setattr(findings, "load", lambda: {"wrong": wrong})
     assert findings.main([]) == 1 and findings.main(["--gpu", "nvidia-h100-80gb-hbm3"]) == 0
     said = capsys.readouterr().out
