@@ -16,19 +16,13 @@ from ..measure.studies import partial_rope
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
-BUSY = 60.0  # % of its peak from which on a unit, and not latency, holds a kernel back: the rule of Nsight Compute
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 ONLINE, FIXED, SEPARATE = "attention_online", "attention_online_fixed", "rope_separate"
 
 
-def memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
-    """What a version moves, of what DRAM or L2 can: the larger share, in per cent."""
-    return maximum(e.counter(version, DRAM, **asked), e.counter(version, L2, **asked))
-
-
 def busiest_memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
-    """The same, with the data pipe of L1 and shared memory as well."""
-    return maximum(memory_percent(e, version, **asked), e.counter(version, L1, **asked))
+    """What a version moves, of what DRAM, L2 or the data pipe of L1 and shared memory can: the largest, in per cent."""
+    return maximum(*(e.counter(version, unit, **asked) for unit in (DRAM, L2, L1)))
 
 
 def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
@@ -37,14 +31,14 @@ def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
     return 100 * done / e.time(version, **asked) / 1e6 / e.ceiling("fp32_tflops")
 
 
-def forgotten_rope(hdims: Iterable[int], inputs: str) -> Estimates:
-    """How far V7's result would move if it rotated nothing: the largest difference, on inputs of that kind."""
-    return Estimates({hdim: Estimate.exact(_forgotten_rope(hdim, inputs)) for hdim in hdims})
-
-
 @functools.cache
-def _forgotten_rope(hdim: int, inputs: str) -> float:
+def _forgotten(hdim: int, inputs: str) -> float:
     rope = partial_rope(1, 4, 64, hdim)
     plain = Problem("attention", 1, 4, seq_q=64, hdim=hdim)
     given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
     return float((attention(rope, **given) - attention(plain, **given)).abs().max())
+
+
+def forgotten_rope(hdims: Iterable[int], inputs: str) -> Estimates:
+    """How far V7's result would move if it rotated nothing: the largest difference, on inputs of that kind."""
+    return Estimates({hdim: Estimate.exact(_forgotten(hdim, inputs)) for hdim in hdims})

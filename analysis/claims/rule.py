@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ..evidence import Estimate
 from ..evidence.interval import TIE
@@ -71,23 +70,10 @@ JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # t
 SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
 
 
-class Interval(Protocol):
-    """A number with its 95 % interval, which is `known` unless it is of a single process."""
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
-
-    @property
-    def known(self) -> bool: ...
-
-
 # ---------------------------------------------------------------- one place
 
 
-def compare(low: float, high: float, measured: Interval) -> str:
+def compare(low: float, high: float, measured: Estimate) -> str:
     """How a measured ratio stands to a published one, or to the range [low, high] that was published: see above."""
     if not measured.known:
         return UNDECIDED
@@ -106,17 +92,17 @@ def compare(low: float, high: float, measured: Interval) -> str:
     return UNDECIDED if reaches else NO_DIFFERENCE
 
 
-def too_wide(low: float, high: float, outcome: str, measured: Interval) -> bool:
+def too_wide(low: float, high: float, outcome: str, measured: Estimate) -> bool:
     """Whether the same direction is found of a ratio that may as well be reproduced, the interval being too wide."""
     return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
 
 
-def stands(published: float | None, measured: Interval | None) -> str:
+def stands(published: float | None, measured: Estimate | None) -> str:
     """How a measured speedup stands to a published one; empty where either is not there."""
     return "" if published is None or measured is None else compare(published, published, measured)
 
 
-def within(low: float, high: float, measured: Interval) -> bool | None:
+def within(low: float, high: float, measured: Estimate) -> bool | None:
     """Whether an interval lies in [low, high], or outside; None where it straddles an end, or there is none."""
     if not measured.known:
         return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, SCALAR, busiest_memory_percent, forgotten_rope, fp32_percent
+from ..claims.measures import DRAM, FLOAT4, L1, L2, SCALAR, busiest_memory_percent, forgotten_rope, fp32_percent
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
 from ..models import profiles
+from ..models.profiles import BUSY
 from ..models.waves import occupied
 from . import Says, checks, faster, finding, not_slower, numbers, slower, ties
 

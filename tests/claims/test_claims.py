@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 
 from analysis.claims import judge, rule
-from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline
+from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, speed
 from analysis.claims.rule import HOLDS, REFUTED, REPRODUCED, UNDECIDED, decide
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
 from analysis.measure.studies import matched
+from analysis.record.columns import SCHEMAS
 from analysis.record.files import MEASURED, REFERENCE, known_gpus, problem_columns
 from analysis.record.published import by_id
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS
+from tests.evidence.made_up import CEILINGS, PROBLEM, add_run
 from tests.rows import append_rows, read_table, write_table
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
-PARTIAL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
-FULL = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=512)
 V7 = ("rope_v7", "rope_separate")
 
 
@@ -163,28 +163,20 @@ def test_a_cause_needs_an_effect() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A GPU on which rope_v7 took half as long as rope_separate, and nothing is counted."""
-    gpu = {"name": "T", "slug": "t", "compute_capability": "9.0", "sms": 2, "ceilings": {"read_gb_s": 2.0}}
+    gpu = {"name": "T", "slug": "t", "compute_capability": "9.0", "sms": 132, "ceilings": dict.fromkeys(CEILINGS, 1.0)}
     (tmp_path / "gpu.json").write_text(json.dumps(gpu))
     for name, table in (("COUNTS", "counts"), ("RESOURCES", "resources")):
         monkeypatch.setattr(load, name, tmp_path / f"{table}.csv")
-    words = ("node", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
-    numbers = {"complete": True, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
-    run = {**dict.fromkeys((*words, "started_at", "finished_at"), "x"), **numbers, "run": "r", "study": "log"}
-    append_rows(tmp_path / "runs.csv", "runs", [run])
-    for version, times in (("rope_separate", [20.0, 22.0, 40.0]), ("rope_v7", [10.0, 11.0, 20.1])):
-        for problem in (PARTIAL, FULL):
-            mine = {"run": "r", "study": "log", "version": version, "source_hash": today(version), "status": "ok"}
-            mine |= {**problem_columns(problem), "measured_at": "x"}
-            check = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "inputs": "uniform"}
-            append_rows(tmp_path / "checks.csv", "checks", [{**mine, **check}])
-            timed = [
-                {**mine, "process": process, "timer": "device_warm", "median_us": us}
-                for process, us in enumerate(times, start=1)
-            ]
-            append_rows(tmp_path / "timings.csv", "timings", timed)
+    measure(tmp_path)
     return tmp_path
+
+
+def measure(card: Path, factor: float = 1, study: str = "log", run: str = "r", **more: Any) -> None:
+    """A run in which rope_v7 takes `factor` times half as long as rope_separate."""
+    times = {"rope_separate": [20.0, 22.0, 40.0], "rope_v7": [factor * us for us in (10.0, 11.0, 20.1)]}
+    add_run(card, run, times, study=study, **more)
 
 
 def claim(kind: str, ask: Callable[[Evidence], Iterator[Test]]) -> Claim:
@@ -192,41 +184,33 @@ def claim(kind: str, ask: Callable[[Evidence], Iterator[Test]]) -> Claim:
 
 
 def twice(e: Evidence) -> Iterator[Test]:
-    yield headline("n", e.speedup(*V7, hdim=512), published=2)
+    yield speed(e, *V7, 512, published=2)
 
 
-def asked(folder: Path, measured: Callable[[Evidence], Any], **given: Any) -> dict[str, Any]:
+def asked(card: Path, measured: Callable[[Evidence], Any], **given: Any) -> dict[str, Any]:
     """The row of a universal headline."""
     given = given or {"least": 1}
-    return judge.judge_claim(claim("universal", lambda e: iter([headline("n", measured(e), **given)])), at(folder))[0]
+    return judge.judge_claim(claim("universal", lambda e: iter([headline("n", measured(e), **given)])), at(card))[0]
 
 
-def at(folder: Path) -> Evidence:
-    return Evidence.load(folder)
+def at(card: Path) -> Evidence:
+    return Evidence.load(card)
 
 
-def add_run(folder: Path, factor: float, study: str = "matched", run: str = "s", complete: bool = True) -> None:
-    """A run of a study in which rope_v7 takes `factor` times as long as in run r of the log."""
-    copied = {name: read_table(folder / f"{name}.csv", name) for name in ("runs", "checks", "timings")}
-    for name, table in copied.items():
-        first = table[(table["run"] == "r") & (table["study"] == "log")]
-        rows = [{**row, "study": study, "run": run} for row in first.to_dict("records")]
-        for row in rows:
-            if name == "runs":
-                row["complete"] = complete
-            if name == "timings" and row["version"] == "rope_v7":
-                row["median_us"] = factor * float(row["median_us"])
-        append_rows(folder / f"{name}.csv", name, rows)
+def columns(row: dict[str, Any], table: str) -> dict[str, Any]:
+    """What a table has of a row."""
+    known = {column.name for column in SCHEMAS[table]}
+    return {name: value for name, value in row.items() if name in known}
 
 
-def test_a_row_says_what_it_compares_and_what_it_is_from(folder: Path) -> None:
-    row = judge.judge_claim(claim("number", twice), at(folder))[0]
+def test_a_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
+    row = judge.judge_claim(claim("number", twice), at(card))[0]
     assert row["outcome"] == REPRODUCED and row["measured"] == pytest.approx(1.997, abs=1e-3)
     assert row["low"] > 1.98 and row["high"] < 2.02, "the spread of the times themselves is no matter"
     assert (row["place"], row["unit"], row["rule"]) == ("hdim 512", "x", "published 2")
     assert row["evidence"] == "timings of log, run r"
-    row = asked(folder, lambda e: e.launches("rope_separate", hdim=512) * e.ceiling("read_gb_s"), equals=6)
-    assert row["outcome"] == HOLDS and row["measured"] == 6 and "low" not in row and row["condition"] == ""
+    row = asked(card, lambda e: e.launches("rope_separate", hdim=512) * e.ceiling("read_gb_s"), equals=3)
+    assert row["outcome"] == HOLDS and row["measured"] == 3 and "low" not in row and row["condition"] == ""
     assert row["evidence"] == "plans; gpu.json"
 
 
@@ -234,53 +218,49 @@ def test_a_bound_is_a_number_a_row_or_one_for_each_place() -> None:
     two = Estimates({512: Estimate.exact(1), 2048: Estimate.exact(2)}, "×")
     places = headline("n", {"a": two, "b": two}, published=("N107", "N108", "N109", 3)).places
     assert [(place.label, place.hdim) for place in places] == [("a", 512), ("a", 2048), ("b", 512), ("b", 2048)]
-    assert [place.bounds[0].value for place in places] == [
-        *(said(f"N10{i}").value for i in (7, 8, 9)),
-        3,
-    ]
+    assert [place.bounds[0].value for place in places] == [*(said(f"N10{i}").value for i in (7, 8, 9)), 3]
     with pytest.raises(ValueError, match="4 places and 2 bounds"):
         headline("n", {"a": two, "b": two}, least=(1, 2))
 
 
-def test_one_process_decides_nothing(folder: Path) -> None:
-    timings = read_table(folder / "timings.csv", "timings").to_dict("records")
-    write_table(folder / "timings.csv", "timings", [row for row in timings if row["process"] == 1])
-    found = asked(folder, lambda e: e.speedup(*V7, hdim=512))
+def test_one_process_decides_nothing(card: Path) -> None:
+    add_run(card, "s", {"rope_separate": [20.0], "rope_v7": [10.0]})
+    found = asked(card, lambda e: e.speedup(*V7, hdim=512))
     assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
     assert found["measured"] == 2
 
 
-def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(folder: Path) -> None:
+def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(card: Path) -> None:
     one = claim("number", twice)
-    assert {row["verdict"] for row in judge.judge_claim(one, at(folder))} == {REPRODUCED}
-    add_run(folder, 4)
-    judged = judge.judge_claim(one, at(folder))
+    assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {REPRODUCED}
+    measure(card, 4, "matched", "s")
+    judged = judge.judge_claim(one, at(card))
     assert {row["verdict"] for row in judged} == {"depends on the load"}
     given = {row["condition"]: row["given"] for row in judged if row["role"] == "headline"}
     assert given == {"device": REPRODUCED, "matched": "opposite"}, "as timed it is not measured"
 
 
-def test_a_cause_is_not_tested_where_another_load_alone_has_its_effect(folder: Path) -> None:
+def test_a_cause_is_not_tested_where_another_load_alone_has_its_effect(card: Path) -> None:
     def ask(e: Evidence) -> Iterator[Test]:
         yield headline("n", e.speedup(*V7, study="log", hdim=512), least=0.5)
         yield effect("n", e.speedup(*V7[::-1], hdim=512), least=1.03)
 
     one = claim("cause", ask)
-    assert {row["verdict"] for row in judge.judge_claim(one, at(folder))} == {"not supported"}
-    add_run(folder, 4)
-    judged = judge.judge_claim(one, at(folder))
+    assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {"not supported"}
+    measure(card, 4, "matched", "s")
+    judged = judge.judge_claim(one, at(card))
     assert {row["verdict"] for row in judged} == {"not tested"}
     effects = [(row["condition"], row["outcome"]) for row in judged if row["role"] == "effect"]
     assert effects == [("device", REFUTED), ("matched", HOLDS)]
 
 
-def test_an_effect_counts_at_the_places_that_it_shares(folder: Path) -> None:
+def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     def ask(e: Evidence) -> Iterator[Test]:
         numbers = Estimates({512: Estimate.exact(1), 2048: Estimate.exact(1)}, "%")
         yield headline("n", {"a": numbers, "b": numbers}, least=0.5)
         yield effect("n", {"a": numbers}, least=(2, 0))
 
-    rows = judge.judge_claim(claim("cause", ask), at(folder))
+    rows = judge.judge_claim(claim("cause", ask), at(card))
     found = {row["place"]: row["outcome"] for row in rows if row["role"] == "headline"}
     assert found == {
         "a, hdim 512": "not supported", "a, hdim 2048": "supported", "b, hdim 512": "supported",
@@ -289,41 +269,39 @@ def test_an_effect_counts_at_the_places_that_it_shares(folder: Path) -> None:
 
 
 def test_a_verdict_is_asked_of_the_run_before_as_well_where_it_is_of_the_same_code(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "pools", lambda folder: {})  # two runs that disagree would leave all of it open
+    monkeypatch.setattr(load, "pools", lambda _: {})  # two runs that disagree would leave all of it open
 
     def found() -> set[tuple[str, str]]:
-        return {(row["before"], row["verdict"]) for row in judge.verdicts(folder, [claim("number", twice)])}
+        return {(row["before"], row["verdict"]) for row in judge.verdicts(card, [claim("number", twice)])}
 
     assert found() == {(REPRODUCED, REPRODUCED)}, "there is no run before"
-    add_run(folder, 4, "log", "s")
+    measure(card, 4, run="s")
     assert found() == {(REPRODUCED, "opposite")}
     for table in ("checks", "timings"):
-        rows = read_table(folder / f"{table}.csv", table)
+        rows = read_table(card / f"{table}.csv", table)
         rows.loc[(rows["run"] == "r") & (rows["version"] == "rope_v7"), "source_hash"] = "0" * 16
-        write_table(folder / f"{table}.csv", table, rows.to_dict("records"))
+        write_table(card / f"{table}.csv", table, rows.to_dict("records"))
     assert found() == {("opposite", "opposite")}
 
 
-def test_an_incomplete_run_decides_nothing(folder: Path) -> None:
-    add_run(folder, 4, "log", complete=False)
-    (row,) = judge.judge_claim(claim("number", twice), at(folder))
+def test_an_incomplete_run_decides_nothing(card: Path) -> None:
+    measure(card, 4, run="s", complete=False)
+    (row,) = judge.judge_claim(claim("number", twice), at(card))
     assert (row["verdict"], row["evidence"]) == (REPRODUCED, "timings of log, run r")
 
 
-def test_stale_evidence_is_shown_so(folder: Path) -> None:
-    for table in ("checks", "timings"):
-        rows = read_table(folder / f"{table}.csv", table).to_dict("records")
-        changed = [row | {"source_hash": "0" * 16} if row["version"] == "rope_v7" else row for row in rows]
-        write_table(folder / f"{table}.csv", table, changed)
-    stale = asked(folder, lambda e: e.time("rope_v7", hdim=512))
-    assert stale["evidence"] == "timings of log, run r; stale: rope_v7"
-    assert asked(folder, lambda e: e.time("rope_separate", hdim=512))["evidence"] == "timings of log, run r"
+def test_stale_evidence_is_shown_so(card: Path) -> None:
+    add_run(card, "s", {"rope_separate": [20.0, 22.0]})
+    add_run(card, "s", {"rope_v7": [10.0, 11.0]}, source_hash="0" * 16)
+    stale = asked(card, lambda e: e.time("rope_v7", hdim=512))
+    assert stale["evidence"] == "timings of log, run s; stale: rope_v7"
+    assert asked(card, lambda e: e.time("rope_separate", hdim=512))["evidence"] == "timings of log, run s"
 
 
 @pytest.mark.parametrize(
-    ("measure", "why"),
+    ("ask", "why"),
     [
         (lambda e: e.time("rope_v7", timer="launched", hdim=512), "rope_v7 has no time by launched on rope B1 H4 S64"),
         (lambda e: e.count("rope_v7", "barriers", hdim=512), "counts of rope_v7 are not recorded"),
@@ -332,32 +310,23 @@ def test_stale_evidence_is_shown_so(folder: Path) -> None:
         (lambda e: 1 / e.status("rope_v7", "wrong", hdim=512), "it divides by a count of zero"),
     ],
 )
-def test_what_cannot_be_had_is_undecided_and_says_why(folder: Path, measure: Any, why: str) -> None:
-    found = asked(folder, measure)
+def test_what_cannot_be_had_is_undecided_and_says_why(card: Path, ask: Any, why: str) -> None:
+    found = asked(card, ask)
     assert found["outcome"] == UNDECIDED and found["reason"].startswith(why)
 
 
-def test_counts_and_counters_are_found_by_launch_and_shape(folder: Path) -> None:
-    common = {"version": "rope_separate", **problem_columns(PARTIAL), "source_hash": today("rope_separate")}
-    counted = {"warp_inst": (10, 10, 50), "barriers": (1, 2, 4)}
-    rows = [
-        {**common, "target": "sm_90", "launch": launch, "counter": counter, "value": value}
-        for counter, values in counted.items()
-        for launch, value in enumerate(values)
-    ]
-    append_rows(folder / "counts.csv", "counts", rows)
-    profiled = {"dram__bytes_read.sum": (1.0, 2.0, 4.0), "lts__t_sector_hit_rate.pct": (10.0, 20.0, 40.0)}
-    other = matched(PARTIAL, 2)
-    assert other.heads != PARTIAL.heads
-    rows = [
-        {**common, "run": "r", "study": study, "kernel": "k", "launch": launch, "metric": metric, "value": value + more}
-        | problem_columns(problem)
-        for problem, study, more in ((PARTIAL, "log", 0), (other, "matched", 1))
-        for metric, values in profiled.items()
-        for launch, value in enumerate(values)
-    ]
-    append_rows(folder / "counters.csv", "counters", rows)
-    e = at(folder)
+def test_counts_and_counters_are_found_by_launch_and_shape(card: Path) -> None:
+    common = {"version": "rope_separate", **problem_columns(PROBLEM), "source_hash": today("rope_separate")}
+    for launch, values in enumerate(zip((10, 10, 50), (1, 2, 4), (10.0, 20.0, 40.0))):
+        mine = {**common, "launch": launch, "target": "sm_90", "run": "r", "study": "log", "kernel": "k"}
+        names = ("warp_inst", "barriers", "lts__t_sector_hit_rate.pct")
+        rows = [{**mine, "counter": name, "metric": name, "value": value} for name, value in zip(names, values)]
+        append_rows(card / "counts.csv", "counts", [columns(row, "counts") for row in rows[:2]])
+        other = {**rows[1], "metric": "dram__bytes_read.sum"}
+        loaded = {**other, **problem_columns(matched(PROBLEM, 132)), "study": "matched", "value": values[1] + 1}
+        profiled = [columns(row, "counters") for row in (other, rows[2], loaded)]
+        append_rows(card / "counters.csv", "counters", profiled)
+    e = at(card)
 
     def value(found: Estimates) -> float:
         return found[512].value
