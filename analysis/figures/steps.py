@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,15 +89,12 @@ def _pictures(
     first = next(iter(done.values()), {})
     shown = [what for what, amount in first.items() if amount]
     high, rows, width = HIGH + BAR * len(shown) + 0.2, math.ceil(len(plans) / across), WIDE * across + 0.1
-    titles, tables = textwrap.wrap(title, round(12 * width)), []
-    above = 0.18 * len(titles) + 0.15
+    tables = []
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, rows * high + above))
+        figure = Figure(figsize=(width, rows * high))
         axis = figure.add_axes((0, 0, 1, 1))
-        axis.set(xlim=(0, width), ylim=(0, rows * high + above))
+        axis.set(xlim=(0, width), ylim=(0, rows * high))
         axis.axis("off")
-        text = "\n".join(titles)
-        write(axis, 0.05, rows * high + above - 0.05, text, ha="left", va="top", fontsize=9, fontweight="bold")
         for place, ((name, plan), words) in enumerate(zip(plans.items(), names)):
             left, low = 0.05 + WIDE * (place % across), high * (rows - 1 - place // across)
             found = moves(name, plan)

@@ -113,7 +113,8 @@ def told(e: Evidence, name: str) -> str:
     study, base = home(e, version.family), version.baseline or ""
     us = e.time(name, study, "device_warm", problem=problem)[problem] if problem else Estimate.none(Known(NOT_MEASURED))
     if not us:
-        why = why_none(us)
+        known = e.study(study).known(name, problem) if problem else us.why
+        why = known if known and not known.ran else why_none(us)
         return f"{link(name)}: **{why.word}**" + f", {escape(why.reason)}" * bool(why.reason) + "."
     gain = e.speedup(name, base, study, "device_warm", problem=problem)[problem] if base else None
     if not gain:
