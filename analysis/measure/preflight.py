@@ -92,7 +92,7 @@ def _gpu() -> dict[str, Any]:
     )
     memory, running = (machine.ask(f"nvmlDeviceGet{x}", card=card) for x in ("MemoryInfo", "ComputeRunningProcesses"))
     return {
-        "name": _ask(driver.cuDeviceGetName, 256, device).rstrip(b"\0").decode(),
+        "name": _ask(driver.cuDeviceGetName, 256, device).split(b"\0")[0].decode(),
         "target": "sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, kind, device)) for kind in of_capability),
         "memory": _ask(driver.cuDeviceTotalMem, device),
         "driver": machine.driver(card),
