@@ -12,6 +12,7 @@ Rows of versions whose code has not changed are kept; only the others are made a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
@@ -102,32 +103,26 @@ def compiled(name: str, problem: Problem) -> list[Row]:
     """
     rows = []
     for target in TARGETS:
-        try:
-            launches = VERSIONS[name](problem, target).launches
-        except Unsupported:
-            continue
-        for index, launch in enumerate(launches):
-            try:
-                require_instructions(launch.kernel, target)
-            except Unsupported:
-                continue
-            used = resources_of(launch.kernel, target)
-            rows.append(
-                {
-                    "version": name,
-                    **problem_columns(problem),
-                    "launch": index,
-                    "kernel": launch.kernel.name,
-                    "target": target,
-                    "registers": used.registers,
-                    "spill_bytes": used.spill_bytes,
-                    "stack_bytes": used.stack_bytes,
-                    "shared_bytes": launch.dynamic_bytes + used.static_shared_bytes,
-                    "blocks_per_sm": blocks_per_sm(launch, target),
-                    "source_hash": today(name),
-                }
-            )
+        with contextlib.suppress(Unsupported):
+            for index, launch in enumerate(VERSIONS[name](problem, target).launches):
+                with contextlib.suppress(Unsupported):
+                    require_instructions(launch.kernel, target)
+                    used = resources_of(launch.kernel, target)
+                    own = {
+                        "launch": index, "kernel": launch.kernel.name, "target": target, "registers": used.registers,
+                        "spill_bytes": used.spill_bytes, "stack_bytes": used.stack_bytes,
+                        "shared_bytes": launch.dynamic_bytes + used.static_shared_bytes,
+                        "blocks_per_sm": blocks_per_sm(launch, target),
+                    }  # fmt: skip
+                    rows.append({"version": name, **problem_columns(problem), **own, "source_hash": today(name)})
     return rows
+
+
+def _write(table: str, rows: list[Row]) -> int:
+    path = files.DATA / f"{table}.csv"
+    write_table(path, table, rows)
+    print(f"[{table}] {len(rows)} rows in {path}")
+    return 0
 
 
 def _update(
@@ -151,10 +146,7 @@ def _update(
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), prepare) as pool:
             made = pool.map(make, *zip(*todo, strict=True))
             rows += [row for group in tqdm(made, total=len(todo), desc=table) for row in group]
-    rows.sort(key=key)
-    write_table(path, table, rows)
-    print(f"[{table}] {len(rows)} rows in {path}")
-    return 0
+    return _write(table, sorted(rows, key=key))
 
 
 def counts(arguments: list[str]) -> int:
@@ -248,16 +240,12 @@ def record(kept: list[Row]) -> list[Row]:
 def launches(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis launches")
     parser.add_argument("--check", action="store_true", help="compile every recorded kernel again and compare")
-    check = parser.parse_args(arguments).check
     kept = current(read_records(files.LAUNCHES, "launches"))
-    if check:
+    if parser.parse_args(arguments).check:
         found = differing(tqdm(kept, unit="kernel"))
         print("\n".join([f"[launches] {len(found)} of {len(kept)} kernels differ", *found]))
         return int(bool(found))
-    rows = record(kept)
-    write_table(files.LAUNCHES, "launches", rows)
-    print(f"[launches] {len(rows)} rows in {files.LAUNCHES}")
-    return 0
+    return _write("launches", record(kept))
 
 
 HASHES_OF_A_CHECKOUT = """
@@ -276,16 +264,12 @@ def hashes(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     command = [sys.executable, "-c", HASHES_OF_A_CHECKOUT]
     done = subprocess.run(command, cwd=options.before, stdout=subprocess.PIPE, text=True, check=True)
-    before: dict[str, str] = json.loads(done.stdout)
     chosen = set(options.versions or VERSIONS) & set(VERSIONS)
-    later = {old: today(name) for name, old in before.items() if name in chosen and old != today(name)}
+    before = {name: old for name, old in json.loads(done.stdout).items() if name in chosen and old != today(name)}
+    later = {old: today(name) for name, old in before.items()}
     rows = [{**row, "new": later.get(row["new"], row["new"])} for row in read_records(files.HASHES, "hashes")]
     known = {row["new"] for row in rows}
     rows += [
-        {"old": old, "new": later[old], "version": name}
-        for name, old in before.items()
-        if old in later and later[old] not in known
+        {"old": old, "new": later[old], "version": name} for name, old in before.items() if later[old] not in known
     ]
-    write_table(files.HASHES, "hashes", rows)
-    print(f"[hashes] {len(rows)} rows in {files.HASHES}")
-    return 0
+    return _write("hashes", rows)
