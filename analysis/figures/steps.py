@@ -78,7 +78,8 @@ def steps(family: str) -> Plot:
 def pipelines() -> Plot:
     """Four ways to rotate Q and K for 64 queries and 64 keys."""
     title = "Who rotates K, and how often, for 64 queries and 64 keys"
-    return _pictures("pipelines", title, {name: plan_of(name) for name in PIPELINES.values()}, [*PIPELINES], "", {}, 2)
+    plans = {name: plan_of(name, MAIN.hdim) for name in PIPELINES.values()}
+    return _pictures("pipelines", title, plans, [*PIPELINES], "", {}, across=2)
 
 
 def _pictures(

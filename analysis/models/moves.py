@@ -13,7 +13,7 @@ from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
 from ..evidence.current import current
-from ..measure.studies import MAIN, STUDIES
+from ..measure.studies import STUDIES
 from ..record.files import COUNTS, DataError, problem_of, read_records
 
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
@@ -52,11 +52,6 @@ class Stage:
     def attends(self) -> bool:
         return "v" in self.reads
 
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """What it holds in shared memory."""
-        return tuple(name for name, size in self.launch.shared.sizes.items() if size)
-
     def times(self, buffer: str) -> int:
         """How often it reads a buffer: keys and values once for each tile of queries."""
         return self.passes if self.attends and buffer[0] in "kv" else 1
@@ -86,21 +81,16 @@ def _counts() -> Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]
     return found
 
 
-def plan_of(name: str, hdim: int | None = None) -> Plan:
-    """The plan that pictures of a version show: of a problem that is counted, at head dim 2048 or the next below it.
+def plan_of(name: str, hdim: int) -> Plan:
+    """The plan that a picture of a version shows: of a problem that is counted, with the documents' rotary dim.
 
-    Raises: DataError for an unknown version, a peer, and a head dim at which the version is not counted.
+    Raises: DataError for an unknown version, and where it is not counted at the head dim.
     """
     version = known(name)
-    if version.is_peer:
-        raise DataError(f"{name!r} is another's library: it has no launches to draw")
-    taken = [problem for each, problem in _counts() if each == name and supports(version, problem)]
-    taken = [problem for problem in taken if hdim in (None, problem.hdim)]
-    if not taken and hdim is None:
-        return example(version)
+    taken = [p for each, p in _counts() if each == name and p.hdim == hdim and supports(version, p)]
     if not taken:
         raise DataError(f"{name!r} is not counted at head dim {hdim}")
-    return version(max(taken, key=lambda p: (p.hdim <= MAIN.hdim, p.hdim, p.heads, not p.causal, -p.rotary_dim)))
+    return version(max(taken, key=lambda p: (p.heads, not p.causal, -p.rotary_dim)))
 
 
 def _embedded(name: str, plan: Plan, place: int) -> float | None:
@@ -119,7 +109,6 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     if events or "sin" not in launch.args:
         return None if launch.shape and not events else events / problem.hdim  # V8's cores mark rotations alone
     alike = SCALAR if known(name).scalar_loads else SEPARATE["sinusoidal"]
-    alike = f"control_{alike}" if known(name).control_of else alike
     plain = _counts().get((alike, problem), {}).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 

@@ -131,11 +131,6 @@ def result(study: Study, name: str) -> str:
         word = study.known(name, problem).word
         if word != UNSUPPORTED:
             told.setdefault(RIGHT if word == OK else word, []).append(str(hdim))
-    if not told:
-        return NOT_MEASURED
-    if RIGHT in told:
-        rest = {word: dims for word, dims in told.items() if word != RIGHT}
-        return "; ".join([mark(RIGHT, OK), *(f"{word} at {', '.join(dims)}" for word, dims in rest.items())])
-    first = WRONG if WRONG in told else next(iter(told))
-    rest = {word: dims for word, dims in told.items() if word != first}
-    return "; ".join([mark(first), *(f"{word} at {', '.join(dims)}" for word, dims in rest.items())])
+    first = next((word for word in (RIGHT, WRONG, *told) if word in told), NOT_MEASURED)
+    rest = [f"{word} at {', '.join(dims)}" for word, dims in told.items() if word != first]
+    return "; ".join([mark(first, OK if first == RIGHT else first), *rest])
