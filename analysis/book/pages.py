@@ -148,7 +148,6 @@ def page(e: Evidence, version: Version) -> str:
         section("Checked", checked(e, version)),
         section("Claims that name it", claims(e, version.id)),
         section("Declared hazards", versions.hazards(e, version)),
-        section("Launches of one call", versions.launches(version)),
         section("What the compiler reports", versions.resources(e, version)),
         section("Counted", versions.counts(e, version)),
         section("Hardware counters", versions.counters(e, version)),

@@ -4,14 +4,13 @@ from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machine, repeatability, runs
 from .map import advice, map_problems
-from .resources import resources
 from .setup import shapes
-from .speed import checks, fastest, home, speedups, times
+from .speed import fastest, home
 from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "advice", "answers", "checks", "coverage", "fastest", "flipped", "home", "ledger", "machine",
-    "map_problems", "overview", "repeatability", "resources", "runs", "shapes", "speedups", "steps",
-    "times", "verdict_summary", "verdicts",
+    "advice", "answers", "coverage", "fastest", "flipped", "home", "ledger", "machine",
+    "map_problems", "overview", "repeatability", "runs", "shapes", "steps",
+    "verdict_summary", "verdicts",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,8 +11,6 @@ from typing import Any
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version
-from kernels.limits import EMULATED_TARGET
-from kernels.version import Launch
 
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
@@ -27,6 +26,7 @@ from ..record.text import NOTHING, ratios, span
 from .table import (
     Table,
     code,
+    error,
     lines,
     mark,
     name,
@@ -156,7 +156,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     caption = (
         f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
         f"(device_warm), with the 95 % interval {e.covers()}. µs: median of "
-        f"{study.processes} processes ± half their range."
+        f"{study.processes} processes ± half their range. Below a check the largest error, of what is allowed."
     )
     if any(claims.values()):
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
@@ -166,7 +166,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
         [
             {
                 "shape": shape(problem),
-                "check": status(study.known(version.id, problem)),
+                "check": _checked(study, version.id, problem),
                 **{other: speedup_cell(e, version.id, other, problem, study.name) for other in others},
                 "published": claims[problem] or NOTHING,
                 **{timer: time_cell(found[problem]) for timer, found in us.items()},
@@ -183,6 +183,14 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
         slice(2, None),
         caption,
     )
+
+
+def _checked(study: Study, version: str, problem: Problem) -> str:
+    """The outcome of the check, and the largest error over finite outputs with what is allowed."""
+    check = study.check(version, problem)
+    wide = check and not math.isnan(check.max_abs_err)
+    errors = f"{error(check.max_abs_err)} of {error(check.allowed_abs_err)}" if check and wide else ""
+    return lines(status(study.known(version, problem)), small(errors) if errors else "")
 
 
 def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:
@@ -246,23 +254,6 @@ def hazards(e: Evidence, version: Version) -> Table:
 
 
 # ---------------------------------------------------------------- planned, compiled and counted
-
-
-def launches(version: Version) -> Table:
-    """Grid, block and shared memory of every launch, and the host syncs that the source's harness makes."""
-    rows = []
-    plans = planned(version.id)
-    for problem in main_problems(plans):
-        for step in plans[problem].steps:
-            if not isinstance(step, Launch):
-                rows.append((shape(problem), "host sync", "", "", ""))
-                continue
-            grid, block = (" × ".join(map(str, sizes)) for sizes in (step.grid, step.block))
-            cluster = f" {small(f'clusters of {step.cluster}')}" if step.cluster > 1 else ""
-            rows.append((shape(problem), code(step.kernel.name), grid + cluster, block, f"{step.shared_bytes:,}"))
-    header = ("shape", "launch", "grid, blocks", "block, threads", "shared, B")
-    caption = f"As planned for {EMULATED_TARGET}; other targets may get another core." if version.by_target else ""
-    return Table(header, rows, numbers=header[2:], caption=caption)
 
 
 def resources(e: Evidence, version: Version) -> Table | str:

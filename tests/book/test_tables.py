@@ -1,30 +1,31 @@
 """Tables and figures show what was measured beside what was published, and say what is missing."""
 
-from html import escape
 from pathlib import Path
 
 from analysis import tables
 from analysis.evidence import Evidence
+from analysis.tables import versions
 from analysis.tables.table import Missing
+from kernels import VERSIONS
 from tests.evidence.made_up import TWO, add_run, folder
 
 __all__ = ["folder"]
 
 
-def test_tables_never_hide_what_was_published(folder: Path) -> None:
+def test_a_version_shows_what_was_published_and_how_the_two_compare(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 21.0], [10.0, 10.0]))))
-    assert "0.047" in tables.times(Evidence.load(folder), "rope")._repr_html_()
-    html = tables.speedups(Evidence.load(folder), "rope")._repr_html_()
-    assert "1.45×" in html and "2.05×" in html
+    ((_, table),) = versions.times(Evidence.load(folder), VERSIONS["rope_v7"])
+    html = table._repr_html_()
+    assert "0.047" in html and "1.45×" in html and "2.05×" in html
 
 
 def test_what_could_not_run_says_why() -> None:
     e = Evidence.load("nvidia-h200")
     refused = e.study("log").checks.query("status == 'infeasible'")
     assert len(refused)
-    for family, rows in refused.groupby("family"):
-        html = tables.checks(e, family)._repr_html_()
-        assert all(escape(reason) in html for reason in rows["reason"])
+    for version, rows in refused.groupby("version"):
+        told = {text for _, text, _ in versions.reasons(e, VERSIONS[version])[0]}
+        assert set(rows["reason"]) <= told
 
 
 def test_repeatability_compares_the_last_two_complete_runs(folder: Path) -> None:
