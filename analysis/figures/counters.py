@@ -1,0 +1,58 @@
+"""What the hardware counters show: what warps wait for, and how near the emulator's counts come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS
+
+from ..evidence import Evidence
+from ..evidence.origin import counters_of
+from ..models import profiles
+from ..tables.table import family_title, short
+from .style import PALETTE, Plot, canvas, legend
+
+COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
+HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
+RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
+
+
+def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
+    """What a warp of every version's attention waits for at a head dim, as shares of its time."""
+    mine = profiles.attention(profiles.at(profiled, hdim))
+    mine = mine[~mine["version"].map(lambda version: VERSIONS[version].fast_math)]
+    frame = pd.DataFrame(
+        {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
+        for row in mine.to_dict("records")
+        for wait, share in profiles.waits(row).items()
+    )
+    wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
+    families = list(dict.fromkeys(frame["family"]))
+    sizes = [len(wide.loc[family]) for family in families]
+    title, height = "Warps wait most for other warps at a barrier", 2.4 + 0.24 * len(wide)
+    with canvas(title, len(families), height=height, sharex=True, height_ratios=sizes) as (figure, axes):
+        for axis, family in zip(axes, families):
+            bars = wide.loc[family]
+            left = pd.Series(0.0, index=bars.index)
+            for wait, colour, hatch in zip(profiles.WAITS, COLOURS, HATCHES):
+                look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait}
+                axis.barh(range(len(bars)), bars[wait], 0.8, left=left, edgecolor="white", lw=0.3, **look)
+                left += bars[wait]
+            axis.set_yticks(range(len(bars)), [short(version) for version in bars.index])
+            axis.set_ylim(len(bars) - 0.4, -0.6)
+            axis.set_xlim(0, 100)
+            axis.grid(visible=False)
+            axis.set_title(family_title(family), loc="left")
+        axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {hdim}")
+        legend(figure, axes)
+    return Plot(
+        "warp-waits",
+        figure,
+        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {e.card}, from hardware "
+        "counters, in groups; a warp that is ready while another issues counts as one that could.",
+        f"Stacked bars, one a version, of what a warp waits for at head dim {hdim}, in percent.",
+        frame,
+        counters_of(e, mine["run"]),
+    )
