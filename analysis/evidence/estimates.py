@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -33,6 +33,23 @@ class Runs(Protocol):
     def common_run(self, studies: frozenset[str]) -> str: ...
 
 
+class About(NamedTuple):
+    """What an estimate is from: tables, versions whose code has changed since, what the condition decided (the timer,
+    the study), and the versions and rows of published.csv that were asked about."""
+
+    sources: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    open: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def __or__(self, other: About) -> About:
+        sources, stale = (tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self[:2], other[:2]))
+        return About(sources, stale, self.open | other.open, self.names | other.names)
+
+
+NOTHING = About()
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Values by process, of the times of some versions.
@@ -48,8 +65,7 @@ class Sample:
     logs: tuple[float, ...]
     timer: str
     studies: frozenset[str]
-    sources: tuple[str, ...]
-    stale: tuple[str, ...]
+    about: About
     again: Callable[[str], Sample]
     share: bool = False  # of a gap: may be near 0, or below, so that no logarithm is taken
 
@@ -89,6 +105,10 @@ DIVIDE = Operation(lambda x, y: x / y, lambda x, y: 1.0 / y, lambda x, y: -x / y
 MAXIMUM = Operation(np.maximum, lambda x, y: np.where(x >= y, 1.0, 0.0), lambda x, y: np.where(x >= y, 0.0, 1.0))
 
 
+def _in(one: Sample | float, run: str) -> Sample | float:
+    return one.again(run) if isinstance(one, Sample) else one
+
+
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
     """The operation process by process, in the runs that both are of."""
     samples = [each for each in (left, right) if isinstance(each, Sample)]
@@ -112,40 +132,24 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
         tuple(log for each in samples for log in each.logs),
         samples[0].timer if len({each.timer for each in samples}) == 1 else "",
         frozenset().union(*(each.studies for each in samples)),
-        _once(each.sources for each in samples),
-        _once(each.stale for each in samples),
+        functools.reduce(About.__or__, (each.about for each in samples)),
         lambda run: _joined(operation, _in(left, run), _in(right, run)),
         samples[0].share,
     )
 
 
-def _in(one: Sample | float, run: str) -> Sample | float:
-    return one.again(run) if isinstance(one, Sample) else one
-
-
-def _once(several: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for some in several for each in some))
-
-
-class About(NamedTuple):
-    """What an estimate is from: tables, versions whose code has changed since, what the condition decided (the timer,
-    the study), and the versions and rows of published.csv that were asked about."""
-
-    sources: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    open: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-
-    def __or__(self, other: About) -> About:
-        sources, stale = (_once([mine, theirs]) for mine, theirs in zip(self[:2], other[:2]))
-        return About(sources, stale, self.open | other.open, self.names | other.names)
-
-
-NOTHING = About()
-
-
 class Arithmetic:
-    """Sums, products, quotients and comparisons, of a number or of several."""
+    """Sums, products, quotients and comparisons, of a number or of several, and what they are from."""
+
+    about: About
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.about.sources
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        return self.about.stale
 
     def _with(self, operation: Operation, other: Any, swap: bool = False) -> Self:
         raise NotImplementedError
@@ -215,7 +219,7 @@ class Estimate(Arithmetic):
     @classmethod
     def of(cls, sample: Sample, about: About = NOTHING) -> Estimate:
         """From values by process; `about` is what is not known of these."""
-        about = About(sample.sources, sample.stale) | about
+        about = sample.about | about
         if not len(sample.values):
             return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), about=about, sample=sample)
         value, low, high = sample.bounds()
@@ -225,14 +229,6 @@ class Estimate(Arithmetic):
     def __bool__(self) -> bool:
         """Whether there is a value."""
         return not math.isnan(self.value)
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return self.about.sources
-
-    @property
-    def stale(self) -> tuple[str, ...]:
-        return self.about.stale
 
     @property
     def known(self) -> bool:
@@ -265,9 +261,8 @@ class Estimate(Arithmetic):
         found = _joined(operation, left.sample or left.value, right.sample or right.value)
         if not len(found.values) and (run := found.runs.common_run(found.studies)):  # one was measured again since
             found = found.again(run)
-            exact = [each.about for each in (left, right) if not each.sample]
-            asked = About(open=about.open, names=about.names)
-            about = functools.reduce(About.__or__, exact, asked)
+            exact = (each.about for each in (left, right) if not each.sample)
+            about = functools.reduce(About.__or__, exact, about._replace(sources=(), stale=()))
         return Estimate.of(found, about)
 
     def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
@@ -353,6 +348,7 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
         self._by_key = dict(by_key)
         self.unit = unit
         self._why = why
+        self.about = functools.reduce(About.__or__, (each.about for each in self._by_key.values()), NOTHING)
 
     def __getitem__(self, key: Key) -> Estimate:
         found = self._by_key.get(key)
@@ -380,18 +376,6 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
     def why(self) -> Known | None:
         """Why there is no value, of the first that has none; None where all have."""
         return next((each.why for each in self._by_key.values() if each.why), None if self._by_key else self._why)
-
-    @property
-    def about(self) -> About:
-        return functools.reduce(About.__or__, (each.about for each in self._by_key.values()), About())
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return self.about.sources
-
-    @property
-    def stale(self) -> tuple[str, ...]:
-        return self.about.stale
 
     def at(self, *keys: Key) -> Estimates:
         """Those at some keys."""

@@ -223,8 +223,7 @@ class Evidence:
             (float(np.log(values).mean()),) if len(values) else (),
             timer,
             frozenset({study.name}),
-            (f"timings of {study.name}, run {run}",),
-            (version,) if study.stale(version, problem) else (),
+            About((f"timings of {study.name}, run {run}",), (version,) if study.stale(version, problem) else ()),
             lambda other: self._sample(version, self.record.study(study.name, run=other), problem, timer),
         )
 

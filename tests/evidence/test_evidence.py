@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.evidence import Estimate, Estimates, Evidence, Known, either, every, maximum, pool
-from analysis.evidence.estimates import Sample
+from analysis.evidence.estimates import About, Sample
 from analysis.evidence.interval import Pool, half_width
 from analysis.record import rows as whole
 from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
@@ -32,7 +32,7 @@ def sample(version: str, times: list[float], runs: OneRun | None = None) -> Esti
     values = np.array(times)
     processes = tuple(("1", i) for i, _ in enumerate(times))
     logs = (float(np.log(values).mean()),)
-    fixed = (runs or OneRun(), processes, values, {version: values}, logs, "device_warm", frozenset({"log"}), (), ())
+    fixed = (runs or OneRun(), processes, values, {version: values}, logs, "device_warm", frozenset({"log"}), About())
     return Estimate.of(Sample(*fixed, again=lambda run: Sample(*fixed, again=lambda run: None)))  # type: ignore[arg-type, return-value]
 
 
