@@ -89,7 +89,8 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     check(run, pair)
     timing(run, pair, 1, "device_warm")
     monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
-    assert pair in begin().unchecked()
+    again = begin()
+    assert pair in again.unchecked() and again.id != run.id, "rows of two codes would stand in one run"
 
 
 def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch) -> None:

@@ -61,6 +61,7 @@ class Card:
         self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
         self.compiled: tuple[str, ...] = ()  # versions that PyTorch compiles
         self.us: Callable[[str], float] = lambda name: 2.0
+        self.wrong = ""  # a version whose result is wrong
 
     def act(self, step: str, name: str) -> None:
         self.did.append((self.process, step, name))
@@ -110,8 +111,9 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             if copies > 1:
                 card.act("copy", plan.name)
 
-        def output(self) -> None:
+        def output(self) -> str:
             card.act("check", self.name)
+            return self.name
 
     def timed(program: Program, timer: str, iterations: int) -> list[float]:
         card.act(timer, program.name)
@@ -131,8 +133,12 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     for name in NAMES:
         is_peer = VERSIONS[name].is_peer
         monkeypatch.setitem(VERSIONS, name, Version(id=name, family="attention", is_peer=is_peer, iterations=20))
-    verdict = SimpleNamespace(status="ok", max_abs_err=1e-7, allowed_abs_err=4e-7, nan_share=0.0, relative_err=1e-7)
-    case = SimpleNamespace(given={}, compare=lambda out: verdict)
+    numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
+
+    def compare(name: str) -> SimpleNamespace:
+        return SimpleNamespace(status="wrong" if name == card.wrong else "ok", **numbers)
+
+    case = SimpleNamespace(given={}, compare=compare)
 
     def cached(value: Any) -> Any:
         return functools.lru_cache(lambda *_: value)
@@ -292,6 +298,19 @@ def test_what_a_library_refuses_is_unsupported_for_a_peer_alone(card: Card, tmp_
     assert tuple(checks.loc["torch_sdpa"].iloc[0]) == ("unsupported", "No available kernel.")
     assert tuple(checks.loc["attention_online"].iloc[0]) == ("error", "No available kernel.")
     assert tuple(checks.loc["attention_v8"].iloc[0]) == ("error", "KeyError: 'a bug'")
+
+
+def test_a_result_that_is_not_what_the_version_declares_is_an_error_and_is_not_timed(
+    card: Card, tmp_path: Path
+) -> None:
+    card.wrong = "attention_online"
+    measure.measure_studies([FILLED], processes=1)
+    found = tables(tmp_path)
+    checks = found["checks"].set_index("version").loc["attention_online"]
+    assert set(checks["status"]) == {"error"}
+    assert set(checks["reason"]) == {"declared ok, found wrong: max_abs_err 1e-07, allowed 4e-07, NaN share 0"}
+    rows = found["timings"].set_index("version").loc["attention_online"]
+    assert rows["median_us"].isna().all() and set(rows["status"]) == {"error"}
 
 
 LOST = {
