@@ -255,16 +255,14 @@ def _compile(call: Call, target: str) -> None:
 
 
 def expected(call: Call, given: Given, dtype: torch.dtype, order: int = 0) -> torch.Tensor:
-    """The result in a dtype, by PyTorch's operations; `order`: another rounding of the scale."""
+    """The result in a dtype, by PyTorch's operations; by another `order` the scale is shared otherwise by q and k."""
     problem, (qkv, options) = call.problem, given
-    part = call.softmax_scale ** (order / ORDERS)
-    asked = Asked(
-        problem.family, problem.rotary_dim, call.base, call.interleaved, problem.causal, problem.q_offset,
-        call.softmax_scale / part,
-    )  # fmt: skip
+    rotation = problem.rotary_dim, call.base, call.interleaved
+    asked = Asked(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
+    part = order / ORDERS if order else 1.0
     q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
     beside = Beside(*(options.get(name) for name in ("cos", "sin", "positions", "slopes", "lengths")))
-    return attend(q * part, k, v, beside, asked)
+    return attend(q * call.softmax_scale**part, k * call.softmax_scale ** (1 - part), v, beside, asked)
 
 
 def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
