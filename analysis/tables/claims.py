@@ -207,7 +207,7 @@ def answers(evidence: HasSlug, *ids: str) -> Table:
         quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
         said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
         rows.append((in_ledger(claim.id), said, mark(IN_PROSE[word], VERDICT_STYLE[word])))
-    return Table(("claim", "what the documents say", "answer"), rows).of(DECIDED)
+    return Table(("claim", "what the documents say", "answer"), rows, id=f"answers-{ids[0].lower()}").of(DECIDED)
 
 
 def in_ledger(claim: str) -> str:
