@@ -171,7 +171,7 @@ def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
     return pd.DataFrame(found, index=pd.Index(names, name="claim_id"))
 
 
-def verdict_table(frame: pd.DataFrame) -> Table:
+def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     """The claims that stand on one card and fall, or stand in part, on another; an open verdict is no other one."""
     text = {claim.id: claim.claim for claim in judge.claims()}
     rows = []
@@ -179,7 +179,8 @@ def verdict_table(frame: pd.DataFrame) -> Table:
         if len({SIDE_OF_CLAIM[word] for word in words if word not in OPEN}) > 1:
             rows.append((in_ledger(name), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
-    return Table(("claim", "what is claimed", *map(escape, frame.columns)), rows, caption=caption).of(DECIDED)
+    names = (escape(named(e, cards)) for e in cards if e.slug in frame)
+    return Table(("claim", "what is claimed", *names), rows, caption=caption).of(DECIDED)
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -209,7 +210,8 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             cells = (lines(badge(row.badge), small(escape(row.compared))) for row in mine.itertuples())
             sentence = inline(known[str(name)].home.text.removeprefix("> "))
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
-    return Table(("finding", *(escape(named(e, cards)) for e in cards)), rows).of(DECIDED)
+    caption = f"{len(rows) or 'No'} findings differ on one of these cards."
+    return Table(("finding", *(escape(named(e, cards)) for e in cards)), rows, caption=caption).of(DECIDED)
 
 
 # ---------------------------------------------------------------- the command
@@ -230,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         "Cards": lambda: machines(cards),
         "Speedups over separate kernels": lambda: main_table(gains, cards),
         "Speedups that mean something else": lambda: speedup_table(gains, cards),
-        "Claims with another verdict": lambda: verdict_table(judged),
+        "Claims with another verdict": lambda: verdict_table(judged, cards),
         "Findings": lambda: finding_counts(told, cards),
         "Findings that differ": lambda: finding_table(told, cards),
     }

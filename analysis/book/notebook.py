@@ -55,6 +55,8 @@ def show(what: Plot | Table | Missing, e: Evidence) -> None:
         display(HTML(saving.to_html(what, where)), metadata={FIGURE: {"id": what.id, "title": what.title}})
     elif isinstance(what, Table) and what.rows:
         display(HTML(_cited(what, e)))
+    elif isinstance(what, Table) and what.caption:
+        say(what.caption)
     else:
         say((what if isinstance(what, Missing) else Missing()).text(e.card))
 

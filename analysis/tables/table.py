@@ -119,7 +119,9 @@ class Missing:
 
     def text(self, card: str) -> str:
         """One sentence about a card."""
-        return f"*{self.why} ({card}).*" if self.why else f"*Not measured here: `{self.command}`.*"
+        if self.why:
+            return f"*{self.why} ({card}).*"
+        return f"*Not measured here{f': `{self.command}`' if self.command else ''}.*"
 
 
 def _cell(value: Any, how: Format) -> str:
@@ -273,7 +275,3 @@ def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
 
 def share(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"
-
-
-def error(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.1e}"

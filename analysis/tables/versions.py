@@ -26,7 +26,6 @@ from ..record.text import NOTHING, ratios, span
 from .table import (
     Table,
     code,
-    error,
     lines,
     mark,
     name,
@@ -156,7 +155,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     caption = (
         f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
         f"(device_warm), with the 95 % interval {e.covers()}. µs: median of "
-        f"{study.processes} processes ± half their range. Below a check the largest error, of what is allowed."
+        f"{study.processes} processes ± half their range. Error: the largest, as a share of what is allowed."
     )
     if any(claims.values()):
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
@@ -186,11 +185,10 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
 
 
 def _checked(study: Study, version: str, problem: Problem) -> str:
-    """The outcome of the check, and the largest error over finite outputs with what is allowed."""
+    """The outcome of the check, and the largest error as a share of what is allowed."""
     check = study.check(version, problem)
-    wide = check and not math.isnan(check.max_abs_err)
-    errors = f"{error(check.max_abs_err)} of {error(check.allowed_abs_err)}" if check and wide else ""
-    return lines(status(study.known(version, problem)), small(errors) if errors else "")
+    excess = check.excess if check else math.nan
+    return lines(status(study.known(version, problem)), small(f"error {excess:.0%}") if math.isfinite(excess) else "")
 
 
 def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:

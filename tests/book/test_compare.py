@@ -106,5 +106,5 @@ def test_all_that_is_compared_is_printed_and_written(
     read = {path.stem: pd.read_csv(path, keep_default_na=False) for path in tmp_path.glob("*.csv")}
     assert {*read} == {"speedups", "claims", "findings"} and list(read["speedups"]["card"].unique()) == [FIRST, OTHER]
     assert list(read["findings"]["badge"]) == [HOLDS, HOLDS, DIFFERS, DIFFERS]
-    changed = compare.verdict_table(compare.verdicts(chosen())).plain().rows
+    changed = compare.verdict_table(compare.verdicts(chosen()), chosen()).plain().rows
     assert [row[0] for row in changed] == [claims[1].id, claims[3].id]  # neither the wording nor what is open
