@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import multiprocessing
 import os
@@ -151,13 +152,19 @@ def answer(work: Work) -> Any:
     return content
 
 
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the one that began it is killed, which a pool's processes do not notice."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 @contextlib.contextmanager
 def compilers(target: str) -> Iterator[Callable[[Callable[[Any, str], None], Sequence[Any]], None]]:
     """A function that calls `build(job, target)` for all jobs, several at a time, to fill the cache of kernels.
 
     A job that fails ends nothing: whoever needs the kernel compiles it, and says what is wrong with it.
     """
-    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, MAX_COMPILERS), multiprocessing.get_context("spawn"))
+    most = min(os.cpu_count() or 1, MAX_COMPILERS)
+    pool = ProcessPoolExecutor(most, multiprocessing.get_context("spawn"), _end_with_parent)
 
     def compile_each(build: Callable[[Any, str], None], jobs: Sequence[Any]) -> None:
         with contextlib.suppress(BrokenExecutor), tqdm(total=len(jobs), desc="compile", unit="plan") as bar:

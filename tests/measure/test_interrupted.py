@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import gzip
 import io
 import multiprocessing
@@ -18,13 +19,14 @@ import pytest
 
 from analysis import record
 from analysis.evidence.current import today
-from analysis.measure import on_gpu, run, workers
+from analysis.measure import run, workers
 from analysis.measure.studies import Study
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import INPUTS
+from tests.measure import stub_work
 from tests.measure.stub_card import CARD, compilers
 
 FORK = multiprocessing.get_context("fork")
@@ -40,34 +42,16 @@ Sent = Iterator[tuple[str, Any]]
 
 
 class Worker(workers.Worker):
-    """What a measuring process sends, without one and without a GPU."""
+    """Does its work at once, without a process and without a GPU."""
 
     def begin(self) -> None:
         self.process = self.process or SimpleNamespace(pid=1)
 
     def ask(self, work: Callable[..., None], *arguments: Any) -> Sent:
         self.begin()
-        yield from getattr(self, work.__name__)(*arguments)
-
-    def identify(self) -> Sent:
-        yield "identity", dict(CARD)
-
-    def survey(self) -> Sent:
-        yield "ceilings", {"read_gb_s": 1.0}
-
-    def check_all(self, pairs: list[on_gpu.Pair]) -> Sent:
-        for place, pair in enumerate(pairs):
-            yield "begun", place
-            right = {"status": "ok", "reason": "", "max_abs_err": 1e-6}
-            yield "checks", [on_gpu.row_of(pair, inputs=kind, **right) for kind in INPUTS]
-
-    def time_all(self, trials: list[on_gpu.Trial], process: int, ours: list[int]) -> Sent:
-        numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
-        for place, trial in enumerate(trials):
-            yield "begun", place
-            for timer in trial.timers:
-                yield "timings", on_gpu.row_of(trial.pair, process=process, timer=timer, **numbers)
-            yield "seen", {"throttle": [], "readable": True, "others": None}
+        sent: list[tuple[str, Any]] = []
+        getattr(stub_work, work.__name__)(*arguments, SimpleNamespace(send=sent.append))
+        yield from sent
 
     def close(self) -> None:
         self.process = None
@@ -79,24 +63,12 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "compilers", compilers)
     for module in (run, workers):
         monkeypatch.setattr(module, "Worker", Worker)
-    monkeypatch.setattr(run, "tqdm", Silent)
+    monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))
+    monkeypatch.setattr(stub_work, "_refusal", lambda version, problem: {})
     monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
     for version, _ in SHORT.pairs():
         today(version.id)  # once, not in every process that is killed
     return tmp_path / FOLDER
-
-
-class Silent:
-    """A progress bar that shows nothing."""
-
-    def __init__(self, **_: Any) -> None: ...
-
-    def __enter__(self) -> Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def update(self) -> None: ...
 
 
 def measure(study: Study = SHORT) -> None:
@@ -155,7 +127,7 @@ def kill_and_resume(card: Path, study: Study, kills: int) -> None:
 
 def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
     kill_and_resume(card, SHORT, kills=8)
-    assert read_json(card / "gpu.json")["ceilings"] == {"read_gb_s": 1.0}
+    assert read_json(card / "gpu.json")["ceilings"]["read_gb_s"] == 100.0
 
 
 @pytest.mark.deep
@@ -164,16 +136,16 @@ def test_thirty_kills_lose_and_double_no_row(card: Path) -> None:
 
 
 def _measure_slowly(begun: Any, go_on: Any) -> None:
-    check = Worker.check_all
+    ask = Worker.ask
 
-    def slow(self: Worker, pairs: list[on_gpu.Pair]) -> Sent:
-        for number, sent in enumerate(check(self, pairs)):
+    def slow(self: Worker, work: Callable[..., None], *arguments: Any) -> Sent:
+        for number, sent in enumerate(ask(self, work, *arguments)):
             if number == 5:
                 begun.set()
                 go_on.wait(10)
             yield sent
 
-    Worker.check_all = slow  # type: ignore[method-assign]  # in this process alone
+    Worker.ask = slow  # type: ignore[method-assign]  # in this process alone
     measure()
 
 

@@ -52,7 +52,7 @@ def test_a_process_lasts_and_is_replaced_only_where_it_is_lost(monkeypatch: pyte
 
 def test_where_compiling_breaks_down_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        def __init__(self, count: int, mp_context: Any) -> None:
+        def __init__(self, count: int, mp_context: Any, initializer: Any) -> None:
             self.submitted: list[Future[None]] = []
 
         def submit(self, *_: Any) -> Future[None]:
@@ -69,3 +69,27 @@ def test_where_compiling_breaks_down_nobody_waits_for_it(monkeypatch: pytest.Mon
     with workers.compilers("sm_90") as compile_each:
         for jobs in ([1], [1, 2, 3]):
             compile_each(lambda job, target: None, jobs)
+
+
+def test_a_process_that_compiles_ends_when_its_parent_is_killed() -> None:
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe(duplex=False)
+
+    def compiler() -> None:
+        workers._end_with_parent()
+        theirs.send("begun")
+        time.sleep(60)
+
+    def parent() -> None:
+        fork.Process(target=compiler).start()
+        time.sleep(60)
+
+    process = fork.Process(target=parent)
+    process.start()
+    theirs.close()
+    assert ours.recv() == "begun"
+    process.kill()
+    process.join()
+    assert ours.poll(10)
+    with pytest.raises(EOFError):  # nobody holds the other end
+        ours.recv()
