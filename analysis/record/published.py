@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,9 +13,8 @@ from kernels.version import Problem
 
 from .files import DATA, read_table
 
-WRITE_UP = "Fusing Positional Embeddings into Attention Kernels"
 DOCUMENTS = (
-    WRITE_UP,
+    "Fusing Positional Embeddings into Attention Kernels",
     "Final Summary: Attention Kernel Optimization Journey",
     "RoPE Fusion Implementation Log",
     "Sinusoidal Hybrid Optimization Analysis",
@@ -30,7 +29,6 @@ class Published(NamedTuple):
     value: float
     low: float
     high: float
-    document: str
 
 
 @functools.cache
@@ -55,19 +53,10 @@ def _by_problem() -> dict[tuple[Any, ...], pd.DataFrame]:
     return dict(list(rows.groupby([*keys, rows["rotary_dim"].fillna(0)], sort=False)))
 
 
-def rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
+def _rows(version: str, problem: Problem, quantity: str) -> pd.DataFrame:
     """Everything stated about a version on a problem."""
     shape = (getattr(problem, name) for name in SHAPE)
-    found = _by_problem().get((version, quantity, *shape, problem.rotary_dim))
-    return load().head(0) if found is None else found
-
-
-def states(row: Mapping[str, Any], problem: Problem) -> bool:
-    """Whether a row of published.csv is about the shape of a problem."""
-    rotary = row.get("rotary_dim")
-    return all(row.get(name) == getattr(problem, name) for name in SHAPE) and (
-        (rotary if rotary == rotary else 0) == problem.rotary_dim
-    )
+    return _by_problem().get((version, quantity, *shape, problem.rotary_dim), load().head(0))
 
 
 def main_problems(problems: Iterable[Problem]) -> list[Problem]:
@@ -78,18 +67,13 @@ def main_problems(problems: Iterable[Problem]) -> list[Problem]:
     return list(chosen.values())
 
 
-def _state(frame: pd.DataFrame, values: pd.Series) -> Published | None:
-    if frame.empty:
-        return None
-    return Published(
-        float(values.iloc[0]), float(values.min()), float(values.max()), str(frame["source_document"].iloc[0])
-    )
+def _state(values: pd.Series) -> Published | None:
+    return Published(float(values.iloc[0]), float(values.min()), float(values.max())) if len(values) else None
 
 
 def published(version: str, problem: Problem, quantity: str = "time_ms") -> Published | None:
     """A quantity as stated for a version on a problem, or None."""
-    frame = rows(version, problem, quantity)
-    return _state(frame, frame["value"])
+    return _state(_rows(version, problem, quantity)["value"])
 
 
 @functools.cache
@@ -98,18 +82,16 @@ def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
 
     Of several pairs of times in a document that of one place counts, a run or a table.
     """
-    frame = rows(version, problem, "speedup")
+    frame = _rows(version, problem, "speedup")
     frame = frame[frame["baseline"] == baseline]
     if not frame.empty:
-        return _state(frame, frame["value"].where(frame["unit"] != "x_slower", 1 / frame["value"]))
-    ours, theirs = rows(version, problem, "time_ms"), rows(baseline, problem, "time_ms")
-    if ours.empty or theirs.empty:
-        return None
+        return _state(frame["value"].where(frame["unit"] != "x_slower", 1 / frame["value"]))
+    ours, theirs = _rows(version, problem, "time_ms"), _rows(baseline, problem, "time_ms")
     pairs = ours.merge(theirs, on=["source_document"], suffixes=("", "_baseline"))
     ours_at, theirs_at = (pairs[name].str.split(";").str[0] for name in ("locator", "locator_baseline"))
     same = ours_at == theirs_at
     pairs = pairs[same | ~same.groupby(pairs["source_document"]).transform("any")]
-    return _state(pairs, pairs["value_baseline"] / pairs["value"])
+    return _state(pairs["value_baseline"] / pairs["value"])
 
 
 @functools.cache
