@@ -25,7 +25,6 @@ from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, UNDECIDED
 from ..evidence import Estimate, Evidence, Undecided
 from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
-from ..figures.front import COMPARED
 from ..record import published
 from ..record.files import ROOT, DataError, known_gpus
 from ..record.text import ratios
@@ -35,6 +34,14 @@ from .findings import badge
 
 OUT = ROOT / "_build" / "compare"
 WIDEST = 60  # characters of a column in the terminal
+COMPARED = (  # in words, version, baseline
+    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
+    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
+    ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
+    ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
+    ("RoPE V8, ours: all fused, K rotated for every tile", "rope_v8", "rope_separate"),
+    ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
+)
 LOADS = {"their shapes": "", "their load": "matched", "full card": "filled"}  # with the study of each
 RUN = ("driver", "cuda", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w", "throttle", "commit")
 FASTER, SLOWER, TIES, OPEN_SIDE = "faster", "slower", "tie", "cannot tell"
@@ -124,7 +131,7 @@ def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 
 def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
-    """The comparisons of the front page on each card, at each load."""
+    """The comparisons of the story on each card, at each load."""
     shown = {(version, baseline): words for words, version, baseline in COMPARED}
     rows = []
     for (version, baseline, load), mine in frame.groupby(["version", "baseline", "load"], sort=False):

@@ -9,18 +9,24 @@ from ..figures.style import Plot
 from ..findings import committed
 from ..record.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
 from .citing import bibtex_of_edition
+from .edition import edition as settings
 from .findings import paragraph
 from .notebook import say
 
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
-FINDINGS = (
-    ("sinusoidal-baseline", "sinusoidal-baseline-float4"),
-    ("rope-device", "rope-window", "rope-others"),
-    ("rope-v8", "rope-v8-core"),
-)
-BOX = ("fuse-tiles", "fuse-short", "fuse-many", "fuse-few", "fuse-pytorch")
+FINDINGS = (("front-loads",), ("front-wave",), ("front-v8",))
 FOUND = "found"  # the marks of the README, between which what is made from data stands
+
+
+def about() -> None:
+    """Show in one line what this is, with a link to the write-up where its address is known."""
+    address = settings().writeup
+    wrote = f"[Goel and Yu]({address})" if address else "Goel and Yu"
+    say(
+        f"*{wrote} asked whether fusing positional embeddings into attention pays. We rebuilt all their kernels, bugs "
+        "included, and timed them on an H200 and an H100.*"
+    )
 
 
 def edition(e: Evidence) -> None:
@@ -50,9 +56,9 @@ def cite() -> None:
 
 
 def readme(text: str, e: Evidence, plot: Plot) -> str:
-    """`text` of the README with findings, figure and box between their marks. Raises: DataError without them."""
+    """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
     found = "\n".join(f"{number}. {paragraph(e, *ids)}" for number, ids in enumerate(FINDINGS, start=1))
-    parts = (found, f"![{plot.alt}](book/figures/{plot.id}.png)", paragraph(e, *BOX))
+    parts = (found, f"![{plot.alt}](book/figures/{plot.id}.png)")
     return _between(text, FOUND, CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", "\n\n".join(parts)) + "\n")
 
 

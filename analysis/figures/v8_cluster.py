@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pandas as pd
@@ -12,49 +13,55 @@ from kernels import Problem
 
 from ..evidence.origin import Source, computed
 from ..models.steps import CUTS
-from .style import PALETTE, Plot, canvas
+from .style import NARROW, PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
 INK, SOFT, TURNED = "0.15", "0.45", "#a35c00"
 COPY, WORK, ROTATE = "#d9dde1", "#d7e6f5", "#f3cf9b"  # what boxes of the timeline are filled with
-IDEA = (  # where each step's words stand
-    (1.75, 2.72, "1. Each block rotates its slices of Q and\nK and multiplies them: a part of all scores"),
-    (3.05, 1.42, "2. The parts go to the\nblock that owns the row"),
-    (3.05, 0.75, "3. It sums them and does\nthe softmax"),
-    (2.4, -0.1, "4. Weights go to all blocks; each\nmultiplies them by its slice of V\nand stores its output"),
+STEPS = (  # where a number stands, its arrow, what it means
+    (
+        (1.62, 2.35),
+        ((1.3, 2.35), (1.95, 2.35)),
+        "rotate own slices of Q and K, and multiply them: a part of all scores",
+    ),
+    ((2.55, 1.6), ((2.55, 1.9), (2.55, 1.25)), "send the parts to the block that owns the row"),
+    ((1.95, 0.25), None, "sum them, softmax"),
+    ((1.62, -0.35), ((1.95, 0.0), (1.3, -0.35)), "send the weights to all; each block weighs its own slice of V"),
 )
-ARROWS = (((1.3, 1.95), (1.9, 1.95)), ((2.4, 1.5), (2.4, 1.02)), ((2.2, 0.48), (1.3, 0.1)))
 
 
 def _matrix(axis: Axes, y: float, height: float, name: str, rotated: bool = False) -> None:
     """A matrix cut along the head dim: a slice for each block."""
     for i in range(SHOWN):
         axis.add_patch(Rectangle((0.3 * i, y), 0.3, height, fc=PALETTE[i], ec="white", lw=1.5))
-    axis.text(-0.08, y + height / 2, name, ha="right", va="center", fontsize=9, linespacing=1.1)
-    if rotated:
-        style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7.5, "color": TURNED}
-        axis.text(0.15 * SHOWN, y + height + 0.02, "rotated once a tile", **style)
+    words = f"{name}, rotated once a tile" if rotated else name
+    axis.text(0.0, y + height + 0.04, words, ha="left", va="bottom", fontsize=7.5, color=TURNED if rotated else INK)
 
 
 def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
     """How the blocks of a cluster share the head dim: drawn, not measured; its numbers are those of the shape."""
-    title = f"{shape.cluster} blocks share {shape.queries} queries: each holds {shape.width} of {problem.hdim} dims"
-    with canvas(title, height=4.3) as (figure, (axis,)):
-        axis.set(xlim=(-0.75, 4.4), ylim=(-0.75, 3.2))
+    title = f"{shape.cluster} blocks share {shape.queries} queries"
+    with canvas(title, height=3.9, width=NARROW) as (figure, (axis,)):
+        axis.set(xlim=(-0.2, 4.6), ylim=(-1.25, 3.3))
         axis.axis("off")
-        _matrix(axis, 2.3, 0.45, f"Q tile\n{shape.queries} rows", rotated=True)
-        _matrix(axis, 1.1, 0.9, f"K\n{problem.seq_k} rows", rotated=True)
-        _matrix(axis, -0.35, 0.9, f"V\n{problem.seq_k} rows")
-        axis.text(0.6, 3.02, "head dim, a slice per block", ha="center", fontsize=8, color=SOFT)
-        axis.text(0.6, -0.6, "one colour is one block of the cluster", ha="center", fontsize=8, color=SOFT)
+        axis.add_patch(Rectangle((-0.12, -1.0), 3.2, 4.2, fill=False, ec=SOFT, lw=1.2, ls="--"))
+        axis.text(3.0, 3.12, "one cluster", ha="right", va="top", fontsize=8, color=SOFT)
+        _matrix(axis, 2.4, 0.4, f"Q, {shape.queries} rows", rotated=True)
+        _matrix(axis, 1.05, 0.85, f"K, {problem.seq_k} rows", rotated=True)
+        _matrix(axis, -0.75, 0.85, f"V, {problem.seq_k} rows")
+        axis.text(0.0, -0.95, "a colour is a block", ha="left", va="bottom", fontsize=7.5, color=SOFT)
         for i in range(SHOWN):
-            part = Rectangle((1.95 + 0.1 * i, 1.95 - 0.11 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
+            part = Rectangle((2.0 + 0.1 * i, 2.2 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
             axis.add_patch(part)
-            axis.add_patch(Rectangle((1.98, 0.87 - 0.105 * i), 0.92, 0.09, fc=PALETTE[i], ec="none"))
-        for tail, tip in ARROWS:
-            axis.annotate("", tip, tail, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1})
-        for x, y, words in IDEA:
-            axis.text(x, y, words, ha="left", va="center", fontsize=8)
+            axis.add_patch(Rectangle((2.05, 1.05 - 0.2 * i), 0.92, 0.16, fc=PALETTE[i], ec="white", lw=0.8))
+        axis.text(2.05, 0.28, "rows of scores,\nan owner each", va="top", fontsize=7.5, color=SOFT)
+        for number, (at, arrow, words) in enumerate(STEPS, 1):
+            if arrow:
+                axis.annotate("", arrow[1], arrow[0], arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2})
+            for x, y in (at, (3.25, 3.05 - 1.0 * number + 0.5)):
+                axis.text(x, y, str(number), ha="center", va="center", fontsize=8, color="white", fontweight="bold",
+                          bbox={"boxstyle": "circle,pad=0.2", "fc": INK, "ec": "none"})  # fmt: skip
+            axis.text(3.4, 3.05 - 1.0 * number + 0.5, "\n".join(textwrap.wrap(words, 20)), va="center", fontsize=7.5)
     frame = pd.DataFrame(
         [(str(problem), core, shape.cluster, shape.queries, shape.width)],
         columns=["problem", "core", "cluster", "queries", "width"],
@@ -62,9 +69,8 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
     return Plot(
         "v8-idea",
         figure,
-        f"The tiling chosen for {problem} on {target}; {SHOWN} of {shape.cluster} slices are drawn. K is "
-        "rotated once for each tile of queries. Steps 2 and 4 go from shared memory to shared memory; no score and no "
-        "rotated value goes through global memory.",
+        f"Each block holds {shape.width} of {problem.hdim} dims; {SHOWN} of {shape.cluster} slices are drawn. Scores "
+        "and weights go from shared memory to shared memory. Nothing rotated goes through global memory.",
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "
         "multiplies its slices of Q and K; the parts are summed by the owners of the rows, and the weights go to all.",
         frame,
@@ -93,10 +99,10 @@ COSTS = (  # where they stand, the part left out, what it is called
 def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
     us = parts.set_index("part")["median_us"]
-    soft: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 8, "color": SOFT}
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+    soft: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 7, "color": SOFT}
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6}
     sent = {"arrowstyle": "-|>", "color": PALETTE[3], "lw": 1.2, "connectionstyle": "arc3,rad=0.9"}
-    with canvas("One block, one tile: when it works, when it waits", height=3.4) as (figure, (axis,)):
+    with canvas("Most of the time is copies and exchanges", height=3.1, width=NARROW) as (figure, (axis,)):
         axis.set(xlim=(-1.6, 9.8), ylim=(-2.4, 3.0))
         axis.axis("off")
         for lane, y, boxes in (("copies from\nmemory", 2.1, COPIES), ("warps", 0.8, WARPS)):
@@ -116,7 +122,7 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
             for x, cut, name in COSTS:
                 if CUTS[cut] in us:
                     text = f"{name}\n{us['the kernel'] - us[CUTS[cut]]:.2f}"
-                    axis.text(x, -1.3, text, **{**middle, "fontsize": 7.5})
+                    axis.text(x, -1.3, text, **{**middle, "fontsize": 6.5})
             if CUTS["copies_alone"] in us:
                 left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs, {gpu}"
                 axis.text(4.6, -2.1, f"copies and exchanges alone: {left}", **{**middle, "fontsize": 8})

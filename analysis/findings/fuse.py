@@ -1,33 +1,28 @@
-"""When to fuse: full fusion beside a hybrid and separate kernels of the same core, and beside PyTorch."""
+"""Should I fuse? Full fusion beside a hybrid and separate kernels of the same core, by dtype and shape."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from kernels import Problem
 
-from ..evidence import Estimates, Evidence, NotMeasured
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured
+from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, NAIVE
 from ..models import fusion
-from ..models.advice import FEW_QUERIES, few_heads, log_load, many_heads, short
-from . import Says, checks, faster, finding, not_faster, numbers, of_values
-from .common import right
-from .v8 import beside_pytorch
+from ..models.advice import many_heads, short
+from . import Says, checks, faster, finding, numbers
+from .common import right, times
 
 FULL, HYBRID, SEPARATE = FUSIONS
-DIMS = (128, 512, 2048)
-MUCH = 1.06
+DECODE, UNROTATED = "rope_decode", "attention_decode"
 
 
 def everywhere(problem: Problem) -> bool:
     return True
-
-
-def longer(problem: Problem) -> bool:
-    """Whether there are more keys than one tile holds."""
-    return not short(problem)
 
 
 def prefill(problem: Problem) -> bool:
@@ -53,13 +48,8 @@ def gains(e: Evidence, over: str, of: Callable[[Problem], bool], version: str = 
     return e.speedup(version, over=over, study="map", problem=chosen).known
 
 
-def worst(gain: Estimates) -> Estimates:
-    """The speedup of the other where this is slowest."""
-    return 1 / gain.slowest
-
-
 class Outcomes(NamedTuple):
-    """On how many problems full fusion is fastest, ties with the fastest, and loses, as the map's figure draws it."""
+    """On how many problems fusing is fastest, ties with the fastest, and loses; 3 % are a tie."""
 
     won: int
     tied: int
@@ -77,83 +67,49 @@ def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     return Outcomes(found[fusion.ALONE], found[fusion.TIES], found[fusion.LOSES])
 
 
-def many_rule(e: Evidence) -> Says:
-    """What rule 2 rests on."""
-    many, rest, at = outcomes(e, many_heads), outcomes(e, prefill), gains(e, HYBRID, prefill)
-    others, slower = outcomes(e, many_but_prefill), [gains(e, each, many_heads) for each in (HYBRID, SEPARATE)]
-    return numbers(many=many, prefill=rest, at=at, over=slower[0]), checks(
-        many.won > many.lost, others.won == others.problems, rest.lost >= rest.won, at < MUCH,
-        *(of_values(each > 1 / MUCH) for each in slower),
-    )  # fmt: skip
+def beside(gain: Estimates | Iterable[Estimate]) -> Outcomes:
+    """Of speedups over one rival, by their values."""
+    values = [each.value for each in (gain.values() if isinstance(gain, Estimates) else gain) if each]
+    won, lost = (sum(map(beyond, values)) for beyond in (lambda x: x > TIE, lambda x: x < 1 / TIE))
+    return Outcomes(won, len(values) - won - lost, lost)
 
 
-@finding("map-dims", """At the documents' shape, 4 heads of 64 tokens, fusing pays at every head dim timed on an {card}:
-full fusion is {small} as fast as the hybrid at head dim 128, {middle} at 512 and {large} at 2048, and {separate} as
-fast as separate kernels.""")
-def map_dims(e: Evidence) -> Says:
-    hybrid, separate = (gains(e, each, lambda p: p.hdim in DIMS and log_load(p)) for each in (HYBRID, SEPARATE))
-    small, middle, large = (hybrid.at(*(problem for problem in hybrid if problem.hdim == hdim)) for hdim in DIMS)
-    return numbers(small=small, middle=middle, large=large, separate=separate), checks(faster(hybrid), faster(separate))
+def unrotated(problem: Problem) -> Problem:
+    """The step without RoPE, from keys that are rotated already."""
+    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
 
 
-@finding("map-naive", """How it is fused matters more than whether. The log's last full fusion, V6b, rotates K again for
-every query; V8 is {naive} as fast as it on the {count} problems where both are right ({card}).""")
-def map_naive(e: Evidence) -> Says:
-    naive, *whether = (gains(e, each, everywhere) for each in (NAIVE, HYBRID, SEPARATE))
-    return numbers(naive=naive, count=len(naive)), checks(
-        faster(naive), *(naive.slowest > each.fastest for each in whether)
-    )
+def rotating_costs(e: Evidence, half: bool) -> Estimates:
+    """How many times as fast as without RoPE the decode kernel is, from keys that are rotated already: 1 is free."""
+    found: dict[Problem, Estimate] = {}
+    for step in e.study("split_keys").problems("rope"):
+        if step.cache == "none" and (step.dtype != "float32") == half:
+            with_rope = e.time(DECODE, study="split_keys", problem=step)[step]
+            without = e.time(UNROTATED, study="split_keys", problem=unrotated(step))[unrotated(step)]
+            if with_rope and without:
+                found[step] = without / with_rope
+    if not found:
+        raise NotMeasured("decoding was not measured: `make measure STUDY=split_keys`")
+    return Estimates(found, "×")
 
 
-@finding("v8-loses", """**When it loses.** With up to 64 keys it is the fastest of the three versions on its core (full
-fusion, hybrid, separate kernels) on all {keys.problems} problems of [When to fuse](map.html). With more keys it loses
-to one of the others on {more.lost} of {more.problems}, mostly those with fewer than 32 heads of K; at worst the hybrid
-is {worst} as fast ({card}).""")
-def v8_loses(e: Evidence) -> Says:
-    keys, more, few = (outcomes(e, of) for of in (short, longer, few_heads))
-    hybrid = worst(gains(e, HYBRID, longer))
-    return numbers(keys=keys, more=more, worst=hybrid), checks(
-        keys.won == keys.problems, faster(hybrid), 2 * few.lost > more.lost
-    )
-
-
-# ---------------------------------------------------------------- the box of the front page
-
-
-@finding("fuse-tiles", """> **Should I fuse?** Not with a kernel that rotates K again for every query. With V8's tiles
-it depends on the shape: on an {card} V8 was timed against two rivals with the same attention, a hybrid, which rotates K
-in an earlier launch, and separate kernels, which rotate Q and K in earlier launches.""")
-def fuse_tiles(e: Evidence) -> Says:
-    published, found = e.speedup(NAIVE, over="rope_separate"), outcomes(e, everywhere)
-    return numbers(), checks(not_faster(published), faster(gains(e, NAIVE, everywhere)), found.won > 0, found.lost > 0)
-
-
-@finding("fuse-short", "> - **Up to 64 keys: fuse.** Full fusion is fastest on all {keys.problems} shapes timed.")
+@finding(
+    "fuse-short",
+    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed: the blocks of
+all tiles rotate the keys at the same time, and two launches are saved.""",
+)
 def fuse_short(e: Evidence) -> Says:
     found = outcomes(e, short)
-    return numbers(keys=found), checks(found.won == found.problems)
+    return numbers(keys=found.problems), checks(found.won == found.problems)
 
 
-@finding("fuse-many", """> - **More keys, 32 or more heads of K in all (heads of K × batch): fuse, but for prefill.** Of
-{many.problems} shapes it is fastest on {many.won}, ties on {many.tied}, and is slower on {many.lost}, by at most 6 %.
-It wins with at most 64 queries, or with at most 256 queries and 256 keys; in the {prefill.problems} shapes with more,
-it is {at} as fast as the hybrid.""")
-def fuse_many(e: Evidence) -> Says:
-    return many_rule(e)
-
-
-@finding("fuse-few", """> - **More keys, fewer heads: rotate K before,** with PyTorch, and call `attention`; the package
-has no call for both. The hybrid that does so in one call was timed: of {few.problems} shapes full fusion is fastest on
-{few.won}, ties on {few.tied}, and is slower on {few.lost}.""")
-def fuse_few(e: Evidence) -> Says:
-    found = outcomes(e, few_heads)
-    return numbers(few=found), checks(found.lost > found.won)
-
-
-@finding("fuse-pytorch", """> - **Exception: with more than 64 keys and at most {most:,} queries in all (queries per
-head × heads × batch), time PyTorch first,** compiled as one graph. In other studies than that of the rules above, it
-beats V8 on {starved.lost} of {starved.problems} such shapes, and with one query per head on {single.lost} of
-{single.problems}.""")
-def fuse_pytorch(e: Evidence) -> Says:
-    found = beside_pytorch(e)
-    return numbers(most=FEW_QUERIES, starved=found.starved, single=found.one_query), found.split
+@finding(
+    "fuse-how",
+    """How it is fused matters more than whether. V8 is at least {naive:.1} as fast as the log's last
+full fusion, which rotates K again for every query.""",
+)
+def fuse_how(e: Evidence) -> Says:
+    naive, *whether = (gains(e, each, everywhere) for each in (NAIVE, HYBRID, SEPARATE))
+    return numbers(naive=times(naive.slowest)), checks(
+        faster(naive), *(naive.slowest > each.fastest for each in whether)
+    )

@@ -3,14 +3,13 @@
 from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machine, repeatability, runs
-from .map import advice, map_problems
 from .setup import shapes
 from .speed import fastest, home
 from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "advice", "answers", "coverage", "fastest", "flipped", "home", "ledger", "machine",
-    "map_problems", "overview", "repeatability", "runs", "shapes", "steps",
+    "answers", "coverage", "fastest", "flipped", "home", "ledger", "machine",
+    "overview", "repeatability", "runs", "shapes", "steps",
     "verdict_summary", "verdicts",
 ]  # fmt: skip

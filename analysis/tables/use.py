@@ -15,7 +15,7 @@ from ..evidence.interval import TIE
 from ..evidence.known import FAILED, REFUSED
 from ..evidence.origin import measured
 from ..measure.studies import MAIN
-from ..models.targets import (
+from ..models.rivals import (
     BEYOND,
     COMPARED,
     MEASURED_IN,
@@ -34,32 +34,23 @@ from ..record import rows as measured_rows
 from ..record.files import gpu_folder, problem_of
 from ..record.text import NOTHING, factor
 from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
-from .v8 import needs
 
-PREFILL = 2048  # the queries at which the rates of float32 and of half precision are compared
 PAST_AUDIT = "This was measured in a past audit of another card alone"
-ORDINARY = ("uniform", "sharp", "large")  # inputs without values of a kind of their own
 FIRST_CALLS = {
     "import": "import",
     "first_call_cold": "first call, nothing on disk",
     "first_call_cached": "first call, kept on disk",
     "second_call": "second call",
 }
-LOOPS = {
-    "decode": "decoding",
-    "decode_batches": "in batches",
-    "prefill": "prompts",
-    "prefill_batches": "prompts in batches",
-    "all": "all of these",
-}
 
 
 # ---------------------------------------------------------------- beside PyTorch
 
 
-@needs("beyond")
-def beside_pytorch(e: Evidence) -> Table:
+def beside_pytorch(e: Evidence) -> Table | Missing:
     """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
+    if not e.study("beyond"):
+        return Missing.study("beyond")
     peers = {problem: next(iter(rivals(e, problem)), None) for problem in COMPARED}
     peers = {problem: peer for problem, peer in peers.items() if peer or problem in BEYOND}
     whole = beside_one_graph(e)
@@ -178,26 +169,9 @@ def op_first_calls(rows: Iterable[Row]) -> Table:
     return Table.from_frame(seconds.values(), {"problem": ("problem", str), **columns}, slice(1, None), "Seconds.")
 
 
-def op_kernels(rows: Iterable[Row]) -> Table:
-    """How many kernels the calls of a model meet, each of which is compiled once."""
-    models: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        models.setdefault(row["model"], {"model": row["model"], **dict.fromkeys(LOOPS)})[row["what"]] = row["kernels"]
-    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.0f}") for name, words in LOOPS.items()}
-    return Table.from_frame(
-        models.values(),
-        {"model": ("model", str), **columns},
-        slice(1, None),
-        "Kernels that a model makes the package compile, each once. Decoding: one query and every number of keys up to "
-        "32,768; prompts: of every length up to 8,192; in batches: of 1 to 64. Some serve several of these, so all are "
-        "fewer than the sum.",
-    )
-
-
 OP_TABLES: dict[str, tuple[Callable[[list[Row]], Table], str]] = {  # by study: how its rows are shown, what measures it
     "op_time": (op_times, "make op"),
     "op_compile": (op_first_calls, ""),
-    "op_classes": (op_kernels, ""),
 }
 
 

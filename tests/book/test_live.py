@@ -17,7 +17,7 @@ from analysis.measure.workers import MeasureError
 from tests.measure.stub_card import CARD
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-ROPE = ("log", "ablation", "matched", "filled", "beyond")  # what the chapter shows
+ROPE = ("log", "ablation", "matched", "filled")  # what the chapter shows
 STARTUP = "from tests.measure import stub_work\n\nstub_work.insert()\n"
 
 
@@ -54,7 +54,7 @@ def test_every_notebook_runs_in_its_own_folder_on_the_card_at_hand(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     asked = dict(re.findall(r"^asked (\w+) (.+)$", done.stdout, re.MULTILINE))
     assert set(asked) == {path.stem for path in PATHS}
-    assert asked["rope"].split() == [*ROPE] and asked["map"] == "map" and asked["v8"].split()[-1] == "tune"
+    assert asked["rope"].split() == [*ROPE] and asked["fuse"] == "map split_keys" and asked["v8"].split()[-1] == "tune"
 
 
 def by_the_readme(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,10 +14,10 @@ from analysis.evidence import Estimate, Evidence
 from analysis.evidence.interval import TIE
 from analysis.evidence.study import Study
 from analysis.measure.studies import MAIN
-from analysis.models import targets
-from analysis.models.targets import BEYOND, Rival, label
+from analysis.models import rivals
+from analysis.models.rivals import BEYOND, Rival, label
 from analysis.record.files import REFERENCE, problem_columns
-from analysis.tables import decode, use
+from analysis.tables import use
 from kernels import rope_attention
 from kernels.version import Problem
 from tests.rows import append_rows
@@ -34,14 +34,14 @@ def e() -> Evidence:
 def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
     e: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = targets.rivals
+    real = rivals.rivals
 
-    def rivals(e: Evidence, problem: Problem) -> list[Rival]:
+    def one_faster(e: Evidence, problem: Problem) -> list[Rival]:
         found = real(e, problem)
         return [found[0]._replace(over=Estimate(0.8, 0.79, 0.81))] if problem == LOST else found
 
-    monkeypatch.setattr(use, "rivals", rivals)
-    lost = [p for p in targets.COMPARED if (found := real(e, p)) and found[0].over.value * TIE < 1]
+    monkeypatch.setattr(use, "rivals", one_faster)
+    lost = [p for p in rivals.COMPARED if (found := real(e, p)) and found[0].over.value * TIE < 1]
     rows = use.beside_pytorch(e).plain().rows
     assert dict((row[0], row[3]) for row in rows)[label(LOST)].startswith("0.80×")
     slower = {row[0] for row in rows if any("slower" in cell for cell in row)}
@@ -71,28 +71,6 @@ def test_what_is_not_measured_or_refused_is_said(e: Evidence, monkeypatch: pytes
     assert rows[label(LOST)][1:4] == ("unsupported", "–", "–") and rows[label(LOST)][5] == "–"
 
 
-def test_decoding_sets_v8_beside_a_cache_its_smallest_speedup_first(e: Evidence) -> None:
-    """The speedup is that of the times shown; a wrong peer has neither."""
-    table = decode.table(e).plain()
-    assert len(table.rows) == sum(p.seq_q == 1 and p.cache == "none" for p in e.study("decode").problems("rope"))
-    over = [float(row[5].split("×")[0]) for row in table.rows]
-    assert over == sorted(over) and over[0] < 1 < over[-1]
-    v8, written = ([float(row[at].split(" ±")[0]) for row in table.rows] for at in (1, 3))
-    assert over == pytest.approx([b / a for a, b in zip(v8, written, strict=True)], rel=0.02, abs=0.006)
-    assert all(float(row[6]) < time for row, time in zip(table.rows, v8, strict=True))
-
-
-def test_a_wrong_cache_has_no_time_and_no_speedup(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = Study.check
-
-    def wrong(self: Study, version: str, *args: Any, **kwargs: Any) -> Any:
-        found = check(self, version, *args, **kwargs)
-        return found._replace(status="wrong") if version == decode.WRITTEN_OUT else found
-
-    monkeypatch.setattr(Study, "check", wrong)
-    assert {(row[3], row[5]) for row in decode.table(e).plain().rows} == {("–", "–")}
-
-
 def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str, Any]:
     row = {**problem_columns(MAIN), "interleaved": True, "mode": "rates", "layout": "contiguous", **differs}
     return {**row, "what": what, "timer": timer, "median_us": us}
@@ -115,13 +93,11 @@ def test_a_call_of_the_op_is_set_beside_the_bare_launch() -> None:
     ]
 
 
-def test_first_calls_and_kernels_have_a_row_a_problem_and_a_model() -> None:
+def test_first_calls_have_a_row_a_problem() -> None:
     first = [
         {**problem_columns(MAIN), "what": what, "seconds": s} for what, s in (("import", 2), ("second_call", 1e-3))
     ]
     assert use.op_first_calls(first).rows == [(label(MAIN), "2", "–", "–", "0.001")]
-    met = [{"model": "A", "what": "decode", "kernels": 3}, {"model": "B", "what": "all", "kernels": 7}]
-    assert use.op_kernels(met).rows == [("A", "3", "–", "–", "–", "–"), ("B", "–", "–", "–", "–", "7")]
 
 
 def test_figures_of_the_op_are_of_its_latest_complete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
