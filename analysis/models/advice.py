@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from kernels import Problem, Unsupported
 from kernels.constants import MUST_BE, require
+from kernels.flash.choose import MOST_QUERIES
+from kernels.flash.prompt_plan import prompt_plan
 from kernels.v8 import require_problem, wgmma_shape
 
 from ..evidence import Estimate, Evidence
@@ -150,22 +152,23 @@ class Advice(NamedTuple):
         return "\n".join([line, "The nearest measured shapes:", *near])
 
 
+def apart(problem: Problem, other: Problem) -> list[float]:
+    """How far two problems are in the logarithm of each size; a mask counts as one doubling."""
+    sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
+    return [*sizes, float(problem.causal != other.causal)]
+
+
 def nearest(e: Evidence, problem: Problem, count: int = SHOWN) -> tuple[Near, ...]:
     """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
-
-    def apart(other: Problem) -> list[float]:
-        sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
-        return [*sizes, float(problem.causal != other.causal)]  # a mask counts as one doubling
-
     found: dict[Problem, str] = {}
     for study in STUDIES:
         for other in problems(e, study):
             found.setdefault(other, study)
     near = []
-    for other in sorted(found, key=lambda other: (math.hypot(*apart(other)), other))[:count]:
+    for other in sorted(found, key=lambda other: (math.hypot(*apart(problem, other)), other))[:count]:
         us = times(e, other, found[other])
         over = {version: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
-        near.append(Near(other, 2 ** max(apart(other)[:-1]), us[FULL], over))
+        near.append(Near(other, 2 ** max(apart(problem, other)[:-1]), us[FULL], over))
     return tuple(near)
 
 
@@ -204,6 +207,33 @@ def answer(problem: Problem, gpu: str | None = None) -> str:
         return str(why)
 
 
+PROMPT, BESIDE = "rope_prompt", {"torch_rope_half_cudnn": "cuDNN", "torch_rope_half_flash": "flash"}
+
+
+def half_advice(problem: Problem, gpu: str | None = None) -> str:
+    """What the op does with a problem in half precision, and how it was measured beside PyTorch at the nearest prompts.
+
+    Raises: Unsupported; DataError where no card has measured prompts.
+    """
+    if problem.seq_q <= MOST_QUERIES:
+        return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
+    kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
+    how = {"mma": "mma.sync", "wgmma": "wgmma, with keys rotated by a launch before"}[kernel]
+    cards = [Evidence.load(card) for card in ([gpu] if gpu else known_gpus())]
+    measured = [e for e in cards if e.study("half_prompts")]
+    if not measured:
+        raise DataError("prompts in half precision were not measured: `make measure STUDY=half_prompts` does")
+    e, study = measured[0], "half_prompts"
+    lines = [f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"]
+    known = [other for other in e.study(study).problems("rope") if other.dtype == "float16"]
+    for other in sorted(known, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]:
+        us = e.time(PROMPT, study=study, problem=other)[other]
+        over = {name: e.speedup(PROMPT, over=peer, study=study, problem=other)[other] for peer, name in BESIDE.items()}
+        beside = ", ".join(f"compiled RoPE and {name} {each.value:.2f} times as long" for name, each in over.items())
+        lines.append(f"  {other}: {us.value:,.1f} µs; {beside}")
+    return "\n".join(lines)
+
+
 TYPICAL = {
     "decoding a token, keys not rotated yet": Problem("rope", 1, 32, 32, 1, 2048, 128, 128),
     "the same, 4 heads a kv_head": Problem("rope", 1, 32, 8, 1, 2048, 128, 128),
@@ -222,14 +252,16 @@ def main(arguments: list[str] | None = None) -> int:
     for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
         parser.add_argument(f"--{name}", type=int, help=f"{hint} by default")
     parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     options = vars(parser.parse_args(arguments))
     gpu = options.pop("gpu")
     if options["rotary_dim"] is None:
         options["rotary_dim"] = options["hdim"]
     try:
-        advice = advise(Problem("rope", **options), gpu)
+        problem = Problem("rope", **options)
+        text = advise(problem, gpu).text if problem.dtype == "float32" else half_advice(problem, gpu)
     except (DataError, ValueError) as error:  # Unsupported among them
         print(f"advise: {error}", file=sys.stderr)
         return 1
-    print(f"{advice.problem}\n{advice.text}")
+    print(f"{problem}\n{text}")
     return 0
