@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -213,8 +214,11 @@ def attention_pieces(
     dtype: torch.dtype,
     scores_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     most: int = PIECE_ELEMENTS,
+    between: torch.dtype | None = None,
 ) -> Iterator[tuple[tuple[slice, slice, slice], torch.Tensor]]:
     """Attention piece by piece, every step in `dtype`: the place of each piece, and its outputs.
+
+    Embedded queries and keys are rounded to the dtype `between`, if one is given.
 
     The place indexes an output viewed as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
     `most` scores, and as many elements of queries and of keys, but at least one row of queries and one head of keys.
@@ -229,10 +233,11 @@ def attention_pieces(
     for head in range(0, len(q), heads):
         some = slice(head, head + heads)
         keys, values = _embedded_keys(problem, k[some].to(dtype), at_key), v[some].to(dtype)
+        keys = keys.to(between or dtype).to(dtype)
         keys, values = keys.expand(-1, sharers, -1, -1), values.expand(-1, sharers, -1, -1)
         for row in range(0, problem.seq_q, rows):
             where = at_query[row : row + rows]
-            queries = embed(problem, q[some, :, row : row + rows].to(dtype), where)
+            queries = embed(problem, q[some, :, row : row + rows].to(dtype), where).to(between or dtype).to(dtype)
             scores = scores_of(queries, keys).mul_(problem.softmax_scale)
             if problem.family == "alibi":
                 scores.sub_(slopes[some] * (where[:, None] - at_key[None, :]).abs().to(dtype))
@@ -278,7 +283,9 @@ class Reference:
     The allowance is 4 times the error of fp32 attention on the same inputs. That error is the larger of two: one
     implementation sums its dot products in blocks (PyTorch's), one in order (as the log's kernels do; at head dim 8192
     this alone exceeds the allowance of the blocks). Half-precision inputs round their output once at the end, which
-    dominates the error: PyTorch's math SDPA does so and computes in fp32 throughout.
+    dominates the error: PyTorch's math SDPA does so and computes in fp32 throughout. With RoPE, half precision has a
+    third: that of fp32 attention on queries and keys that are rounded again behind their rotation, as tensor cores and
+    PyTorch's attention take them.
 
     In fp32 the allowance is at least 2^-23 of the largest output, two roundings: of the weighted sum, and of its
     division by the sum of weights. With one key the reference itself is exact and would allow no error.
@@ -314,8 +321,12 @@ def compute_reference(problem: Problem, inputs: dict[str, np.ndarray], device: s
     exact = attention(problem, **given, dtype=torch.float64)
     seen = exact.view(-1, problem.heads // problem.kv_heads, problem.seq_q, problem.hdim)
     worst = 0.0
-    for scores_of in (block_scores, serial_scores):
-        for place, piece in attention_pieces(problem, **given, dtype=torch.float32, scores_of=scores_of):
+    ways: list[tuple[Any, torch.dtype | None]] = [(block_scores, None), (serial_scores, None)]
+    ways += [(block_scores, dtype)] * (dtype != torch.float32 and problem.family == "rope")
+    for scores_of, between in ways:
+        for place, piece in attention_pieces(
+            problem, **given, dtype=torch.float32, scores_of=scores_of, between=between
+        ):
             worst = max(worst, float((piece.to(dtype).double() - seen[place]).abs().max()))
     rounding = FLOAT32_EPS * float(exact.abs().max()) if dtype == torch.float32 else 0.0
     return Reference(inputs, exact, max(ERROR_FACTOR * worst, rounding), given)

@@ -153,15 +153,16 @@ def without(spans: list[tuple[int, int]]) -> Any:
     "shape",
     [
         {"stages": 2, "ahead": 1, "key_warps": 2},
+        {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma", "rotary_dim": 0},  # as in Phase 7a
         pytest.param({"stages": 3, "ahead": 2, "key_warps": 2}, marks=pytest.mark.deep),
         pytest.param({"stages": 2, "ahead": 1, "hdim": 128}, marks=pytest.mark.deep),  # accumulators meet the values
     ],
 )
-def test_a_barrier_or_a_wait_taken_away_is_found(shape: dict[str, int]) -> None:
+def test_a_barrier_or_a_wait_taken_away_is_found(shape: dict[str, Any]) -> None:
     """Buffers are used again, where there are more tiles than stages."""
     shape = dict(shape)
-    hdim = shape.pop("hdim", 64)
-    problem = problem_of(heads=1, seq_q=16, seq_k=128 * shape["stages"] + 44, hdim=hdim)
+    sizes = {name: shape.pop(name, 64) for name in ("hdim", "rotary_dim")}
+    problem = problem_of(heads=1, seq_q=16, seq_k=128 * shape["stages"] + 44, **sizes)
     plan, inputs = prompt_plan(problem, **shape), drawn(problem)
     assert not output(plan, inputs)[1]
     for what, spans in orders(plan).items():

@@ -139,3 +139,20 @@ def test_an_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPa
 def test_no_order_of_sums_is_off_by_a_hundred_times_what_is_allowed() -> None:
     assert not Verdict("wrong", 2e-5, 1e-6, 0.0).beyond_rounding
     assert Verdict("wrong", 2e-4, 1e-6, 0.0).beyond_rounding and Verdict("wrong", 0.0, 1e-6, 0.5).beyond_rounding
+
+
+def test_rope_in_half_precision_may_round_what_it_rotated() -> None:
+    """A fp16 attention of rotated queries and keys passes; one of queries that are half as large again does not."""
+    problem = Problem("rope", heads=2, seq_q=64, hdim=64, rotary_dim=64, dtype="float16")
+    whole = compute_reference(problem, make_inputs(problem, "uniform"), "cpu")
+
+    def made(factor: float) -> torch.Tensor:
+        given = whole.given | {"q": whole.given["q"].float() * factor}
+        out = torch.empty(problem.q_shape, dtype=torch.float16)
+        pieces = attention_pieces(problem, **given, dtype=torch.float32, scores_of=block_scores, between=torch.float16)
+        for place, piece in pieces:
+            out.view(-1, 1, problem.seq_q, problem.hdim)[place] = piece.half()
+        return out
+
+    assert whole.compare(made(1.0)).status == "ok"
+    assert whole.compare(made(1.5)).status == "wrong"
