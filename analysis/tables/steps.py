@@ -10,7 +10,7 @@ from kernels import VERSIONS, Problem, Version
 from ..evidence import Estimate, Evidence, Known, Study
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..evidence.origin import measured, published_on
-from ..measure.studies import MAIN
+from ..measure.studies import MAIN, PHASES
 from ..record import published
 from ..record.text import NOTHING, factor, gained
 from .speed import home
@@ -21,8 +21,9 @@ SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other familie
 
 
 def ladder(family: str) -> list[Version]:
-    """The log's steps in order; where one was refused for its shared memory, the same with more of it instead."""
-    found = [v for v in VERSIONS.values() if v.family == family and v.of_log and not v.fast_math]
+    """The log's steps in order, then Phase 7; where one was refused for its shared memory, that with more of it."""
+    of_log = [v for v in VERSIONS.values() if v.family == family and v.of_log and not v.fast_math]
+    found = of_log + [VERSIONS[name] for name in PHASES if VERSIONS[name].family == family]
     replaced = {version.variant_of for version in found}
     return [version for version in found if version.id not in replaced]
 
@@ -30,13 +31,16 @@ def ladder(family: str) -> list[Version]:
 def problem_of(e: Evidence, name: str, study: str = "") -> Problem | None:
     """The documents' shape of a version whose time is shown, or with `study` "matched" the same at their load."""
     family = VERSIONS[name].family
-    shapes = e.study(home(e, family)).shapes(name, refused=True)
-    own = shapes.get(SHOWN.get(family, MAIN.hdim))
+    own = study_of(e, name).shapes(name, refused=True).get(SHOWN.get(family, MAIN.hdim))
     if not study or own is None:
         return own
     shape = (own.hdim, own.rotary_dim, own.seq_q, own.causal)
     loaded = e.study(study).problems(family)
     return next((p for p in loaded if (p.hdim, p.rotary_dim, p.seq_q, p.causal) == shape), None)
+
+
+def study_of(e: Evidence, name: str) -> Study:
+    return e.study("half_prompts" if name in PHASES else home(e, VERSIONS[name].family))
 
 
 def ceiling(e: Evidence, problem: Problem) -> float:
@@ -49,8 +53,7 @@ def ceiling(e: Evidence, problem: Problem) -> float:
 
 def steps(e: Evidence, family: str) -> Table:
     """A row a step: what it tries, whether its result is right, its share of the ceiling, and its times."""
-    study = e.study(home(e, family))
-    rows = [_row(e, study, version) for version in ladder(family)]
+    rows = [_row(e, study_of(e, version.id), version) for version in ladder(family)]
     over = list(dict.fromkeys(v.baseline for v in ladder(family) if v.baseline))
     caption = (
         f"Head dim {SHOWN.get(family, MAIN.hdim)}; the result is of all head dims of the documents. Ceiling: both "
@@ -68,7 +71,7 @@ def steps(e: Evidence, family: str) -> Table:
         "loaded": ("their load", str),
     }
     return Table.from_frame(
-        rows, columns, slice(3, None), caption, measured(e, study.name, "matched") + published_on(family)
+        rows, columns, slice(3, None), caption, measured(e, home(e, family), "matched") + published_on(family)
     )
 
 
@@ -110,7 +113,7 @@ def _timed(e: Evidence, name: str, base: str, study: str, problem: Problem | Non
 def told(e: Evidence, name: str) -> str:
     """The speed of a version at their shapes in one line, as Markdown; or why it has none."""
     version, problem = VERSIONS[name], problem_of(e, name)
-    study, base = home(e, version.family), version.baseline or ""
+    study, base = study_of(e, name).name, version.baseline or ""
     us = e.time(name, study, "device_warm", problem=problem)[problem] if problem else Estimate.none(Known(NOT_MEASURED))
     if not us:
         known = e.study(study).known(name, problem) if problem else us.why
