@@ -13,11 +13,12 @@ from analysis import figures, tables
 from analysis.book import notebook
 from analysis.book.steps import step
 from analysis.evidence import Evidence
+from analysis.measure.studies import PHASES
 from analysis.models import moves
 from analysis.record import published
 from analysis.record.files import COUNTS, REFERENCE, DataError, problem_of
 from analysis.record.text import gained
-from analysis.tables.steps import ladder
+from analysis.tables.steps import ladder, study_of
 from analysis.tables.steps import problem_of as shown_at
 from kernels import VERSIONS
 from kernels.version import Launch
@@ -64,14 +65,15 @@ def test_the_pictures_of_a_ladder_are_the_plans_of_its_steps_and_what_was_counte
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family: str) -> None:
-    study = e.study("fp16" if family == "fp16" else "log")
     rows = dict(zip([each.id for each in ladder(family)], tables.steps(e, family).plain().rows))
-    assert {v.variant_of or v.id for v in ladder(family)} == {
+    assert {v.variant_of or v.id for v in ladder(family) if v.id not in PHASES} == {
         v.id for v in VERSIONS.values() if v.family == family and v.of_log and not (v.fast_math or v.variant_of)
     }
     for name, (_, _, result, share, said, theirs, _) in rows.items():
-        problem = shown_at(e, name)
-        assert problem
+        problem, study = shown_at(e, name), study_of(e, name)
+        if problem is None:
+            assert not study.versions(family) and (result, theirs) == ("not measured", "not measured")
+            continue
         known, us = study.known(name, problem), study.medians(name, problem, "device_warm")
         assert ("right" in result) == (known.word == "ok" or "wrong at" in result), name
         if us.empty:
