@@ -252,6 +252,10 @@ class Evidence:
 
         return self._checks(version, error, study, **asked)
 
+    def relative_error(self, version: str, study: str = "", **asked: Any) -> Estimates:
+        """The norm of the difference from float64 over that of the output, of the worse input."""
+        return self._checks(version, lambda check: check.relative_err, study, **asked)
+
     def _checks(
         self, version: str, number: Callable[[Check], float], study: str, inputs: str = "", **asked: Any
     ) -> Estimates:

@@ -30,7 +30,7 @@ class Check(NamedTuple):
     """What the checks of a version on a problem found: the worse of the two inputs decides whether it is right.
 
     `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess`
-    is the largest share of what is allowed, which may be of the other input.
+    is the largest share of what is allowed, which may be of the other input. `relative_err`: the larger of both inputs.
     """
 
     status: str
@@ -39,6 +39,7 @@ class Check(NamedTuple):
     max_abs_err: float
     allowed_abs_err: float
     excess: float = math.nan
+    relative_err: float = math.nan
 
 
 @dataclass(eq=False)
@@ -192,4 +193,5 @@ def _judged(rows: list[dict[str, Any]]) -> Check:
         largest["max_abs_err"],
         largest["allowed_abs_err"],
         max(map(excess, errors)),
+        max((err for row in errors if (err := row.get("relative_err") or math.nan) >= 0), default=math.nan),
     )

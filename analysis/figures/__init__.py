@@ -1,6 +1,7 @@
 """The figures of the book: a function each, which takes the evidence of a card and returns a `Plot`."""
 
 from .counters import warp_waits
+from .decode import decode_error, decode_time
 from .front import fusing
 from .loads import loads
 from .steps import pipelines, steps
@@ -9,5 +10,6 @@ from .v8_cluster import v8_idea, v8_tile
 from .waves import wave
 
 __all__ = [
-    "fusing", "loads", "pipelines", "steps", "timeline", "v8_idea", "v8_tile", "warp_waits", "wave",
+    "decode_error", "decode_time", "fusing", "loads", "pipelines", "steps", "timeline", "v8_idea", "v8_tile",
+    "warp_waits", "wave",
 ]  # fmt: skip
