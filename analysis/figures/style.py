@@ -66,6 +66,7 @@ class Plot:
     data: pd.DataFrame
     source: Source
     name: str = ""  # of a figure without a title inside
+    true_of: str = REFERENCE_CARD  # the card of which the title is true
     script: str = ""  # that draws it, a path in the repository: where the plot is made, unless it is given
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Plot:
             raise ValueError(f"figure {self.id} has neither a title nor a name")
         if self.figure.get_suptitle():
             measured = {part.card for part in self.source.parts if part.kind == "measured"}
-            of = f"; the title is of the {REFERENCE_CARD}" if measured and REFERENCE_CARD not in measured else ""
+            of = f"; the title is of the {self.true_of}" if measured and self.true_of not in measured else ""
             _head(self.figure, self.title, self.source.brief + of)
 
     @property
