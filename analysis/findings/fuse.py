@@ -18,6 +18,7 @@ from . import Says, checks, faster, finding, numbers
 from .common import right, times
 
 FULL, HYBRID, SEPARATE = FUSIONS
+COLD = "device_cold"  # decode: the other layers of a model have passed through L2 between two steps
 DECODE, UNROTATED = "rope_decode", "attention_decode"
 
 
@@ -84,8 +85,8 @@ def rotating_costs(e: Evidence, half: bool) -> Estimates:
     found: dict[Problem, Estimate] = {}
     for step in e.study("split_keys").problems("rope"):
         if step.cache == "none" and (step.dtype != "float32") == half:
-            with_rope = e.time(DECODE, study="split_keys", problem=step)[step]
-            without = e.time(UNROTATED, study="split_keys", problem=unrotated(step))[unrotated(step)]
+            with_rope = e.time(DECODE, "split_keys", COLD, problem=step)[step]
+            without = e.time(UNROTATED, "split_keys", COLD, problem=unrotated(step))[unrotated(step)]
             if with_rope and without:
                 found[step] = without / with_rope
     if not found:
