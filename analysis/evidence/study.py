@@ -65,9 +65,10 @@ class Study:
         frame[numbers] = frame[numbers].astype(float)
         frame["stale"] = outdated(frame)
         changed = frame.groupby(PAIR, sort=False)["stale"].transform("all")
-        newest = frame.sort_values("measured_at", kind="stable").groupby(PAIR, sort=False)["source_hash"]
+        in_time = frame.sort_values("measured_at", kind="stable").groupby(PAIR, sort=False)
+        newest = in_time["source_hash"].transform("last")
         self._stale |= set(frame.loc[changed, PAIR].itertuples(index=False, name=None))
-        return frame[(frame["source_hash"] == newest.transform("last")).where(changed, ~frame["stale"])]
+        return frame[(frame["source_hash"] == newest.loc[frame.index]).where(changed, ~frame["stale"])]
 
     def __bool__(self) -> bool:
         return len(self.checks) > 0

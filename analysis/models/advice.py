@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kernels import Problem, Unsupported
+from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.choose import MOST_QUERIES
 from kernels.flash.prompt_plan import prompt_plan
 from kernels.v8 import require_problem, wgmma_shape
 
 from ..evidence import Estimate, Evidence
-from ..measure.studies import FUSIONS, MAIN
+from ..measure.studies import FUSIONS
 from ..record.files import REFERENCE, DataError, known_gpus
 from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
 
@@ -68,20 +68,9 @@ def many_heads(problem: Problem) -> bool:
     return not short(problem) and not few_heads(problem)
 
 
-def log_load(problem: Problem) -> bool:
-    """Whether the problem has the heads and tokens of the documents' main shapes."""
-    main = (MAIN.batch, MAIN.heads, MAIN.seq_q, MAIN.seq_k)
-    return (problem.batch, problem.heads, problem.seq_q, problem.seq_k) == main
-
-
 def decoding(problem: Problem) -> bool:
     """Whether one query a head meets many keys."""
     return problem.seq_q == 1 and not short(problem)
-
-
-def one_query(problem: Problem) -> bool:
-    """Whether few heads decode one token each against many keys."""
-    return decoding(problem) and few_heads(problem)
 
 
 def starved(problem: Problem) -> bool:
@@ -199,14 +188,6 @@ def advise(problem: Problem, gpu: str | None = None) -> Advice:
     return advice_of(Evidence.load(gpu or (known[0] if len(known) == 1 else REFERENCE)), problem)
 
 
-def answer(problem: Problem, gpu: str | None = None) -> str:
-    """The text of the advice, or why there is none."""
-    try:
-        return advise(problem, gpu).text
-    except (DataError, Unsupported) as why:
-        return str(why)
-
-
 PROMPT, BESIDE = "rope_prompt", {"torch_rope_half_cudnn": "cuDNN", "torch_rope_half_flash": "flash"}
 
 
@@ -232,16 +213,6 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
         beside = ", ".join(f"compiled RoPE and {name} {each.value:.2f} times as long" for name, each in over.items())
         lines.append(f"  {other}: {us.value:,.1f} µs; {beside}")
     return "\n".join(lines)
-
-
-TYPICAL = {
-    "decoding a token, keys not rotated yet": Problem("rope", 1, 32, 32, 1, 2048, 128, 128),
-    "the same, 4 heads a kv_head": Problem("rope", 1, 32, 8, 1, 2048, 128, 128),
-    "checking 8 drafted tokens": Problem("rope", 1, 32, 32, 8, 2048, 128, 128),
-    "a chunk of a prompt": Problem("rope", 1, 32, 32, 128, 1024, 128, 64),
-    "a prompt": Problem("rope", 1, 8, 8, 1536, 1536, 128, 128),
-    "the log's largest of 4 heads": Problem("rope", 1, 4, 4, 64, 64, 2048, 128),
-}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,8 +11,6 @@ from ..measure.studies import FUSIONS
 FULL, HYBRID, SEPARATE = FUSIONS
 WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
-REGIMES = ("few queries", "short, few heads", "short, many heads", "many queries")
-
 
 def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
     """Whether the results of all these versions are right on a problem of a study."""
@@ -44,12 +42,3 @@ def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
 def outcome(fastest: set[str]) -> str:
     """How full fusion does where these versions are the fastest, ties among them."""
     return LOSES if FULL not in fastest else ALONE if fastest == {FULL} else TIES
-
-
-def regime(problem: Problem) -> str:
-    """What kind of problem it is, for tables."""
-    if problem.seq_q <= 16:
-        return "few queries"
-    if problem.seq_q >= 256:
-        return "many queries"
-    return "short, many heads" if problem.batch * problem.heads >= 32 else "short, few heads"

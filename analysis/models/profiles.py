@@ -28,7 +28,6 @@ METRICS = {
     "dram_read_bytes_cold": "dram__bytes_read.sum, cold",
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    "l2_to_l1_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
     "l1_percent": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
     "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",

@@ -15,7 +15,7 @@ from analysis.models.fusion import FULL, HYBRID, SEPARATE
 from analysis.record import files
 from analysis.record.files import DataError
 from kernels import Problem, Unsupported
-from tests.models.card import make, record
+from tests.evidence.made_up import make, record
 
 ONE = Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128)  # one tile of keys
 FEW = Problem("rope", 1, 8, seq_q=1, seq_k=4096, hdim=128, rotary_dim=128)

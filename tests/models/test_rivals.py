@@ -18,7 +18,7 @@ from analysis.models.rivals import BEYOND, V8
 from analysis.record import files
 from analysis.record.files import problem_columns
 from kernels import VERSIONS, Problem
-from tests.models.card import GPU, make, record
+from tests.evidence.made_up import GPU, make, record
 from tests.rows import append_rows, parsed
 
 COMPILED, EAGER, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa", "triton_rope"
