@@ -57,6 +57,8 @@ def _serve(pipe: Connection) -> None:
         pipe.send(("failed", str(error)))
     except Exception as error:
         pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
 
 
 @contextlib.contextmanager
