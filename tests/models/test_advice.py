@@ -124,3 +124,10 @@ def test_the_grid_spans_what_it_says() -> None:
     for name, low, high in (("seq_q", 1, 2048), ("seq_k", 16, 4096), ("hdim", 64, 4096), ("rotary_dim", 32, 4096)):
         sizes = [getattr(problem, name) for problem in study.problems]
         assert (min(sizes), max(sizes)) == (low, high), name
+
+
+@pytest.mark.parametrize(("seq", "how"), [(4, "decodes"), (512, "by mma.sync"), (4096, "by wgmma")])
+def test_half_precision_is_fused_and_beside_it_stands_what_was_measured(seq: int, how: str) -> None:
+    text = advice.half_advice(Problem("rope", 1, 8, 8, seq, 512, 64, 64, dtype="float16"), "nvidia-h100-80gb-hbm3")
+    assert text.startswith("Fuse it: ") and how in text
+    assert seq == 4 or text.count("times as long") == 2 * advice.SHOWN
