@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
 from collections import Counter
 from typing import Any
 
@@ -16,11 +15,9 @@ from ..measure.studies import studies as named
 from ..record.files import DataError, gpu_folder
 from ..tables.table import Missing, Table
 from . import citing, saving
-from .sources import kernel_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
-FEW = 5  # versions that a sentence can name
 
 
 def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
@@ -88,32 +85,6 @@ def stale_words(*studies: Study) -> str:
     found = {study.name: study.stale_versions() for study in studies}
     listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in found.items() if names]
     return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}." if listed else ""
-
-
-def say_if_stale(*studies: Study) -> None:
-    """Say it; nothing where none has."""
-    found = {study.name: len(study.stale_versions()) for study in studies}
-    if sum(found.values()) > FEW:
-        counted = " and ".join(f"{number} versions in the study `{name}`" for name, number in found.items() if number)
-        say(f"**Stale**: {counted} changed since they were measured; [the method](method.html) names them.")
-    elif any(found.values()):
-        say(stale_words(*studies))
-
-
-# ---------------------------------------------------------------- sources
-
-
-def lines(name: str, first: str, last: str) -> None:
-    """Show the lines of a version's kernels from the one that begins with `first` to the next that begins with `last`.
-
-    Raises: DataError when there are no such lines.
-    """
-    text = kernel_text(name).splitlines()
-    begins = [place for place, line in enumerate(text) if line.strip().startswith(first)]
-    ends = [place for place in range(begins[0], len(text)) if text[place].strip().startswith(last)] if begins else []
-    if not ends:
-        raise DataError(f"{name!r} has no lines from {first!r} to {last!r}")
-    say("```python\n{}\n```".format(textwrap.dedent("\n".join(text[begins[0] : ends[0] + 1]))))
 
 
 def listing(*what: Any) -> None:

@@ -4,12 +4,11 @@ from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machine, repeatability, runs
 from .setup import shapes
-from .speed import fastest, home
 from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "answers", "coverage", "fastest", "flipped", "home", "ledger", "machine",
+    "answers", "coverage", "flipped", "ledger", "machine",
     "overview", "repeatability", "runs", "shapes", "steps",
     "verdict_summary", "verdicts",
 ]  # fmt: skip

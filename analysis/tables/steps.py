@@ -10,14 +10,19 @@ from kernels import VERSIONS, Problem, Version
 from ..evidence import Estimate, Evidence, Known, Study
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..evidence.origin import measured, published_on
-from ..measure.studies import MAIN, PHASES
+from ..measure.studies import MAIN, PHASES, STUDIES
 from ..record import published
 from ..record.text import NOTHING, factor, gained
-from .speed import home
 from .table import Table, lines, link, mark, short, small, status, why_none
 
 RIGHT = "right"
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
+
+
+def home(e: Evidence, family: str) -> str:
+    """The study that holds the documents' shapes of a family, or the first that measured it."""
+    names = ("fp16",) if family == "fp16" else ("log", *STUDIES)
+    return next((name for name in names if e.study(name).versions(family)), names[0])
 
 
 def ladder(family: str) -> list[Version]:
