@@ -5,11 +5,12 @@ from .decode import decode_error, decode_time
 from .front import fusing
 from .loads import loads
 from .steps import pipelines, steps
+from .tensor_cores import tensor_cores
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .waves import wave
 
 __all__ = [
-    "decode_error", "decode_time", "fusing", "loads", "pipelines", "steps", "timeline", "v8_idea", "v8_tile",
-    "warp_waits", "wave",
+    "decode_error", "decode_time", "fusing", "loads", "pipelines", "steps", "tensor_cores", "timeline", "v8_idea",
+    "v8_tile", "warp_waits", "wave",
 ]  # fmt: skip
