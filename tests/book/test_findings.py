@@ -89,6 +89,7 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
 }  # fmt: skip
 
 STORY = {  # the same of the story
+    "decode-error",
     "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "checks-sinusoidal", "loads-once",
     "loads-own", "front-sure", "wave-fit", "wave-theirs",
 }  # fmt: skip
