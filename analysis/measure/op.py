@@ -254,15 +254,20 @@ def _compile(call: Call, target: str) -> None:
 # ---------------------------------------------------------------- what the result should be
 
 
-def expected(call: Call, given: Given, dtype: torch.dtype, order: int = 0) -> torch.Tensor:
-    """The result in a dtype, by PyTorch's operations; by another `order` the scale is shared otherwise by q and k."""
+def expected(
+    call: Call, given: Given, dtype: torch.dtype, order: int = 0, between: torch.dtype | None = None
+) -> torch.Tensor:
+    """The result in a dtype, by PyTorch's operations; by another `order` the scale is shared otherwise by q and k.
+
+    Rotated q and k are rounded to the dtype `between`, if one is given.
+    """
     problem, (qkv, options) = call.problem, given
     rotation = problem.rotary_dim, call.base, call.interleaved
     asked = Asked(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
     part = order / ORDERS if order else 1.0
     q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
     beside = Beside(*(options.get(name) for name in ("cos", "sin", "positions", "slopes", "lengths")))
-    return attend(q * call.softmax_scale**part, k * call.softmax_scale ** (1 - part), v, beside, asked)
+    return attend(q * call.softmax_scale**part, k * call.softmax_scale ** (1 - part), v, beside, asked, between)
 
 
 def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
@@ -270,13 +275,16 @@ def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
 
     shape: q's shape and dtype. not_finite: where fp32 math is finite, so is the result. error: at most ERROR_FACTOR
     times the largest error of ORDERS evaluations of fp32 math, or of rounding the largest output; in half precision,
-    where keys and weights may be rounded too, the largest value.
+    where weights may be rounded too, the largest value, and with RoPE that of fp32 math on q and k that are rounded
+    again behind their rotation, as tensor cores take them.
     """
     q, _, v = given[0]
     if out.shape != q.shape or out.dtype != q.dtype:
         return {"reason": "shape"}
     exact = expected(call, given, torch.float64)
     singles = [expected(call, given, torch.float32, order) for order in range(ORDERS)]
+    if q.dtype != torch.float32 and call.problem.rotary_dim:
+        singles.append(expected(call, given, torch.float32, between=q.dtype))
     if bool((singles[0].isfinite() & ~out.isfinite()).any()):
         return {"reason": "not_finite"}
     fp32, worst = (max(float((x - exact).abs().max()) for x in some) for some in (singles, [out]))

@@ -69,7 +69,15 @@ def _without_autocast(x: torch.Tensor) -> contextlib.AbstractContextManager[Any]
 class _Recomputed:
     """The weights of a call, and what they are made of; queries that share a head of K follow one another."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> None:
+    def __init__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        tensors: Tensors,
+        asked: Asked,
+        between: torch.dtype | None = None,
+    ) -> None:
         q, k, v = (x.float() if x.dtype in HALF else x for x in (q, k, v))
         (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
         query, key = torch.arange(seq_q, device=q.device), torch.arange(seq_k, device=q.device)
@@ -87,6 +95,7 @@ class _Recomputed:
         if asked.rotary_dim:
             self.turns = turns(asked, tensors, query, q), turns(asked, tensors, key, k)
             q, k = (rotate(x, *by, asked.interleaved) for x, by in zip((q, k), self.turns, strict=True))
+            q, k = (x.to(between or x.dtype).to(x.dtype) for x in (q, k))
         self.shape = (batch, kv_heads, heads // kv_heads * seq_q, hdim)
         self.q, self.k, self.v = q.reshape(self.shape), k, v
         scores = ((self.q * asked.scale) @ k.transpose(-1, -2)).view(batch, heads, seq_q, seq_k)
@@ -101,10 +110,20 @@ class _Recomputed:
         self.weights = scores.softmax(-1).masked_fill(nothing, 0.0).view(batch, kv_heads, -1, seq_k)
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked) -> torch.Tensor:
-    """softmax(scale * rotated q rotated k^T + bias) v, like q; for any dtype, on any device."""
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    asked: Asked,
+    between: torch.dtype | None = None,
+) -> torch.Tensor:
+    """softmax(scale * rotated q rotated k^T + bias) v, like q; for any dtype, on any device.
+
+    Rotated q and k are rounded to the dtype `between`, if one is given.
+    """
     with _without_autocast(q):
-        made = _Recomputed(q, k, v, tensors, asked)
+        made = _Recomputed(q, k, v, tensors, asked, between)
         return (made.weights @ made.v).view(q.shape).to(q.dtype)
 
 
