@@ -14,7 +14,7 @@ from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, NAIVE
 from ..models import fusion
 from ..models.advice import many_heads, short
-from . import Says, checks, faster, finding, numbers
+from . import Says, checks, faster, finding, numbers, of_values
 from .common import right, times
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -94,6 +94,20 @@ def rotating_costs(e: Evidence, half: bool) -> Estimates:
     return Estimates(found, "×")
 
 
+def half_prompts(e: Evidence, embeds: bool = True) -> Estimates:
+    """How many times as fast as the faster of cuDNN and flash prompts in half precision are, with RoPE or without."""
+    family, ours, theirs = ("rope", "rope_prompt", "rope") if embeds else ("attention", "attention_prompt", "sdpa")
+    found: dict[Problem, Estimate] = {}
+    for problem in e.study("half_prompts").problems(family):
+        over = (e.speedup(ours, over=f"torch_{theirs}_half_{peer}", study="half_prompts", problem=problem)[problem]
+                for peer in ("cudnn", "flash"))  # fmt: skip
+        if known := [each for each in over if each]:
+            found[problem] = min(known, key=lambda each: each.value)
+    if not found:
+        raise NotMeasured("prompts in half precision were not measured: `make measure STUDY=half_prompts`")
+    return Estimates(found, "×")
+
+
 @finding(
     "fuse-short",
     """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed: the blocks of
@@ -114,3 +128,14 @@ def fuse_how(e: Evidence) -> Says:
     return numbers(naive=times(naive.slowest)), checks(
         faster(naive), *(naive.slowest > each.fastest for each in whether)
     )
+
+
+@finding(
+    "fuse-half",
+    """Without RoPE cuDNN is faster than our core on {lost} of {plain} prompts in half precision. With RoPE, which
+costs cuDNN a launch and a pass over Q and K, ours wins on all of them.""",
+    card="nvidia-h100-80gb-hbm3",
+)
+def fuse_half(e: Evidence) -> Says:
+    gain, plain = half_prompts(e), beside(half_prompts(e, embeds=False))
+    return numbers(lost=plain.lost, plain=plain.problems), checks(gain > 1, of_values(faster(gain)), plain.lost > 0)
