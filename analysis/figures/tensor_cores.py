@@ -32,7 +32,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study(STUDY)
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
-    with canvas("Scores in registers gain as much as tensor cores", width=NARROW, height=3.2) as (figure, (axis,)):
+    with canvas("The first step is the large one", width=NARROW, height=3.2) as (figure, (axis,)):
         colors = [PALETTE[0] if name.startswith("fp16") else "0.6" for name in frame["version"]]
         axis.barh(range(len(frame)), frame["us"], 0.7, color=colors)
         for place, us in enumerate(frame["us"]):

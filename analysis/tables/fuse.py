@@ -39,18 +39,20 @@ def fuse(e: Evidence) -> Table | Missing:
         (HALF, "decode, up to 8 queries", DECODE, lambda: beside(rotating_costs(here, True)), cheap(here)),
     )
     rows = []
-    for dtype, shape, rival, ask, advice in asked:
+    for dtype, shape, beaten, ask, advice in asked:
         try:
             found = ask()
         except Undecided:
             continue
-        rows.append((dtype, shape, rival, *map(str, found), advice))
+        rows.append((dtype, shape, beaten, *map(str, found), advice))
     if not rows:
         return Missing.study("map")
     header = ("dtype", "shape", "fused, against", "wins", "ties", "losses", "so")
     caption = (
         "Shapes timed, by outcome; within 3 % is a tie. Heads of K are counted through the batch. Short prompts: up to "
-        f"64 queries, or 256 queries and keys. Prompts in float32 on the {e.card}, in half precision on the "
-        f"{prompts.card}, decode on the {here.card}."
+        f"64 queries, or 256 queries and keys. Prompts in float32 on the {e.card}, decode and half precision on the "
+        f"{here.card}."
     )
-    return Table(header, rows, header[3:6], caption).of(measured(e, "map") + measured(here, "split_keys") + measured(prompts, "half_prompts"))
+    return Table(header, rows, header[3:6], caption).of(
+        measured(e, "map") + measured(here, "split_keys") + measured(prompts, "half_prompts")
+    )
