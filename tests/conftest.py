@@ -4,7 +4,11 @@
 """
 
 import gc
+import multiprocessing
 import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -29,3 +33,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+def events(name: str, problem: Any, blocks: int | None) -> list[dict[str, int]]:
+    """What is counted of a version's launches by the marks in its kernels."""
+    from analysis.measure import static
+    from kernels import VERSIONS
+
+    launches = static.work(VERSIONS[name](problem), blocks)
+    return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
+
+
+@pytest.fixture(scope="session")
+def counted_events() -> Iterator[Any]:
+    """`events` in a process whose kernels are compiled with marks."""
+    from kernels.device import mark
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
+        yield lambda *asked: pool.submit(events, *asked).result()

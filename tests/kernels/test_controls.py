@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 
-from analysis.measure import static
 from analysis.measure.studies import study
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import differences, problems, supports
 from kernels.checking.reference import INPUTS, reference_of
 from kernels.controls import register
-from kernels.device import mark
 from kernels.runtime.compile import CompileError, compile_ptx, entry_name, resources
 from kernels.runtime.emulator import run
 from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source
@@ -91,26 +87,12 @@ def test_a_control_computes_what_its_port_declares(control: Version, kind: str) 
         assert not differences(control, problem, case, report.out)
 
 
-@pytest.fixture(scope="module")
-def with_marks():
-    """Calls a function in a process whose kernels are compiled with marks."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
-        yield lambda function, *arguments: pool.submit(function, *arguments).result()
-
-
-def events(name: str, problem: Problem) -> list[dict[str, int]]:
-    return [
-        {counter: count for counter, count in launch.items() if counter.startswith("event.")}
-        for launch in static.work(VERSIONS[name](problem))
-    ]
-
-
 @pytest.mark.parametrize("name", ["rope_separate", "rope_v1c", "rope_v3", "rope_v7", "sinusoidal_v5"])
-def test_a_control_rotates_as_often_as_its_port(with_marks, name: str) -> None:
+def test_a_control_rotates_as_often_as_its_port(counted_events, name: str) -> None:
     rotary = {"rope_v1c": 32, "rope_v3": 32, "sinusoidal_v5": 0}.get(name, 16)
     problem = Problem(VERSIONS[name].family, 1, 2, seq_q=64, hdim=32, rotary_dim=rotary)
-    counted = with_marks(events, f"control_{name}", problem)
-    assert any(counted) and counted == with_marks(events, name, problem)
+    counted = counted_events(f"control_{name}", problem, None)
+    assert any(counted) and counted == counted_events(name, problem, None)
 
 
 def test_cpp_that_is_wrong_is_refused_with_the_compilers_log() -> None:

@@ -1,7 +1,6 @@
 """Measuring hardware counters without a card: a stand-in for ncu, with which anything may go wrong."""
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,18 +188,6 @@ def test_a_profiler_that_may_not_never_does_or_lacks_a_metric(
     ncu.broken, ncu.lacks = False, {lacking}
     assert command("attention_online") == 0
     assert set(recorded(tmp_path)["metric"]) == set(METRICS) - {lacking}
-
-
-def test_what_cannot_be_asked_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(files, "MEASURED", tmp_path)
-    monkeypatch.setattr(counters, "identity", lambda: CARD)
-    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    assert command("attention_abacus") == 1
-    assert "no version is called 'attention_abacus'" in capsys.readouterr().err
-    assert command("attention_online", "--all") == REFUSED
-    assert "ncu is neither on the PATH nor in " in capsys.readouterr().err
 
 
 def test_values_are_read_by_launch_and_metric() -> None:

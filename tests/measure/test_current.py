@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis.evidence import current as recorded
-from analysis.evidence.current import complete_runs, current, is_current, outdated, today
+from analysis.evidence.current import current, is_current, outdated, today
 
 ROWS = [
     {"version": "rope_v4", "source_hash": today("rope_v4")},
@@ -31,13 +31,6 @@ def test_the_rows_of_a_table_of_one_version_are_compared_with_that_version() -> 
 
 def test_no_hash_is_that_of_a_version_that_is_gone() -> None:
     assert today("rope_v0_gone") == "" and not is_current("rope_v0_gone", today("rope_v4"))
-
-
-def test_of_every_study_the_latest_complete_run_is_read() -> None:
-    runs = [("r3", "log", True), ("r1", "log", True), ("r4", "log", False), ("r2", "log", True)]
-    runs += [("r1", "beyond", True), ("r2", "map", False)]
-    read = complete_runs(pd.DataFrame(runs, columns=["run", "study", "complete"]))
-    assert {study: row["run"] for study, row in read.items()} == {"log": "r3", "beyond": "r1"}
 
 
 def test_what_was_recorded_under_an_older_name_of_the_same_code_is_current(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from analysis.evidence import current
 from analysis.evidence.current import today
 from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
-from analysis.measure.studies import ALSO_MATCHED, STUDIES, Study, matched, study
+from analysis.measure.studies import STUDIES, Study, matched, study
 from kernels import VERSIONS, Plan, Problem
 from kernels.checking.reference import reference_of
 from tests.measure.stub_card import CARD
@@ -74,13 +73,21 @@ def test_a_run_that_does_not_say_its_card_is_not_gone_on_with(begin) -> None:
     assert begin().id != first.id
 
 
-@pytest.mark.parametrize(("what", "stays"), [("node", True), ("commit", True), ("uuid", False), ("torch", False)])
-def test_a_complete_run_counts_on_its_card_and_software_whatever_the_commit(begin, what: str, stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("changed", "stays"),
+    [
+        ({}, True), ({"node": "another"}, True), ({"commit": "another"}, True), ({"uuid": "another"}, False),
+        ({"torch": "another"}, False), ({"driver": "another"}, False), ({"new_run": True}, False),
+    ],
+)  # fmt: skip
+def test_a_complete_run_counts_on_its_card_and_software_until_code_changes(begin, monkeypatch, changed, stays) -> None:
     run = begin()
     for pair in run.unchecked():
         check(run, pair)
     run.save(complete=True)
-    assert begin(**{what: "another"}).complete is stays
+    assert begin(**changed).complete is stays
+    monkeypatch.setattr(current, "today", lambda name: "changed")
+    assert begin().complete is False
 
 
 def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
@@ -91,18 +98,6 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
     again = begin()
     assert pair in again.unchecked() and again.id != run.id, "rows of two codes would stand in one run"
-
-
-def test_a_complete_run_is_left_alone_until_something_changes(begin, monkeypatch) -> None:
-    run = begin()
-    for pair in run.unchecked():
-        check(run, pair)
-    run.save(complete=True)
-    assert begin().complete is True
-    assert begin(driver="2").complete is False
-    assert begin(new_run=True).complete is False
-    monkeypatch.setattr(current, "today", lambda name: "changed")
-    assert begin().complete is False
 
 
 def test_the_worst_of_the_inputs_decides_and_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
@@ -151,14 +146,10 @@ def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None
     assert said.out == ""
 
 
-def test_the_log_study_holds_the_published_shapes() -> None:
-    shapes = {(p.family, p.heads, p.seq_q, p.hdim, p.rotary_dim) for p in study("log").problems}
-    assert {("attention", 4, 64, 512, 0), ("attention", 1, 8, 16384, 0), ("sinusoidal", 2, 32, 4096, 0)} <= shapes
-    assert {("rope", 4, 64, 128, 64), ("rope", 1, 16, 8192, 128), ("rope", 4, 64, 2048, 2048)} <= shapes
-    for pair in STUDIES["log"].pairs():
-        assert pair[0].family == pair[1].family
-        assert dataclasses.asdict(pair[1])["batch"] == 1
+def test_every_version_is_in_a_study_and_the_log_holds_the_published_shapes() -> None:
     assert {version.id for chosen in STUDIES.values() for version, _ in chosen.pairs()} == set(VERSIONS)
+    shapes = {(p.family, p.heads, p.seq_q, p.hdim, p.rotary_dim) for p in study("log").problems}
+    assert {("attention", 1, 8, 16384, 0), ("sinusoidal", 2, 32, 4096, 0), ("rope", 4, 64, 2048, 2048)} <= shapes
 
 
 @pytest.mark.parametrize(
@@ -173,15 +164,3 @@ def test_matched_heads_give_each_sm_the_load_that_it_had_on_the_authors_card(sms
     assert {(p.seq_k, p.hdim, p.rotary_dim, p.batch, p.causal) for p in found} == {
         (64, 512, 128, 1, False), (512, 64, 0, 1, True),
     }  # fmt: skip
-
-
-def test_the_matched_study_holds_every_version_of_the_log_on_every_published_shape() -> None:
-    here = study("matched").on(132)
-    pairs = {(version.id, problem) for version, problem in here.pairs()}
-    for chosen in ("log", "fp16"):
-        for version, problem in study(chosen).pairs():
-            if not version.is_peer and problem.hdim <= 8192 and (chosen == "log" or problem.hdim == 64):
-                pairs.remove((version.id, matched(problem, 132)))
-    assert {name for name, _ in pairs} == set(ALSO_MATCHED) and all(VERSIONS[name].ablation for name in ALSO_MATCHED)
-    assert set(here.timers) == {"device_warm", "launched"}
-    assert study("log").on(132).problems == study("log").problems

@@ -258,17 +258,6 @@ def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: 
     assert len({process for process, step, _ in card.did if step == "device_warm"}) == 4
 
 
-def test_trials_of_one_shape_are_timed_side_by_side() -> None:
-    trials = [on_gpu.Trial((name, problem), TIMERS, {}) for name in NAMES for problem in PROBLEMS]
-    orders = [on_gpu.in_order(trials, f"log {process}") for process in range(1, 6)]
-    for order in orders:
-        assert Counter(trial.pair for trial in order) == Counter(trial.pair for trial in trials)
-        assert len(list(itertools.groupby(trial.pair[1] for trial in order))) == len(PROBLEMS)
-        assert all(sorted(trial.timers) == sorted(TIMERS) for trial in order)
-    assert len({str(order) for order in orders}) == 5
-    assert len({order[0].pair[1] for order in orders}) == len(PROBLEMS), "the same shape is first in every process"
-
-
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
 DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY")
 
@@ -352,17 +341,6 @@ def test_a_timing_that_takes_its_process_along_is_a_row_of_every_process(card: C
     before = len(card.did)
     measure.measure_studies([LOG], processes=3)
     assert len(card.did) == before, "what failed recurs"
-
-
-def test_a_timing_that_fails_is_a_row_and_is_said_at_the_end(card: Card, tmp_path: Path, capsys: Any) -> None:
-    card.does["torch_sdpa", "device_warm"] = RuntimeError("operation not permitted when stream is capturing")
-    measure.measure_studies([LOG], processes=1)
-    timings = tables(tmp_path)["timings"]
-    failed = timings[timings["status"] == "error"]
-    assert set(zip(failed["version"], failed["timer"])) == {("torch_sdpa", "device_warm")}
-    said = capsys.readouterr().out
-    assert "24 timings, of which 2 failed" in said
-    assert "log: torch_sdpa on attention B1 H2 S64 D64, device_warm: operation not permitted when" in said
 
 
 def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: Card, tmp_path: Path) -> None:

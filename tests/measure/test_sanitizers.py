@@ -96,17 +96,10 @@ def test_every_tool_runs_on_every_version_and_a_deaf_one_says_nothing(
     }  # fmt: skip
 
 
-def test_a_tool_that_does_not_answer_and_a_machine_without_it_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_tool_answers_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "toolkit", lambda program: "/bin/false")
     with pytest.raises(MeasureError, match="no tool has checked anything, and nothing is written"):
         sanitize.sanitize([CLEAN], tmp_path)
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("CUDA_HOME", "/nowhere")
-    assert sanitize.main([]) == REFUSED and "set CUDA_HOME" in capsys.readouterr().err
-    assert sanitize.main(["--versions", "rope_v99"]) == 1 and "'rope_v99'" in capsys.readouterr().err
 
 
 def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from analysis.measure import static
 from analysis.record import files
 from analysis.record.files import problem_columns, problem_of
 from kernels import VERSIONS, Problem
-from kernels.device import mark
 from kernels.runtime.compile import compile_ptx
 from tests.rows import read_records, read_table, write_table
+from tests.sampling import swept
 
 CALL = "rope_v7", Problem("rope", 1, 1, seq_q=16, hdim=8192, rotary_dim=128)
 TODAYS = current(read_records(files.LAUNCHES, "launches"))
@@ -34,27 +32,15 @@ def test_every_version_is_recorded_as_it_is_today(table: str) -> None:
     assert not stale, f"python -m analysis {table} brings these up to date: {stale}"
 
 
-@pytest.fixture(scope="module")
-def with_marks() -> Any:
-    """Calls a function in a process whose kernels are compiled with marks."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), mark.enable) as pool:
-        yield lambda function, *arguments: pool.submit(function, *arguments).result()
-
-
-def events(name: str, problem: Problem, blocks: int | None) -> list[dict[str, int]]:
-    launches = static.work(VERSIONS[name](problem), blocks)
-    return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
-
-
 MARKED = [pytest.param(name, marks=pytest.mark.deep) for name in ("rope_v3", "rope_v6b", "sinusoidal_v3")]
 
 
 @pytest.mark.parametrize("name", ["rope_v7", "sinusoidal_v5", *MARKED])
-def test_events_of_one_block_times_the_blocks_are_those_of_all(with_marks: Callable, name: str) -> None:
+def test_events_of_one_block_times_the_blocks_are_those_of_all(counted_events: Callable, name: str) -> None:
     family = VERSIONS[name].family
     rotary_dim = 0 if family == "sinusoidal" else 32 if name == "rope_v3" else 16
     problem = Problem(family, 1, 2, seq_q=8, hdim=32, rotary_dim=rotary_dim)
-    one, every = (with_marks(events, name, problem, blocks) for blocks in (1, None))
+    one, every = (counted_events(name, problem, blocks) for blocks in (1, None))
     assert one == every and any(one)
 
 
@@ -77,9 +63,9 @@ def test_stale_rows_are_made_again_as_they_were_recorded(
 
 # ---------------------------------------------------------------- kernels are what they were when they were recorded
 
-SEED = 39
-QUICK = static.pd.DataFrame(TODAYS).query("version in @LOG").sample(6, random_state=SEED)  # V8's take seconds each
-DEEP = static.pd.DataFrame(TODAYS).drop(QUICK.index).sample(40, random_state=SEED)
+
+IN_LOG = [row for row in TODAYS if row["version"] in LOG]  # V8's take seconds each
+RECORDED = [*swept(zip(IN_LOG), 6, 0), *swept(zip(TODAYS), 0, 40)]
 
 
 def test_every_version_of_the_log_has_a_kernel_of_todays_code() -> None:
@@ -87,14 +73,8 @@ def test_every_version_of_the_log_has_a_kernel_of_todays_code() -> None:
     assert not lacking, f"python -m analysis launches records what was changed on purpose: {lacking}"
 
 
-@pytest.mark.parametrize("row", QUICK.to_dict("records"), ids=list(QUICK["version"]))
+@pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["version"])
 def test_a_kernel_is_the_recorded_one(row: dict[str, Any]) -> None:
-    assert not static.differing([row])
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("row", DEEP.to_dict("records"), ids=list(DEEP["version"]))
-def test_more_kernels_are_the_recorded_ones(row: dict[str, Any]) -> None:
     assert not static.differing([row])
 
 
