@@ -119,6 +119,8 @@ def _below_title(title: str) -> float:
 
 def _head(figure: Figure, title: str, source: str) -> None:
     """Write the title and, small below it, the source, and leave them the room that they take."""
+    if not title:
+        return
     height, share = figure.get_figheight(), figure.get_figwidth() / WIDTH
     titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
     sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
