@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,11 +18,8 @@ from kernels.checking.check import BEYOND_SHAPES, faults
 from kernels.checking.reference import (
     INPUTS,
     alibi_slopes,
-    attention,
     exact_table,
-    make_inputs,
     reference_of,
-    stored_table,
     table_error,
 )
 from kernels.constants import FLOATS
@@ -82,31 +78,6 @@ def test_slopes_are_those_of_the_paper() -> None:
     assert alibi_slopes(1).tolist() == [2.0**-8]
 
 
-def double_inputs(problem: Problem) -> list[torch.Tensor]:
-    return [torch.from_numpy(values).double() for values in make_inputs(problem, "sharp").values()]
-
-
-def test_alibi_takes_slope_times_distance_off_scaled_scores() -> None:
-    problem = Problem("alibi", heads=2, seq_q=3, seq_k=5, hdim=4)
-    q, k, v = double_inputs(problem)
-    scores = torch.empty(1, 2, 3, 5, dtype=torch.float64)
-    for head, query, key in np.ndindex(2, 3, 5):
-        away = abs(query + 2 - key)  # the last query stands at the last key
-        scores[0, head, query, key] = q[0, head, query] @ k[0, head, key] / 2 - 2.0 ** (-4 * (head + 1)) * away
-    torch.testing.assert_close(attention(problem, q, k, v), torch.softmax(scores, -1) @ v)
-
-
-@pytest.mark.parametrize("family", ["learned", "sinusoidal"])
-@pytest.mark.parametrize("table", STORED)
-def test_stored_rows_are_added_at_their_positions(family: str, table: str) -> None:
-    problem = Problem(family, heads=2, seq_q=3, seq_k=5, hdim=8, table=table)
-    q, k, v = double_inputs(problem)
-    rows = stored_table(problem).double()
-    plain = replace(problem, family="attention", table="computed")
-    expected = attention(plain, q + rows[2:5], k + rows[:5], v)
-    torch.testing.assert_close(attention(problem, q, k, v), expected)
-
-
 def test_a_learned_row_does_not_depend_on_the_length_and_sinusoidal_rows_are_sines() -> None:
     short, long = (exact_table(Problem("learned", seq_q=seq, hdim=8, table="float32")) for seq in (5, 70))
     assert torch.equal(short, long[:5]) and 0.4 < long.std() < 0.6
@@ -158,31 +129,21 @@ def loaded(load: Any, pointer: Any, values: np.ndarray) -> tuple[np.ndarray, str
     return report.out, compile_ptx(kernel)
 
 
-def test_float8_is_decoded_exactly_by_one_load_of_four() -> None:
-    codes = np.arange(256, dtype=np.uint8)
-    out, ptx = loaded(load_float8, WORDS, codes)
-    expected = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()
-    numbers = ~np.isnan(expected)
-    assert numbers.sum() == 254
-    np.testing.assert_array_equal(out[numbers].view(np.uint32), expected[numbers].view(np.uint32))
-    assert re.findall(r"ld\.global\S*", ptx) == ["ld.global.u32"]
+CODES, BITS = np.arange(256, dtype=np.uint8), np.arange(2**16, dtype=np.uint16).view(np.float16)
+LOADS = [
+    (load_float8, WORDS, CODES, torch.from_numpy(CODES).view(torch.float8_e4m3fn).float().numpy(), r"u32"),
+    (load_halves, HALVES, BITS, BITS.astype(np.float32), r"(nc\.)?v2\.[bfu]32"),
+    (load_floats, FLOATS, np.arange(64, dtype=np.float32), np.arange(64, dtype=np.float32), r"v4\.f32"),
+]
 
 
-def test_halves_are_decoded_exactly_by_one_load_of_four() -> None:
-    bits = np.arange(2**16, dtype=np.uint16)
-    out, ptx = loaded(load_halves, HALVES, bits.view(np.float16))
-    expected = bits.view(np.float16).astype(np.float32)
+@pytest.mark.parametrize(("load", "pointer", "stored", "expected", "kind"), LOADS, ids=["float8", "half", "float"])
+def test_four_values_are_decoded_exactly_by_one_load(load, pointer, stored, expected, kind) -> None:
+    out, ptx = loaded(load, pointer, stored)
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(out[numbers].view(np.uint32), expected[numbers].view(np.uint32))
-    (load,) = re.findall(r"ld\.global\S*", ptx)
-    assert re.fullmatch(r"ld\.global(\.nc)?\.v2\.[bfu]32", load)
-
-
-def test_floats_are_loaded_four_at_a_time() -> None:
-    values = np.arange(64, dtype=np.float32)
-    out, ptx = loaded(load_floats, FLOATS, values)
-    np.testing.assert_array_equal(out, values)
-    assert re.findall(r"ld\.global\S*", ptx) == ["ld.global.v4.f32"]
+    (found,) = re.findall(r"ld\.global\.(\S*)", ptx)
+    assert re.fullmatch(kind, found)
 
 
 @pytest.mark.parametrize(
@@ -198,37 +159,3 @@ def test_floats_are_loaded_four_at_a_time() -> None:
 def test_a_table_that_the_family_has_not_is_refused(name: str, family: str, table: str, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version(name)(Problem(family, table=table, rotary_dim=2 if family == "rope" else 0))
-
-
-def test_the_reference_refuses_tables_that_it_has_not() -> None:
-    for family in ("attention", "rope", "alibi"):
-        with pytest.raises(Unsupported, match=f"table is float8; family {family} takes computed"):
-            reference_of(Problem(family, rotary_dim=2 if family == "rope" else 0, table="float8"), "uniform")
-    with pytest.raises(Unsupported, match="table is computed; family learned takes float32"):
-        reference_of(Problem("learned"), "uniform")
-    with pytest.raises(Unsupported, match="q_offset is -1; it must be 0 or more"):
-        reference_of(Problem("sinusoidal", seq_q=3, seq_k=2, table="float16"), "uniform")
-    with pytest.raises(Unsupported, match="table is computed; what is stored is float32, float16, float8"):
-        stored_table(Problem("sinusoidal"))
-
-
-PEERS = [
-    ("torch_alibi_sdpa", "computed"),
-    *(("torch_learned_compiled_sdpa", table) for table in STORED),
-]
-
-
-@pytest.mark.parametrize(("name", "table"), PEERS)
-def test_peers_of_embeddings_do_the_whole_job(name: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run as they are written, uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""
-    monkeypatch.setattr("kernels.peers.embeddings._compiled", lambda function: function)
-    peer = version(name)
-    problems = [
-        Problem(peer.family, 2, 6, kv_heads=3, seq_q=33, hdim=32, causal=causal, table=table) for causal in (0, 1)
-    ]
-    if peer.family == "alibi":
-        problems.append(Problem("alibi", heads=4, seq_q=5, seq_k=40, hdim=32, causal=True))
-    for problem in problems:
-        case = reference_of(problem, "sharp")
-        q, k, v = (torch.from_numpy(case.inputs[which]) for which in "qkv")
-        assert case.compare(peer(problem).call(q, k, v)).status == "ok"

@@ -55,15 +55,6 @@ def test_angles_do_not_drift_far_out() -> None:
         assert np.abs(out.numpy() - exact).max() <= allowed_of((q, k, v), {})
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_tables_are_the_computed_angles(interleaved: bool) -> None:
-    q, k, v = small(torch.float64, hdim=12)
-    angle = torch.arange(5, dtype=torch.float64)[:, None] * 500.0 ** (-torch.arange(0, 6, 2).double() / 6)
-    tabled = rope_attention(q, k, v, rotary_dim=6, cos=angle.cos(), sin=angle.sin(), interleaved=interleaved)
-    computed = rope_attention(q, k, v, rotary_dim=6, base=500.0, interleaved=interleaved)
-    torch.testing.assert_close(tabled, computed, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("bad", [-1, 2**20, 2**32 + 1])
 def test_a_position_out_of_range_is_nan_and_no_wrong_number(bad: int) -> None:
     q, k, v = small(seq_q=5)
@@ -73,22 +64,6 @@ def test_a_position_out_of_range_is_nan_and_no_wrong_number(bad: int) -> None:
     angle = torch.rand(7, 4)
     out = rope_attention(q, k, v, cos=angle, sin=angle, positions=positions.clamp(-1, 7), causal=True)
     assert out[:, :, 4].isnan().all() and out[:, :, :4].isfinite().all()
-
-
-def test_a_decode_step_is_the_last_row_of_a_prefill() -> None:
-    q, k, v = small(torch.float64, seq_q=5)
-    whole = rope_attention(q, k, v, causal=True)
-    step = rope_attention(q[:, :, 4:], k, v, causal=True)
-    chunk = rope_attention(q[:, :, 1:3], k, v, causal=True, q_offset=1)
-    torch.testing.assert_close(step, whole[:, :, 4:], rtol=0, atol=1e-14)
-    torch.testing.assert_close(chunk, whole[:, :, 1:3], rtol=0, atol=1e-14)
-
-
-def test_more_queries_than_keys_attend_to_all_of_them() -> None:
-    q, k, v = small(torch.float64, seq_q=7)
-    assert np.abs(attention(q, k, v).numpy() - expected(q, k, v, family="attention")).max() < 1e-12
-    with pytest.raises(ValueError, match=re.escape("q_offset is -2, which is seq_k - seq_q = 5 - 7; it must be 0")):
-        rope_attention(q, k, v)
 
 
 def test_the_output_has_the_layout_of_q() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ops_reference import allowed_of, expected_of, random_call
 from test_ops_launch import CELLS, at
 
 import kernels
-from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
+from kernels import alibi_attention, attention, rope_attention, warm_up
 from kernels.flash import args
 from kernels.runtime import arguments, gpu, prepared, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
@@ -63,16 +64,11 @@ class Card:
         return 0
 
 
-def compute(given: dict[str, Any]) -> None:
-    """Attention over the memory that the arguments of a launch tell of."""
+def attend_as(given: dict[str, Any], batch: int, rates_of: Callable[[int, int], torch.Tensor], **moved: Any) -> None:
+    """Attention over the memory that the arguments of a launch tell of; `moved` are tensors that it reads elsewhere."""
     parts = given["kernel"].split("_")
     dtype, hdim = getattr(torch, parts[2]), int(parts[3][1:])
-    splits, heads, batch = given["grid"]
     kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
-    assert (
-        heads == kv_heads * given["tiles"]
-        and (splits - 1) * given["split_keys"] < seq_k <= splits * given["split_keys"]
-    )
     sizes = {"q": (kv_heads * given["group"], seq_q), "k": (kv_heads, seq_k)}
     sizes |= {"v": sizes["k"], "out": sizes["q"]}
     raw = np.int16 if dtype != torch.float32 else np.float32
@@ -83,36 +79,43 @@ def compute(given: dict[str, Any]) -> None:
 
     pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
     cos = sin = positions = slopes = lengths = None
-    if "tables" in given["kernel"]:
+    if "tables" in parts:
         cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
     elif pairs:
-        rates = at(given["rates"], (hdim // 2, 2), (2, 1)).double().sum(-1)
-        assert not rates[pairs:].any()
-        angle = np.pi * torch.arange(1200)[:, None] * rates[:pairs]
+        angle = np.pi * torch.arange(1200)[:, None] * rates_of(hdim, pairs)
         cos, sin = angle.cos().float(), angle.sin().float()
-    if parts[7] in ("positions", "placed"):
+    if {"positions", "placed"} & {*parts}:
         positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
-    if "alibi" in given["kernel"]:
+    if "alibi" in parts:
         slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
     if given["by_length"]:
         lengths = at(given["lengths"], (batch,), (1,), np.int32)
-    if splits > 1:
-        rows = splits * heads * batch * int(parts[4][1:])
-        at(given["part"], (rows * hdim,), (1,)).fill_(torch.nan)
-        at(given["maxima"], (rows * 2,), (1,)).fill_(torch.nan)
-        assert given["maxima"] == given["part"] + 4 * rows * hdim
-    family = "alibi" if slopes is not None else "rope"
     asked = Asked(
-        family,
-        2 * pairs,
-        0.0,
-        "halves" not in parts,
-        bool(given["causal"]),
-        given["q_offset"],
-        given["scale"] * np.log(2),
-    )
-    made = attend(*(tensor(x) for x in "qkv"), Tensors(cos, sin, positions, slopes, lengths), asked)
-    tensor("out").copy_(made)
+        "rope" if slopes is None else "alibi", 2 * pairs, 0.0, "halves" not in parts, bool(given["causal"]),
+        given["q_offset"], given["scale"] * np.log(2),
+    )  # fmt: skip
+    q, k, v = (moved[x] if x in moved else tensor(x) for x in "qkv")
+    tensor("out").copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+
+
+def compute(given: dict[str, Any]) -> None:
+    """What a launch of the decode kernel does; its workspace is NaN afterwards."""
+    splits, heads, batch = given["grid"]
+    assert heads == given["kv_heads"] * given["tiles"]
+    assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
+
+    def rates_of(hdim: int, pairs: int) -> torch.Tensor:
+        rates = at(given["rates"], (hdim // 2, 2), (2, 1)).double().sum(-1)
+        assert not rates[pairs:].any()
+        return rates[:pairs]
+
+    if splits > 1:
+        _, _, _, hdim, rows, *_ = given["kernel"].split("_")
+        floats = splits * heads * batch * int(rows[1:])
+        at(given["part"], (floats * int(hdim[1:]),), (1,)).fill_(torch.nan)
+        at(given["maxima"], (floats * 2,), (1,)).fill_(torch.nan)
+        assert given["maxima"] == given["part"] + 4 * floats * int(hdim[1:])
+    attend_as(given, batch, rates_of)
 
 
 @pytest.fixture
@@ -212,30 +215,6 @@ def test_a_repeated_call_has_its_own_addresses(card: Card, monkeypatch: pytest.M
         addresses = (k.data_ptr(), lengths.data_ptr(), kept[-1].data_ptr())
         assert (given["k"], given["lengths"], given["part"]) == addresses
     assert len({given["part"] for given in card.launched}) == 3
-
-
-@pytest.mark.parametrize(
-    ("sizes", "dtype", "how", "message"),
-    [
-        ((4, 1, 60), torch.bfloat16, {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
-        (
-            (4, 1, 64),
-            torch.float16,
-            {"interleaved": False, "rotary_dim": 12},
-            "rotary_dim is 12; it must be a multiple",
-        ),
-        ((4, 9, 64), torch.float32, {"lengths": torch.tensor([3]).int()}, "this call has 9 queries"),
-        ((4, 1, 64), torch.float32, {"q_offset": 2**20}, "positions go up to 1,048,576"),
-    ],
-)
-def test_what_no_kernel_takes_pytorch_computes(card: Card, sizes, dtype, how: dict[str, Any], message: str) -> None:
-    heads, seq_q, hdim = sizes
-    q = normal(1, heads, seq_q, hdim, dtype=dtype)
-    with pytest.raises(Unsupported, match=message):
-        rope_attention(q, q, q, **how, fallback=False)
-    with pytest.warns(UserWarning, match=f"kernels computes this attention in PyTorch: .*{message}"):
-        assert rope_attention(q, q, q, **how).isfinite().all()
-    assert not card.launched
 
 
 def test_alibi_and_plain_attention_take_decode_too(card: Card) -> None:

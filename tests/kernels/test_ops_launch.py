@@ -262,14 +262,6 @@ def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> No
         rope_attention(q, q, q, cos=both[:, 1:5], sin=both[:, 1:5])
 
 
-def test_half_split_pairs_that_no_kernel_takes_are_reordered(card: Card) -> None:
-    q, k = normal(1, 2, 3, 16), normal(1, 2, 5, 16)
-    with pytest.warns(UserWarning, match="kernels copies [qk] on each call: its 12 rotary dims are half-split"):
-        out = rope_attention(q, k, k, rotary_dim=12, interleaved=False)
-    exact = expected_of("rope_attention", (q, k, k), {"rotary_dim": 12, "interleaved": False})
-    assert np.abs(out.numpy() - exact).max() <= allowed_of((q, k, k), {})
-
-
 def test_a_growing_cache_compiles_nothing_and_plans_seldom(card: Card) -> None:
     q, cache = normal(1, 2, 1, 8), normal(1, 2, 3000, 8)
     for seq_k in range(1, 3001, 7):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from ops_reference import allowed_of, expected_of, random_call
-from test_ops_decode import EPS, NAMES, Card, card, normal
+from test_ops_decode import EPS, NAMES, Card, attend_as, card, normal
 from test_ops_launch import CELLS, at
 
 import kernels
@@ -19,9 +19,7 @@ from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash import prompt_plan
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
-from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.prepared import C_FORMATS
-from kernels.runtime.torch_path import attend
 from kernels.tensor_map import MAP_BYTES, TensorMap
 
 __all__ = ["card"]
@@ -62,52 +60,28 @@ class PromptCard(Card):
         return 0
 
     def attend(self, given: dict[str, Any]) -> None:
-        parts = given["kernel"].split("_")
-        dtype, hdim, rows = getattr(torch, parts[2]), int(parts[3][1:]), given["tile_rows"]
-        kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
-        tiles = -(-given["group"] * seq_q // rows)
-        grid = sorted((tiles, kv_heads))
-        batch = given["grid"][2]
-        assert sorted(given["grid"][:2]) == grid and tiles == given["tiles"]
-        sizes = {"q": (kv_heads * given["group"], seq_q), "k": (kv_heads, seq_k)}
-        sizes |= {"v": sizes["k"], "out": sizes["q"]}
-
-        def tensor(name: str) -> torch.Tensor:
-            strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
-            return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), np.int16).view(dtype)
-
-        k, v = tensor("k"), tensor("v")
+        parts, kv_heads, batch, moved = given["kernel"].split("_"), given["kv_heads"], given["grid"][2], {}
+        tiles = -(-given["group"] * given["seq_q"] // given["tile_rows"])
+        assert sorted(given["grid"][:2]) == sorted((tiles, kv_heads)) and tiles == given["tiles"]
         if parts[1] == "wgmma":
+            dtype, hdim, seq_k = getattr(torch, parts[2]), int(parts[3][1:]), given["seq_k"]
             of, address = self.maps[given["v_map"]]
             strides = [stride // 2 for stride in of.strides[::-1]]
-            v = at(address, (batch, kv_heads, seq_k, hdim), (*strides, 1), np.int16).view(dtype)
+            moved["v"] = at(address, (batch, kv_heads, seq_k, hdim), (*strides, 1), np.int16).view(dtype)
             of, address = self.maps[given["k_map"]]
             assert of.sizes == (hdim, seq_k, kv_heads, batch)
             rotates = given["rotary_dim"] and "alibi" not in parts
             assert address == (self.rotated[-1] if rotates else given["k"])
-        pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
-        cos = sin = positions = slopes = lengths = None
-        if "tables" in parts:
-            cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
-        elif pairs:
+
+        def rates_of(hdim: int, pairs: int) -> torch.Tensor:
             all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
             rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
             rates = rates.sum(-1)
             by = np.pi * rates * (256 // (all_pairs // 4))
             torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
-            angle = np.pi * torch.arange(1200)[:, None] * rates[:pairs]
-            cos, sin = angle.cos().float(), angle.sin().float()
-        if "positions" in parts or "placed" in parts:
-            positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
-        if "alibi" in parts:
-            slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
-        if given["by_length"]:
-            lengths = at(given["lengths"], (batch,), (1,), np.int32)
-        asked = Asked(
-            "rope" if slopes is None else "alibi", 2 * pairs, 0.0, "halves" not in parts, bool(given["causal"]),
-            given["q_offset"], given["scale"] * np.log(2),
-        )  # fmt: skip
-        tensor("out").copy_(attend(tensor("q"), k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+            return rates[:pairs]
+
+        attend_as(given, batch, rates_of, **moved)
 
 
 @pytest.fixture
@@ -177,11 +151,14 @@ def test_a_repeated_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> Non
 
 @pytest.mark.parametrize(
     ("sizes", "how", "message"),
-    [
+    [  # prompts, and below them decode
         ((4, 9, 72), {}, "hdim is 72; it must be a multiple of 16 up to 256"),
         ((4, 9, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple of 8"),
         ((4, 9, 64), {"scale": -0.5}, "scale is -0.5; .* take one above 0"),
         ((4, 9, 64), {"q_offset": 2**20}, "positions go up to 1,048,584"),
+        ((4, 1, 60), {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
+        ((4, 1, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple"),
+        ((4, 1, 64), {"q_offset": 2**20}, "positions go up to 1,048,576"),
     ],
 )
 def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: dict[str, Any], message: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import types
-import warnings
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from analysis.measure.studies import CACHED
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking import reference
 from kernels.checking.reference import reference_of
-from kernels.peers import cached, decode, one_graph, pytorch, triton, triton_kernels
+from kernels.peers import cached, decode, embeddings, one_graph, pytorch, triton, triton_kernels
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 WITHOUT_CACHE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond) and v.id not in CACHED]
@@ -55,6 +53,29 @@ def test_they_embed_and_mask(name: str) -> None:
 def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict) -> None:
     monkeypatch.setattr(one_graph, "_compiled", lambda function, mode: function)
     assert attends(name, problem(**fields))
+
+
+PLAIN = ("torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math", "torch_matmul_softmax")
+TABLES = [("torch_alibi_sdpa", "computed"), *((v, "computed") for v in (*PLAIN, "torch_sinusoidal_sdpa"))]
+TABLES += [("torch_learned_compiled_sdpa", table) for table in ("float32", "float16", "float8")]
+
+
+@pytest.mark.parametrize(("name", "table"), TABLES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_peers_do_the_whole_job(name: str, table: str, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""
+    monkeypatch.setattr(embeddings, "_compiled", lambda function: function)
+    family = version(name).family
+    fields = {
+        **LATE,
+        "seq_q": 20,
+        "causal": causal and name != "torch_matmul_softmax",
+        "rotary_dim": 16 if family == "rope" else 0,
+        "table": table,
+    }
+    if family in ("alibi", "learned"):
+        fields |= {"heads": 6, "kv_heads": 3, "seq_q": 5 if family == "alibi" else 20}
+    assert attends(name, Problem(family, **{"batch": 2, "heads": 2, **fields}))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -127,25 +148,6 @@ def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -
         version(name)(problem(**fields))
 
 
-def test_a_refusing_backend_tells_pytorch_s_reason() -> None:
-    notes = (
-        "Flash attention kernel not used because: (Triggered internally at sdp_utils.cpp:1.)",
-        "Expected query to be of dtype: {Half}. Got float.\n (Triggered internally at sdp_utils.cpp:2.)",
-        "cuDNN attention has been runtime disabled. (Triggered internally at sdp_utils.cpp:3.)",
-    )
-
-    def refuse(q, k, v):
-        for note in notes:
-            warnings.warn(note, stacklevel=1)
-        raise RuntimeError("No available kernel. Aborting execution.\nmore")
-
-    with pytest.raises(Unsupported) as caught:
-        pytorch._with_reason(refuse)(None, None, None)
-    assert str(caught.value) == (
-        "No available kernel. Aborting execution. Expected query to be of dtype: {Half}. Got float."
-    )
-
-
 def no_memory(kind: type[RuntimeError]) -> RuntimeError:
     error = kind("CUDA error: out of memory")
     if kind is torch.AcceleratorError:
@@ -181,47 +183,6 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
     assert call(q, q, q) is q and call(q, q, q) is q
     assert ["BLOCK_M" in options for options in seen] == [False, True, True]
     assert {options["FLOAT32_PRECISION"] for options in seen} == {"'tf32x3'"}
-
-    def works_once(q, k, v, kernel_options, **_):
-        seen.append(kernel_options)
-        if len(seen) > 4:
-            raise RuntimeError("later")
-        return q
-
-    monkeypatch.setattr(pytorch, "_compiled_whole", lambda function: works_once)
-    call = pytorch._flex(problem(), "tf32x3")
-    call(q, q, q)
-    with pytest.raises(RuntimeError, match="later"):  # what goes wrong later is no matter of blocks
-        call(q, q, q)
-    assert len(seen) == 5
-
-
-def test_flashinfer_gets_the_pairs_where_it_turns_them(monkeypatch) -> None:
-    """A stand-in that does what FlashInfer documents: pairs (i, i + hdim / 2), the last query at the last key."""
-
-    def prefill(q, k, v, causal, kv_layout, pos_encoding_mode, rope_theta):
-        assert (kv_layout, pos_encoding_mode) == ("HND", "ROPE_LLAMA") and q.is_contiguous()
-        q, k, v = q.transpose(0, 1).double(), k.double(), v.double()
-        hdim, position = q.shape[-1], torch.arange(k.shape[-2], dtype=torch.float64)
-        turn = position[:, None] * rope_theta ** (-torch.arange(0, hdim, 2, dtype=torch.float64) / hdim)
-
-        def turned(x, turn):
-            low, high = x.chunk(2, -1)
-            return torch.cat((low * turn.cos() - high * turn.sin(), high * turn.cos() + low * turn.sin()), -1)
-
-        scores = turned(q, turn[-q.shape[-2] :]) @ turned(k, turn).transpose(-1, -2) / math.sqrt(hdim)
-        if causal:
-            scores += torch.full(scores.shape[-2:], -math.inf).triu(1 + k.shape[-2] - q.shape[-2])
-        return (scores.softmax(-1) @ v).half().transpose(0, 1)
-
-    monkeypatch.setitem(sys.modules, "flashinfer", types.SimpleNamespace(single_prefill_with_kv_cache=prefill))
-    asked = problem(batch=1, hdim=64, rotary_dim=64, dtype="float16")
-    case = reference_of(asked, "sharp")
-    q, k, v = (torch.from_numpy(case.inputs[which]).half() for which in "qkv")
-    assert case.compare(version("flashinfer_rope")(asked).call(q, k, v)).status == "ok"
-    monkeypatch.setitem(sys.modules, "flashinfer", None)
-    with pytest.raises(Unsupported, match="FlashInfer cannot be imported"):
-        version("flashinfer_rope")(asked)
 
 
 # ---------------------------------------------------------------- Triton's kernel, on torch tensors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,6 @@ from kernels import Problem
 from kernels.checking import reference
 from kernels.checking.reference import (
     Reference,
-    Verdict,
     attention,
     attention_pieces,
     block_scores,
@@ -65,16 +63,6 @@ def test_pieces_of_any_size_make_one_output(problem: Problem, most: int) -> None
             assert bool(seen[place].isnan().all()), "a piece is computed twice"
             seen[place] = piece
         torch.testing.assert_close(out, whole, rtol=0, atol=1e-14)
-
-
-def test_the_reference_is_the_same_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem("rope", 2, 4, 2, seq_q=9, hdim=16, rotary_dim=8)
-    inputs = make_inputs(problem, "sharp")
-    whole = compute_reference(problem, inputs, "cpu")
-    monkeypatch.setattr(reference, "attention_pieces", functools.partial(attention_pieces, most=50))
-    pieces = compute_reference(problem, inputs, "cpu")
-    torch.testing.assert_close(pieces.expected, whole.expected, rtol=0, atol=1e-14)
-    assert pieces.allowed_abs_err == pytest.approx(whole.allowed_abs_err, rel=0.5)
 
 
 class Peak(TorchDispatchMode):
@@ -134,11 +122,6 @@ def test_an_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPa
         out = exact.float()
         out[0, 0, 0, 0] = value
         assert case.compare(out).status == "wrong"
-
-
-def test_no_order_of_sums_is_off_by_a_hundred_times_what_is_allowed() -> None:
-    assert not Verdict("wrong", 2e-5, 1e-6, 0.0).beyond_rounding
-    assert Verdict("wrong", 2e-4, 1e-6, 0.0).beyond_rounding and Verdict("wrong", 0.0, 1e-6, 0.5).beyond_rounding
 
 
 def test_rope_in_half_precision_may_round_what_it_rotated() -> None:

@@ -36,6 +36,12 @@ def refusal_of(name: str, problem: Problem) -> Unsupported:
             "hdim 512 needs 166,784 B of shared memory, the log's limit is 49,152 B",
         ),
         (
+            "rope_v7",
+            Problem("rope", seq_q=16, hdim=8192, rotary_dim=8192),
+            ("shared_memory", 49_536, 49_152),
+            "hdim 8192 needs 49,536 B of shared memory, the log's limit is 49,152 B",
+        ),
+        (
             "attention_multi_query",
             Problem("attention", 1, 4, seq_q=64, hdim=128),
             ("hdim", 32, "4, 8, 16"),

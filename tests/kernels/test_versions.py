@@ -123,17 +123,11 @@ def test_tables_of_the_log_are_computed_in_float32(family: str, tables: Callable
         assert (table != exact.astype(np.float32)).any()
 
 
-def test_unsupported_problems_are_refused_with_both_numbers() -> None:
-    with pytest.raises(Unsupported, match="hdim 8192 needs 49,536 B of shared memory, the log's limit is 49,152 B"):
-        version("rope_v7")(Problem("rope", seq_q=16, hdim=8192, rotary_dim=8192))
-    with pytest.raises(Unsupported, match="rotary_dim is 64 and hdim 128"):
-        version("rope_v1c")(Problem("rope", seq_q=16, hdim=128, rotary_dim=64))
-    with pytest.raises(Unsupported, match="a tensor has 2,147,483,648 elements; an int counts 2,147,483,647"):
-        version("attention_online")(Problem("attention", 256, 64, seq_q=64, hdim=2048))
-    for chosen in OWN:
-        other = "rope" if chosen.family != "rope" else "attention"
-        with pytest.raises(Unsupported, match=f"family is {other}"):
-            chosen(Problem(other, hdim=128, rotary_dim=64))
+@pytest.mark.parametrize("chosen", VERSIONS.values(), ids=lambda chosen: chosen.id)
+def test_a_version_takes_no_problem_whose_embedding_it_does_not_apply(chosen: Version) -> None:
+    for family in {"attention", "rope", "sinusoidal"} - {chosen.family}:
+        with pytest.raises(Unsupported, match=f"family is {family}"):
+            chosen(Problem(family, hdim=128, rotary_dim=64 if family == "rope" else 0))
 
 
 def test_a_problem_refuses_bad_fields_and_fills_in_the_usual_ones() -> None:
@@ -195,24 +189,3 @@ def test_what_an_assembler_does_not_say_is_not_taken_for_nothing(monkeypatch: py
     monkeypatch.setattr(compile, "assemble", lambda ptx, target: (b"", ""))
     with pytest.raises(CompileError, match="does not say how many registers"):
         resources.__wrapped__(kernel, "sm_90")
-
-
-WHOLE_JOB = ["torch_sdpa", "torch_sdpa_math", "torch_rope_sdpa", "torch_rope_sdpa_math"]
-WHOLE_JOB += ["torch_matmul_softmax", "torch_sinusoidal_sdpa"]
-
-
-@pytest.mark.parametrize("name", WHOLE_JOB)
-def test_peers_do_the_whole_job(name: str) -> None:
-    """A peer that omits the embedding is far outside what fp32 allows on sharp inputs. A second call has its tables."""
-    family = version(name).family
-    problem = Problem(family, 2, 2, seq_q=9, hdim=32, rotary_dim=16 if family == "rope" else 0)
-    case, call = reference_of(problem, "sharp"), version(name)(problem).call
-    for _ in range(2):
-        assert case.compare(call(*(torch.from_numpy(case.inputs[which]) for which in "qkv"))).status == "ok"
-
-
-@pytest.mark.parametrize("peer", [v for v in VERSIONS.values() if v.is_peer], ids=lambda v: v.id)
-def test_a_peer_takes_no_problem_whose_embedding_it_does_not_apply(peer: Version) -> None:
-    for family in {"attention", "rope", "sinusoidal"} - {peer.family}:
-        with pytest.raises(Unsupported, match=f"family is {family}; this peer takes {peer.family}"):
-            peer(Problem(family, rotary_dim=2 if family == "rope" else 0))
