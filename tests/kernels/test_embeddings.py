@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda, uint32
+from ops_reference import expected
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.check import BEYOND_SHAPES, faults
 from kernels.checking.reference import (
     INPUTS,
     alibi_slopes,
+    attention,
     exact_table,
     reference_of,
     table_error,
@@ -92,6 +94,13 @@ def test_rounded_tables_are_as_far_from_sines_as_their_last_place_says() -> None
         assert 0.9 * 2.0 ** -(bits + 1) < error <= 2.0 ** -(bits + 1)
 
 
+def test_alibi_is_the_definition_with_keys_on_both_sides() -> None:
+    problem = Problem("alibi", heads=6, seq_q=3, seq_k=5, hdim=4)
+    q, k, v = (torch.from_numpy(values).double() for values in make_inputs(problem, "sharp").values())
+    made = attention(problem, q, k, v).numpy()
+    np.testing.assert_allclose(made, expected(q, k, v, family="alibi"), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", INPUTS)
 def test_the_truth_tells_every_embedding_from_none_and_coarse_tables_from_exact_ones(kind: str) -> None:
     shape = {"heads": 2, "seq_q": 33, "hdim": 64}
@@ -137,11 +146,11 @@ LOADS = [
 ]
 
 
-@pytest.mark.parametrize(("load", "pointer", "stored", "expected", "kind"), LOADS, ids=["float8", "half", "float"])
-def test_four_values_are_decoded_exactly_by_one_load(load, pointer, stored, expected, kind) -> None:
+@pytest.mark.parametrize(("load", "pointer", "stored", "wanted", "kind"), LOADS, ids=["float8", "half", "float"])
+def test_four_values_are_decoded_exactly_by_one_load(load, pointer, stored, wanted, kind) -> None:
     out, ptx = loaded(load, pointer, stored)
-    numbers = ~np.isnan(expected)
-    np.testing.assert_array_equal(out[numbers].view(np.uint32), expected[numbers].view(np.uint32))
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(out[numbers].view(np.uint32), wanted[numbers].view(np.uint32))
     (found,) = re.findall(r"ld\.global\.(\S*)", ptx)
     assert re.fullmatch(kind, found)
 
