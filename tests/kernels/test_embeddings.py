@@ -21,6 +21,7 @@ from kernels.checking.reference import (
     alibi_slopes,
     attention,
     exact_table,
+    make_inputs,
     reference_of,
     table_error,
 )
