@@ -45,12 +45,12 @@ def kernel_text(name: str) -> str:
     return "\n\n".join([*sources, _call(plan)]) + "\n"
 
 
-def diff_text(name: str, other: str | None = None) -> str:
-    """What a version changes in its parent, or in another version, as a unified diff: empty where they are the same.
+def diff_text(name: str) -> str:
+    """What a version changes in its parent, as a unified diff: empty where they are the same.
 
-    Raises: DataError for an unknown version, and for one without a parent where no other is named.
+    Raises: DataError for an unknown version, and for one without a parent.
     """
-    before = other or known(name).parent
+    before = known(name).parent
     if before is None:
         raise DataError(f"{name!r} has no parent to compare with")
     old, new = (kernel_text(each).splitlines(keepends=True) for each in (before, name))

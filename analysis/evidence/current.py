@@ -42,10 +42,9 @@ def current(rows: Iterable[Row], version: str = "") -> list[Row]:
     return [row for row in rows if is_current(version or row["version"], row["source_hash"])]
 
 
-def outdated(frame: pd.DataFrame, version: str = "") -> pd.Series:
-    """Whether each row of a table is of code that has changed since, or is gone; `version` as in `current`."""
-    versions = [version] * len(frame) if version else frame["version"]
-    changed = [not is_current(*pair) for pair in zip(versions, frame["source_hash"], strict=True)]
+def outdated(frame: pd.DataFrame) -> pd.Series:
+    """Whether each row of a table is of code that has changed since, or is gone."""
+    changed = [not is_current(*pair) for pair in zip(frame["version"], frame["source_hash"], strict=True)]
     return pd.Series(changed, index=frame.index, dtype=bool)
 
 

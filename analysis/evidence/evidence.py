@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
-from kernels.version import PROBLEM_COLUMNS, Sync
+from kernels.version import PROBLEM_COLUMNS
 
 from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..record import published
@@ -372,10 +372,6 @@ class Evidence:
     def launches(self, version: str, **asked: Any) -> Estimates:
         """Launches of a call."""
         return self._plans(version, lambda plan: len(plan.launches), **asked)
-
-    def syncs(self, version: str, **asked: Any) -> Estimates:
-        """Host syncs of a call, as the source's own harness makes them."""
-        return self._plans(version, lambda plan: sum(isinstance(step, Sync) for step in plan.steps), **asked)
 
     def blocks(self, version: str, **asked: Any) -> Estimates:
         """Blocks of the last launch."""

@@ -16,7 +16,6 @@ from .style import PALETTE, Plot, canvas, legend
 
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
-RATIOS = (0.25, 10.0)  # of hardware over emulator: what is drawn
 
 
 def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:

@@ -18,21 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from kernels import Problem
-
-from ..evidence import Estimate
 from ..evidence.origin import Source
 from ..record.files import ROOT
 
 PALETTE = sns.color_palette("colorblind")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "///", "...", "xxx", "\\\\\\")
-SERIES: dict[str, dict[str, Any]] = {
-    "published": {"color": "0.35", "marker": "D", "markerfacecolor": "white", "label": "published"},
-    "device_warm": {"color": PALETTE[0], "marker": "o", "label": "measured on the device"},
-    "launched": {"color": PALETTE[1], "marker": "s", "label": "measured with launches and syncs"},
-}  # fmt: skip
-WRONG: dict[str, Any] = {"ls": "", "marker": "x", "color": "black", "ms": 9, "label": "result is wrong", "zorder": 4}
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
     "font.size": 10,
@@ -146,32 +135,8 @@ def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, uni
     axis.set_minor_locator(NullLocator())
 
 
-def mark_wrong(axis: Axes, x: Sequence[float], y: pd.Series, status: pd.Series) -> None:
-    """Cross out the points whose result is wrong."""
-    wrong = [(left, up) for left, up, found in zip(x, y, status) if found == "wrong"]
-    if wrong:
-        axis.plot(*zip(*wrong), **WRONG)
-
-
-def shape_ticks(axis: Axes, problems: Sequence[Problem]) -> None:
-    labels = [f"{problem.hdim}\n{problem.heads}×{problem.seq_q}" for problem in problems]
-    axis.set_xticks(range(len(problems)), labels)
-    axis.set_xlim(-0.5, len(problems) - 0.5)
-    axis.set_xlabel("head dim\nheads × sequence")
-
-
-def place_of(problems: Sequence[Problem], hdim: int) -> int:
-    return [problem.hdim for problem in problems].index(hdim)
-
-
 def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
     found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
-    found |= {label: found.pop(label) for label in (WRONG["label"],) if label in found}
     figure.legend(
         found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
     )
-
-
-def by_process(one: Estimate) -> tuple[float | None, float | None, float | None]:
-    """A number with the least and the largest of its processes; None where there is none."""
-    return (one.value, one.sample.values.min(), one.sample.values.max()) if one and one.sample else (None,) * 3

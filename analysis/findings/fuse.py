@@ -22,10 +22,6 @@ COLD = "device_cold"  # decode: the other layers of a model have passed through 
 DECODE, UNROTATED = "rope_decode", "attention_decode"
 
 
-def everywhere(problem: Problem) -> bool:
-    return True
-
-
 def prefill(problem: Problem) -> bool:
     """Whether it has many heads, and more queries and keys than where full fusion is fastest."""
     return many_heads(problem) and problem.seq_q > 64 and max(problem.seq_q, problem.seq_k) > 256
@@ -43,10 +39,10 @@ def problems(e: Evidence, of: Callable[[Problem], bool]) -> list[Problem]:
     return found
 
 
-def gains(e: Evidence, over: str, of: Callable[[Problem], bool], version: str = FULL) -> Estimates:
-    """How much faster full fusion, or another version, is than one of its core, where both were timed right."""
-    chosen = [problem for problem in problems(e, of) if right(e, "map", problem, over, version)]
-    return e.speedup(version, over=over, study="map", problem=chosen).known
+def gains(e: Evidence, over: str) -> Estimates:
+    """How much faster full fusion is than another version on the map, where both were timed right."""
+    chosen = problems(e, lambda problem: right(e, "map", problem, over, FULL))
+    return e.speedup(FULL, over=over, study="map", problem=chosen).known
 
 
 class Outcomes(NamedTuple):
@@ -124,7 +120,7 @@ def fuse_short(e: Evidence) -> Says:
 full fusion, which rotates K again for every query.""",
 )
 def fuse_how(e: Evidence) -> Says:
-    naive, *whether = (gains(e, each, everywhere) for each in (NAIVE, HYBRID, SEPARATE))
+    naive, *whether = (gains(e, each) for each in (NAIVE, HYBRID, SEPARATE))
     return numbers(naive=times(naive.slowest)), checks(
         faster(naive), *(naive.slowest > each.fastest for each in whether)
     )

@@ -31,10 +31,10 @@ def shapes(name: str) -> dict[int, Problem]:
     return {problem.hdim: problem for problem in main_problems(p for p in problems if supports(version, p))}
 
 
-def over_control(e: Evidence, name: str, timer: str = "") -> Estimates:
+def over_control(e: Evidence, name: str) -> Estimates:
     """How many times as fast as its control a version is, by problem, where both were timed."""
     problems = list(shapes(name).values())
-    return e.speedup(name, over=controls()[name], study="control", timer=timer, problem=problems).known
+    return e.speedup(name, over=controls()[name], study="control", problem=problems).known
 
 
 def alike(gain: Estimates) -> list[bool]:

@@ -53,7 +53,6 @@ FIELDS: dict[str, dict[str, tuple[int, ...]]] = {  # what is tried of each field
     "wgmma": {"queries": (8, 16, 24, 32, 48, 64), "warpgroups": (1, 2, 4), "blocks": (1, 2), "once": (False, True)},
     "mma": {"queries": (16, 32), "blocks": (1, 2)},
 }
-SMALL = partial_rope(1, 4, 64, 512)
 PREFILL = partial_rope(1, 8, 2048, 128)
 LONG = (partial_rope(1, 8, 256, 128), partial_rope(1, 8, 512, 128), PREFILL, replace(PREFILL, causal=True))
 PROBLEMS = (

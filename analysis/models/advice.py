@@ -147,14 +147,14 @@ def apart(problem: Problem, other: Problem) -> list[float]:
     return [*sizes, float(problem.causal != other.causal)]
 
 
-def nearest(e: Evidence, problem: Problem, count: int = SHOWN) -> tuple[Near, ...]:
+def nearest(e: Evidence, problem: Problem) -> tuple[Near, ...]:
     """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
     found: dict[Problem, str] = {}
     for study in STUDIES:
         for other in problems(e, study):
             found.setdefault(other, study)
     near = []
-    for other in sorted(found, key=lambda other: (math.hypot(*apart(problem, other)), other))[:count]:
+    for other in sorted(found, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]:
         us = times(e, other, found[other])
         over = {version: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
         near.append(Near(other, 2 ** max(apart(problem, other)[:-1]), us[FULL], over))

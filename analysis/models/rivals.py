@@ -5,29 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kernels import Problem
 from kernels.checking.reference import ERROR_FACTOR
 
 from ..evidence import Estimate, Evidence
-from ..evidence.interval import TIE
 from ..evidence.known import NOT_MEASURED, WORDS, Known
 from ..measure.studies import AUTOTUNED, MAIN, ONE_GRAPH, STUDIES
 from ..measure.tune import VERSION as V8
 from .fusion import right
 
-PORTABLE, V7 = "rope_v8_portable", "rope_v7"
-COUNTED = (V8, "rope_hybrid_v8", PORTABLE, V7)  # whose hardware counters are shown
 MEASURED_IN = ("beyond", "peers", "autotuned")  # studies with peers of RoPE
 NEEDED = ("beyond", "peers", "embeddings")  # and the last of MEASURED_IN takes PyTorch half a minute a problem
 
 BEYOND = STUDIES["beyond"].problems
 COMPARED = tuple(dict.fromkeys((*BEYOND, *STUDIES["peers"].problems)))
-FILLED_2048 = tuple(p for p in BEYOND if p.batch > 1 and p.hdim == 2048)
-PREFILL_2048 = tuple(p for p in BEYOND if p.seq_q == 2048)
-COUNTED_AT = (MAIN, FILLED_2048[0], PREFILL_2048[0])
 
 
 def label(problem: Problem) -> str:
@@ -39,44 +32,22 @@ def label(problem: Problem) -> str:
 # ---------------------------------------------------------------- the floor
 
 
-@dataclass(frozen=True)
-class Floor:
-    """The least microseconds that a call can take: an empty launch, and the larger of its bytes and its operations.
+def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
+    """The least microseconds of a call on a GPU of gpu.json: an empty launch, and its bytes or its operations.
 
     Bytes are those of Q, K, V and the output, once each, at the rate of L2 where all fit it, of DRAM otherwise.
+    Operations are both products as three TF32 products each, whose rate is half of bfloat16's; of a mask only the pairs
+    that it leaves.
     """
-
-    launch: float
-    bytes: float
-    fp32: float  # both products on the fp32 units
-    tensor: float  # the same as three TF32 products each, whose rate is half of bfloat16's
-    memory: str  # where its bytes come from
-
-    @property
-    def us(self) -> float:
-        return self.launch + max(self.bytes, self.tensor)
-
-    @property
-    def fp32_us(self) -> float:
-        return self.launch + max(self.bytes, self.fp32)
-
-
-def floor(problem: Problem, gpu: Mapping[str, Any]) -> Floor:
-    """The floor of a problem on a GPU of gpu.json; of a mask only the pairs that it leaves are counted."""
     ceilings = gpu["ceilings"]
     moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
-    memory, rate = ("L2", "l2_read_gb_s") if moved <= gpu["l2_bytes"] else ("DRAM", "read_gb_s")
+    rate = ceilings["l2_read_gb_s" if moved <= gpu["l2_bytes"] else "read_gb_s"]
     seen = problem.seq_q * problem.seq_k
     if problem.causal:
         seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
     flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
-    return Floor(
-        launch=ceilings["empty_kernel_us"],
-        bytes=moved / ceilings[rate] / 1e3,
-        fp32=flops / ceilings["fp32_tflops"] / 1e6,
-        tensor=3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6,
-        memory=memory,
-    )
+    products = 3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6
+    return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
 
 
 # ---------------------------------------------------------------- beside others
@@ -89,11 +60,6 @@ class Rival(NamedTuple):
     study: str
     us: Estimate
     over: Estimate
-
-    @property
-    def faster(self) -> bool:
-        """Whether it is faster than V8, interval included."""
-        return self.over.high < 1 / TIE
 
 
 def home(e: Evidence, problem: Problem) -> str:
@@ -112,9 +78,9 @@ def v8_time(e: Evidence, problem: Problem = MAIN, study: str = "") -> Estimate:
     return _us(e, V8, study, problem) if study else Estimate.none(known(e, problem))
 
 
-def known(e: Evidence, problem: Problem, version: str = V8) -> Known:
-    """The most that is known of a version on a problem in any of the studies."""
-    found = [study.known(version, problem) for study in map(e.study, MEASURED_IN) if study]
+def known(e: Evidence, problem: Problem) -> Known:
+    """The most that is known of V8 on a problem in any of the studies."""
+    found = [study.known(V8, problem) for study in map(e.study, MEASURED_IN) if study]
     return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
 
 
@@ -138,6 +104,8 @@ def rivals(e: Evidence, problem: Problem, versions: Iterable[str] = ()) -> list[
 
 
 @functools.lru_cache(maxsize=4)
+
+
 def beside_one_graph(e: Evidence) -> dict[Problem, Rival]:
     """The fastest peer wherever PyTorch, which then is nearly always it, compiled RoPE and attention as one graph."""
     found = {problem: rivals(e, problem) for problem in COMPARED}

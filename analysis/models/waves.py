@@ -51,12 +51,12 @@ def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MA
     return int(found.value)
 
 
-def ahead(fits: int, others: int, queries: int = MAIN.seq_q, windows: int = 2) -> list[tuple[int, int]]:
-    """The first windows of heads in which a kernel of which `fits` blocks fit at once needs a wave less than another.
+def ahead(fits: int, others: int) -> list[tuple[int, int]]:
+    """The first two windows of heads in which a kernel that fits `fits` blocks at once needs a wave less than another.
 
     A window may hold no whole number of heads; then it is left out.
     """
-    ranges = ((others * waves // queries + 1, fits * waves // queries) for waves in range(1, windows + 1))
+    ranges = ((others * waves // MAIN.seq_q + 1, fits * waves // MAIN.seq_q) for waves in (1, 2))
     return [(first, last) for first, last in ranges if first <= last]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import functools
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -330,11 +329,3 @@ def card_name(slug: str, gpu: Mapping[str, Any]) -> str:
 def target_of(gpu: Mapping[str, Any]) -> str:
     """What kernels are compiled for on a card of a gpu.json: `"sm_90"`."""
     return "sm_" + str(gpu["compute_capability"]).replace(".", "")
-
-
-def digest(paths: Iterable[Path]) -> str:
-    """Of the names and contents of files: another one when any of them has changed."""
-    found = hashlib.sha256()
-    for path in sorted(paths):
-        found.update(f"{os.path.relpath(path, ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()

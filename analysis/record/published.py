@@ -71,9 +71,9 @@ def _state(values: pd.Series) -> Published | None:
     return Published(float(values.iloc[0]), float(values.min()), float(values.max())) if len(values) else None
 
 
-def published(version: str, problem: Problem, quantity: str = "time_ms") -> Published | None:
-    """A quantity as stated for a version on a problem, or None."""
-    return _state(_rows(version, problem, quantity)["value"])
+def published(version: str, problem: Problem) -> Published | None:
+    """The milliseconds stated for a version on a problem, or None."""
+    return _state(_rows(version, problem, "time_ms")["value"])
 
 
 @functools.cache

@@ -10,7 +10,6 @@ from ..record import published
 from ..record.text import number
 from .table import Table
 
-SEPARATE, HYBRID = "rope_separate", "rope_v7"
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
 
 

@@ -15,8 +15,8 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Version
 
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
-from ..evidence import Check, Estimate, Evidence, Known
-from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED, word
+from ..evidence import Estimate, Evidence, Known
+from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
 from ..evidence.origin import Source
 from ..record.published import Published
 from ..record.text import NOTHING, factor
@@ -177,21 +177,9 @@ def link(version: str, text: str = "") -> str:
     return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
 
 
-def name(version: str, stale: bool = False) -> str:
+def name(version: str) -> str:
     title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
-    outdated = " " + mark("stale") if stale else ""
-    return f"{link(version)}{outdated}<small class='title'><br>{escape(title)}</small>"
-
-
-def hdim(problem: Problem) -> str:
-    if problem.family == "fp16":
-        return f"{problem.hdim} {small(f'S {problem.seq_q}' + (' causal' if problem.causal else ''))}"
-    return f"{problem.hdim}{rotary(problem)}"
-
-
-def rotary(problem: Any) -> str:
-    """The dims that a problem rotates, if any."""
-    return f" {small(f'R {problem.rotary_dim}')}" if problem.rotary_dim else ""
+    return f"{link(version)}<small class='title'><br>{escape(title)}</small>"
 
 
 # ---------------------------------------------------------------- words and marks
@@ -206,9 +194,9 @@ def small(text: str) -> str:
     return f"<small>{text}</small>"
 
 
-def to(anchor: str, page: str = "", text: str = "") -> str:
+def to(anchor: str, page: str = "") -> str:
     """A link to an anchor of this page or of another."""
-    return f"<a href='{page}#{anchor}'>{text or anchor}</a>"
+    return f"<a href='{page}#{anchor}'>{anchor}</a>"
 
 
 def mark(word: str, style: str = "") -> str:
@@ -229,10 +217,6 @@ def status(found: Any) -> str:
     return f"<span class='status {found.word}'{why}>{found.word}</span>"
 
 
-def badge(check: Check | None) -> str:
-    return status(Known(word(check.status), check.reason) if check else Known(NOT_MEASURED))
-
-
 # ---------------------------------------------------------------- numbers
 
 
@@ -249,13 +233,11 @@ def time_cell(us: Estimate) -> str:
     return f"{us.value:.1f} {small(f'± {(us.sample.values.max() - us.sample.values.min()) / 2:.1f}')}"
 
 
-def speedup_cell(
-    e: Evidence, version: str, over: str, problem: Problem, study: str, timer: str = "device_warm"
-) -> str:
+def speedup_cell(e: Evidence, version: str, over: str, problem: Problem, study: str) -> str:
     """How many times as fast as another a version is, or why one of the two has no time."""
-    if found := e.speedup(version, over, study, timer, problem=problem)[problem]:
+    if found := e.speedup(version, over, study, "device_warm", problem=problem)[problem]:
         return ratio(found)
-    own, other = (e.time(each, study, timer, problem=problem)[problem] for each in (version, over))
+    own, other = (e.time(each, study, "device_warm", problem=problem)[problem] for each in (version, over))
     return lines(status(why_none(other)), small(code(over))) if own else status(why_none(own))
 
 
@@ -266,11 +248,9 @@ def ratio(value: Estimate | None) -> str:
     return f"{factor(value.value)}{interval}"
 
 
-def stated(value: Published | None, unit: str = "", digits: int = 2) -> str:
-    if value is None:
-        return NOTHING
-    first, low, high = (f"{each:.{digits}f}" for each in (value.value, value.low, value.high))
-    return f"{first}{unit}" + (f"<br>{small(f'{low}–{high}')}" if low != high else "")
+def stated(value: Published) -> str:
+    first, low, high = (f"{each:.2f}" for each in (value.value, value.low, value.high))
+    return f"{first}×" + (f"<br>{small(f'{low}–{high}')}" if low != high else "")
 
 
 def share(value: float) -> str:

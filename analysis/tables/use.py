@@ -61,7 +61,7 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
             "us": time_cell(v8_time(e, problem, peer.study if peer else "")),
             "peer": _alternative(peer, problem in whole) if peer else NOTHING,
             "speedup": lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
-            "floor": floor(problem, e.gpu).us,
+            "floor": floor(problem, e.gpu),
             "error": relative_error(e, problem, peer.study if peer else ""),
         }
         for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].over.value if pair[1] else 0.0)

@@ -197,7 +197,7 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
         how = stands(claim.value, found or None)
-        parts += [stated(claim, "×"), small(how) if how else ""]
+        parts += [stated(claim), small(how) if how else ""]
     if took := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
         parts.append(small(f"{'–'.join(ends)} ms"))

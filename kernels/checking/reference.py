@@ -136,11 +136,6 @@ def stored_table(problem: Problem) -> torch.Tensor:
     return exact_table(problem).to(TABLE_DTYPES[problem.table])
 
 
-def table_error(problem: Problem) -> float:
-    """The largest rounding error of a stored value; the reference uses the stored values."""
-    return float((stored_table(problem).double() - exact_table(problem)).abs().max())
-
-
 def alibi_slopes(heads: int) -> np.ndarray:
     """float64[heads]: 2^(-8 (h + 1) / heads) where heads is a power of two.
 

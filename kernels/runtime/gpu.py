@@ -236,11 +236,6 @@ def encode_map(of: TensorMap, address: int) -> bytes:
     return ctypes.string_at(place, MAP_BYTES)
 
 
-def set_bytes(plan: Plan, inputs: Mapping[str, Any]) -> int:
-    """Bytes of one set of a plan's buffers, as `BufferSet` lays them out."""
-    return sum(_placed_bytes(buffer) for buffer in _buffers(plan, inputs).values())
-
-
 def _buffers(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Buffer]:
     return plan.buffers or {name: Buffer(values.shape, plan.problem.dtype) for name, values in inputs.items()}
 

@@ -30,16 +30,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
-    least = rivals.floor(MAIN, GPU)
-    # by hand: 4 tensors of 4 * 64 * 2048 floats at 8 TB/s; 134 MFLOP at 60 TFLOP/s, three times them at 400
-    assert least.bytes == pytest.approx(4 * 4 * 4 * 64 * 2048 / 8e12 * 1e6)
-    assert least.fp32 == pytest.approx(4 * 4 * 64 * 64 * 2048 / 60e12 * 1e6)
-    assert least.tensor == pytest.approx(3 * 4 * 4 * 64 * 64 * 2048 / 400e12 * 1e6)
-    assert least.us == 0.5 + max(least.bytes, least.tensor) and least.fp32_us == 0.5 + least.fp32
+    # by hand: 4 tensors of 4 * 64 * 2048 floats at 8 TB/s; three times 134 MFLOP at 400 TFLOP/s
+    moved, products = 4 * 4 * 4 * 64 * 2048 / 8e6, 3 * 4 * 4 * 64 * 64 * 2048 / 400e6
+    assert rivals.floor(MAIN, GPU) == pytest.approx(0.5 + max(moved, products))
     large = Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=128)  # 268 MB do not fit L2
-    assert rivals.floor(large, GPU).bytes == pytest.approx(32 * least.bytes * 2)
-    causal, whole = (Problem("rope", seq_q=4, seq_k=6, hdim=64, rotary_dim=64, causal=mask) for mask in (True, False))
-    assert rivals.floor(causal, GPU).fp32 / rivals.floor(whole, GPU).fp32 == pytest.approx((3 + 4 + 5 + 6) / 24)
+    assert rivals.floor(large, GPU) == pytest.approx(0.5 + max(32 * moved * 2, 32 * products))
+    long = {"seq_q": 2048, "seq_k": 4096, "hdim": 64, "rotary_dim": 64}
+    causal, whole = (rivals.floor(Problem("rope", heads=8, causal=mask, **long), GPU) - 0.5 for mask in (True, False))
+    seen = sum(range(2049, 4097))  # of each query the keys up to its own
+    assert causal / whole == pytest.approx(seen / (2048 * 4096))
 
 
 def test_the_fastest_right_peer_of_any_study_counts(folder: Path) -> None:
@@ -80,7 +79,6 @@ def test_pytorch_counts_at_its_fastest_where_it_was_compiled_as_one_graph(folder
     assert {problem: round(rival.over.value, 6) for problem, rival in found.items()} == {
         full: 2.5, single: 0.5, grouped: 2.0,
     }  # fmt: skip
-    assert found[single].faster and not found[grouped].faster
 
 
 def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
