@@ -104,7 +104,7 @@ def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
 
 def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
     """Attention over the memory that the arguments tell of."""
-    assert given[42] == 42
+    assert given[42] == 42 and given["grid"] == (problem.heads, given["seq_q"], 1)
     family, tables, positioned, once, half, _ = planned.launch.kernel.signature
     batch, hdim, pairs = problem.batch, given["hdim"], given["rotary_dim"] // 2
     sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
@@ -207,14 +207,6 @@ def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
         out = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
         assert forward_ad.unpack_dual(out).tangent is not None
     assert not card.launched
-
-
-def test_a_kernel_is_launched_with_the_grid_of_each_call(card: Card) -> None:
-    for heads, seq_q in ((4, 3), (2, 7), (4, 3)):
-        q = normal(1, heads, seq_q, 8)
-        attention(q, q, q)
-        assert card.launched[-1]["grid"] == (heads, seq_q, 1)
-    assert len(card.loaded) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=9, seq_k=11, hdim=260, rotary_dim=200, causal=True), Shape(2, 16, 16, 256, 2, 8)),
     (Problem("rope", heads=2, kv_heads=1, seq_q=37, seq_k=70, hdim=128, rotary_dim=70), Shape(2, 32, 32, 64, 4, 1)),
     (Problem("sinusoidal", seq_q=20, seq_k=50, hdim=96, q_offset=0), Shape(1, 32, 64, 96, 4, 1)),
+    # panels of a warp: 5, 11, 3; blocks that own no row of the scores; warps that have no dim
+    (Problem("attention", seq_q=3, seq_k=19, hdim=316), Shape(2, 16, 16, 160, 1, 1)),
+    (Problem("attention", seq_q=5, seq_k=7, hdim=352, q_offset=1, causal=True), Shape(1, 16, 16, 352, 1, 1)),
+    (Problem("rope", seq_q=40, seq_k=70, hdim=120, rotary_dim=30), Shape(3, 48, 64, 64, 4, 2)),
 ]
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from v8_plans import EMBEDDINGS, plan_of
+from v8_plans import plan_of
 
 from kernels import Problem
-from kernels.checking.reference import reference_of
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.runtime.emulator import run
 from kernels.v8 import mma, portable, wgmma, wgmma_shape
 from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
-from tests.sampling import swept
 
 MAX_HDIM = 16_384
 CLUSTERED = (mma, wgmma)
@@ -144,75 +139,3 @@ REFUSED = {
 def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         core.Shape(**fields)
-
-
-def check_first_cluster(core: ModuleType, problem: Problem, shape: Any, kind: str = "uniform") -> None:
-    """Run the first cluster, or block, of a problem: what it computes is right, and is all that it should compute."""
-    plan = plan_of(core, problem, shape)
-    (launch,) = plan.launches
-    case = reference_of(problem, kind)
-    report = run(plan, case.inputs, blocks=launch.cluster)
-    assert not report.findings, [str(finding) for finding in report.findings]
-    first = 0 if core is portable else (launch.grid[2] - 1) * shape.queries  # the last queries come first
-    rows = slice(first, min(first + shape.queries, problem.seq_q))
-    out = case.expected.float().numpy()
-    assert np.isnan(report.out).sum() == out.size - out[0, 0, rows].size
-    out[0, 0, rows] = report.out[0, 0, rows]
-    verdict = case.compare(torch.from_numpy(out))
-    assert verdict.status == "ok", f"{problem} {shape}: {verdict}"
-
-
-@pytest.mark.deep
-def test_seven_panels_a_warp() -> None:
-    """A problem of which a block's warps take more panels of the output than for any power of two."""
-    problem = Problem("rope", seq_q=190, seq_k=2, hdim=12_952, rotary_dim=7_964, q_offset=0)
-    shape = mma.choose(problem)
-    assert shape.panels == 7
-    check_first_cluster(mma, problem, shape)
-
-
-def drawn(core: ModuleType, count: int) -> Iterator[Problem]:
-    """Small problems of a core, of which head dims of the cores that share a cluster's shared memory are large."""
-    rng = random.Random(core.__name__)
-    for i in range(count):
-        while True:
-            problem = draw(rng, 100, tuple(EMBEDDINGS)[i % len(EMBEDDINGS)], many_heads=False)
-            takes = wgmma_shape.takes(problem) if core is wgmma else problem.hdim > 512
-            if takes and problem.seq_k * problem.hdim < 200_000:
-                yield problem
-                break
-
-
-def name_of_case(item: object) -> str:
-    return getattr(item, "__name__", str(item))
-
-
-DRAWN = [(core, problem) for core, count in ((mma, 5), (wgmma, 3), (portable, 2)) for problem in drawn(core, count)]
-
-
-@pytest.mark.parametrize(
-    "core, problem",
-    swept(DRAWN, 0, 5, by=lambda case: case[0]),
-    ids=name_of_case,
-)
-def test_the_first_cluster_of_a_drawn_problem_is_right(core: ModuleType, problem: Problem) -> None:
-    check_first_cluster(core, problem, chosen(core, problem))
-
-
-ODD = [  # panels of a warp: 5, 11, 3; blocks that own no row of the scores; warps that have no dim
-    (mma, Problem("attention", seq_q=3, seq_k=19, hdim=316), mma.Shape(2, 16, 16, 160, 1, 1)),
-    (mma, Problem("attention", seq_q=5, seq_k=7, hdim=352, q_offset=1, causal=True), mma.Shape(1, 16, 16, 352, 1, 1)),
-    (mma, Problem("rope", seq_q=40, seq_k=70, hdim=120, rotary_dim=30), mma.Shape(3, 48, 64, 64, 4, 2)),
-    (wgmma, Problem("attention", seq_q=20, seq_k=70, hdim=190 // 4 * 4), wgmma.Shape(1, 16, 192, 1)),
-    (wgmma, Problem("rope", seq_q=8, seq_k=70, hdim=700, rotary_dim=100), wgmma.Shape(11, 8, 64, 1)),
-    (wgmma, Problem("rope", seq_q=20, seq_k=70, hdim=60, rotary_dim=60), wgmma.Shape(1, 16, 64, 4)),
-]
-
-
-@pytest.mark.parametrize(
-    "core, problem, shape",
-    swept(ODD, 0, 4, by=lambda case: case[0]),
-    ids=name_of_case,
-)
-def test_a_shape_that_can_be_made_is_served(core: ModuleType, problem: Problem, shape: Any) -> None:
-    check_first_cluster(core, problem, shape, "sharp")

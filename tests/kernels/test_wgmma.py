@@ -386,6 +386,9 @@ CASES = [
     (Problem("rope", heads=2, kv_heads=1, seq_q=9, seq_k=150, hdim=260, rotary_dim=198), Shape(3, 8, 128, 1)),
     (Problem("sinusoidal", seq_q=33, hdim=200), Shape(1, 16, 256, 1)),
     (Problem("attention", seq_q=40, hdim=132), Shape(1, 24, 192, 2)),
+    (Problem("attention", seq_q=20, seq_k=70, hdim=188), Shape(1, 16, 192, 1)),
+    (Problem("rope", seq_q=8, seq_k=70, hdim=700, rotary_dim=100), Shape(11, 8, 64, 1)),
+    (Problem("rope", seq_q=20, seq_k=70, hdim=60, rotary_dim=60), Shape(1, 16, 64, 4)),
     (Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1, once=True)),
     (
         Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70),

@@ -73,15 +73,6 @@ def test_only_the_studies_that_are_asked_for_need_memory() -> None:
     assert line("memory", replace(FINE, memory=GB, free_memory=GB), [small]).state == OK
 
 
-def test_the_time_is_that_of_the_latest_complete_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [("a", 99.0, True), ("a", 30.0, True), ("b", 60.0, True), ("b", 1.0, False)]
-    rows = [{"study": study, "seconds": seconds, "complete": complete} for study, seconds, complete in runs]
-    monkeypatch.setattr(preflight, "records", lambda folder, table: rows)
-    asked = [Study(name, "", ()) for name in "abc"]
-    said = "these studies took 1.5 min on the reference card, NVIDIA H200; of c no time is recorded"
-    assert line("time", FINE, asked).text == said
-
-
 @pytest.mark.parametrize(
     ("parameters", "capabilities", "allowed"),
     [
