@@ -23,8 +23,8 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 @finding(
     "decode-free",
-    """In float32 it costs {cost:slower} to rotate {keys:,} keys as they are read, and in float16
-{half:slower}. So it is free, as good as.""",
+    """To rotate {keys:,} keys as they are read costs {cost:slower} in float32. In float16, where there is
+half as much to read, it costs {half:slower}. So it is free, or as good as.""",
     card="nvidia-h100-80gb-hbm3",
 )
 def free(e: Evidence) -> Says:
