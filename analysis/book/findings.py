@@ -20,8 +20,9 @@ def badge(word: str) -> str:
 
 
 def sentence(finding: Finding, e: Evidence) -> str:
-    """The sentence as it stands in the book of a card: with a badge where its numbers are of another."""
-    return finding.home.text if finding.is_of(e) else f"{finding.home.text} {badge(finding.on(e).badge)}"
+    """The sentence as it stands in the book of a card: in another's than the reference's, with a badge."""
+    text = finding.home.text
+    return text if e.is_reference or finding.is_of(e) else f"{text} {badge(finding.on(e).badge)}"
 
 
 def paragraph(e: Evidence, *ids: str) -> str:
@@ -40,4 +41,4 @@ def marked(text: str, e: Evidence) -> str:
 
 def finding(evidence: Any, *ids: str) -> None:
     """Show findings in one paragraph, on the page of the card that some evidence is of."""
-    display(Markdown(paragraph(Evidence.load(evidence.slug), *ids)))
+    display(Markdown(paragraph(Evidence.load(evidence.slug), *ids).replace(" %", "\u00a0%")))

@@ -71,7 +71,7 @@ def fusing(e: Evidence) -> Plot:
         "published above 1 and measured below; full RoPE fusion is published below 1 and measured above.",
         frame,
         measured(e, "log", "beyond") + published_on("rope"),
-        "Two published wins vanish, and a loss turns",
+        "Two published wins vanish, and RoPE fuses after all",
     )
 
 

@@ -53,8 +53,8 @@ def timeline(e: Evidence) -> Plot | Missing:
         "timeline",
         figure,
         "One call of separate kernels and of V7, at their shapes. Grey: the host waits and launches again, which the "
-        "authors' clock includes; its time is divided equally among the waits. Replayed as a CUDA graph, the kernels "
-        "run back to back.",
+        "authors' clock includes; their sum is measured, and drawn as equal parts. Replayed as a CUDA graph, the "
+        "kernels run back to back.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
         measured(e, "log") + counters_of(e) + computed("order by the plan"),

@@ -70,7 +70,8 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
         "v8-idea",
         figure,
         f"Each block holds {shape.width} of {problem.hdim} dims; {SHOWN} of {shape.cluster} slices are drawn. Scores "
-        "and weights go from shared memory to shared memory. Nothing rotated goes through global memory.",
+        "and weights go from shared memory to shared memory. In short sequences nothing rotated goes through global "
+        "memory.",
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "
         "multiplies its slices of Q and K; the parts are summed by the owners of the rows, and the weights go to all.",
         frame,
@@ -102,7 +103,7 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
     soft: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 7, "color": SOFT}
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6}
     sent = {"arrowstyle": "-|>", "color": PALETTE[3], "lw": 1.2, "connectionstyle": "arc3,rad=0.9"}
-    with canvas("Most of the time is copies and exchanges", height=3.1, width=NARROW) as (figure, (axis,)):
+    with canvas("A tile waits three times", height=3.1, width=NARROW) as (figure, (axis,)):
         axis.set(xlim=(-1.6, 9.8), ylim=(-2.4, 3.0))
         axis.axis("off")
         for lane, y, boxes in (("copies from\nmemory", 2.1, COPIES), ("warps", 0.8, WARPS)):

@@ -19,8 +19,8 @@ SMALL = (128, 512, 2048)
 
 @finding(
     "front-loads",
-    """**[The sinusoidal 2x was four floats.](loads.html)** Give the separate kernels the same loads
-as the fused one, and it is {v5:slower} slower. The authors' own times say so too.""",
+    """**[The sinusoidal 2x was four floats.](loads.html)** Give the separate kernels the same loads, and the fused
+one takes {v5:slower} longer. It loses by the authors' own times, too.""",
 )
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast when its blocks just fit and
-the others' do not; elsewhere it mostly loses. On the authors' card? We cannot tell.""",
+    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast when its blocks all fit on the card and
+those of separate kernels do not; else it mostly loses. On the authors' card? We cannot tell.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -44,7 +44,7 @@ def wave(e: Evidence) -> Says:
 
 @finding(
     "front-v8",
-    """**[RoPE can be fused.](v8.html)** Cut the head dim over a cluster of blocks: {fused:.1} as fast
+    """**[RoPE can be fused.](v8.html)** With the head dim split over a cluster of blocks it is {fused:.1} as fast
 as separate kernels with the same attention.""",
 )
 def v8(e: Evidence) -> Says:
@@ -54,8 +54,8 @@ def v8(e: Evidence) -> Says:
 
 @finding(
     "front-sure",
-    """**[How sure?](method.html)** Within {half}, 95 times in 100, on the GPU alone. Not measured:
-the authors' card. Head dims of 512 to 8192 in float32 are theirs, perhaps not yours.""",
+    """**[How sure?](method.html)** Ratios on the GPU alone are known to within {half}. Not measured: the authors'
+card. The shapes are theirs, in float32 and up to head dim 8192, and perhaps not yours.""",
 )
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]

@@ -106,8 +106,8 @@ def half_prompts(e: Evidence, embeds: bool = True) -> Estimates:
 
 @finding(
     "fuse-short",
-    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed: the blocks of
-all tiles rotate the keys at the same time, and two launches are saved.""",
+    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed: each tile rotates the keys
+again, but all at the same time, and launches are saved.""",
 )
 def fuse_short(e: Evidence) -> Says:
     found = outcomes(e, short)
@@ -116,8 +116,8 @@ def fuse_short(e: Evidence) -> Says:
 
 @finding(
     "fuse-how",
-    """How it is fused matters more than whether. V8 is at least {naive:.1} as fast as the log's last
-full fusion, which rotates K again for every query.""",
+    """How a kernel is written matters more than whether it is fused. V8 is at least {naive:.1} as fast as the
+log's last full fusion, which rotates K again for every query.""",
 )
 def fuse_how(e: Evidence) -> Says:
     naive, *whether = (gains(e, each) for each in (NAIVE, HYBRID, SEPARATE))

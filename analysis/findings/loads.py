@@ -28,8 +28,8 @@ def own(version: str, over: str) -> Estimates:
 
 @finding(
     "loads-own",
-    """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those with
-scalar loads, with nothing fused in either. V5, which loads float4, is {v5:slower} slower than the better of them.""",
+    """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those with scalar
+loads, with nothing fused in either. V5, which loads float4, takes {v5:slower} longer than the former.""",
 )
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
@@ -38,9 +38,9 @@ def by_their_times(e: Evidence) -> Says:
 
 @finding(
     "loads-here",
-    """Against scalar loads V5 wins, {scalar:.1} as fast at *their load* (printed: {said:.1}): right.
-At *their shapes* it is {shapes:.1}. Against float4 loads it is {float4:slower} slower, and no faster at any head dim of
-theirs.""",
+    """Against scalar loads V5 wins, {scalar:.1} as fast at *their load* (they print {said:.1}). At *their shapes*
+it is {shapes:.1}. Against float4 loads it takes {float4:slower} longer there, and wins at no head dim that
+they print.""",
 )
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
@@ -55,8 +55,8 @@ def here(e: Evidence) -> Says:
 
 @finding(
     "loads-clock",
-    """The authors' clock has one exception. V5 is launched once and never waited for, so by that
-clock it is {v5:.1} as fast as the float4 kernels at head dim 512.""",
+    """By the authors' clock there is one exception. The host launches V5 once and does not wait, so at head dim
+512 it is {v5:.1} as fast as the float4 kernels.""",
 )
 def clock(e: Evidence) -> Says:
     v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
@@ -88,8 +88,8 @@ def once(e: Evidence) -> Says:
 
 @finding(
     "loads-hybrid",
-    """Here it is {gain:.1} as fast as they are. It is even faster than attention with *no*
-embedding, by {plain:faster}. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
+    """On the H200 it is {gain:.1} as fast as they are. It is even faster than attention with *no* embedding, by
+{plain:faster}. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
 )
 def hybrid(e: Evidence) -> Says:
     gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))
@@ -98,8 +98,8 @@ def hybrid(e: Evidence) -> Says:
 
 @finding(
     "loads-loop",
-    """It is from the loop, which reads the query from shared memory and is unrolled further. A copy
-in CUDA C++ that is unrolled less loses {share} of the lead, and fuses just as much.""",
+    """It is from the loop, which reads the query from shared memory and is unrolled further. A copy in CUDA C++
+with less unrolling fuses just as much and loses {share} of the lead.""",
 )
 def loop(e: Evidence) -> Says:
     names = (CONTROL, f"{CONTROL}_unroll_2", "control_sinusoidal_separate_float4")
@@ -110,9 +110,9 @@ def loop(e: Evidence) -> Says:
 
 @finding(
     "loads-swap",
-    """Swap the baselines and the verdicts swap. RoPE's V4, which computes its frequencies once as V5
-does, loses to RoPE's separate kernels, which load float4; beside the scalar sinusoidal ones it would look
-{crossed:.1} as fast.""",
+    """Swap the baselines and the verdicts swap. RoPE's V4, which also computes its frequencies once, loses to
+RoPE's separate kernels. Beside the scalar sinusoidal ones, of another family, it would look {crossed:.1} as
+fast.""",
 )
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))

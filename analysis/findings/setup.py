@@ -31,7 +31,7 @@ def floor(e: Evidence) -> Says:
 
 
 @finding("setup-wait", """On the GPU alone V7 is slower at every head dim. By the authors' clock it is {v7:.1} as fast
-at head dim 128, where one wait less is worth more than what the kernels lose. At 2048 it no longer is.""")
+at head dim 128, where the saved wait outweighs the slower kernels. At 2048 it does not.""")
 def wait(e: Evidence) -> Says:
     device, timed = (e.speedup(V7, over=SEPARATE, timer=timer) for timer in ("device_warm", "launched"))
     return numbers(v7=times(timed.at(128))), checks(

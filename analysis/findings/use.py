@@ -18,8 +18,8 @@ from .v8 import beside_pytorch
 
 @finding(
     "use-speed",
-    """Nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, but where few
-queries meet many keys. There it loses on {starved.lost} of {starved.problems} shapes, mostly with a single query, which
+    """Nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where a card has too
+few blocks. There it loses on {starved.lost} of {starved.problems} shapes, mostly with a single query, which
 is what the decode kernels are for.""",
 )
 def speed(e: Evidence) -> Says:
@@ -29,8 +29,8 @@ def speed(e: Evidence) -> Says:
 
 @finding(
     "use-half",
-    """Prompts in half precision: in the median of {all} shapes it is {median} times as fast as RoPE compiled
-before cuDNN or flash, whichever is faster, and it loses on none. (That on the H100.)""",
+    """On the H100, prompts in half precision are in the median of {all} shapes {median} times as fast as RoPE
+compiled before cuDNN or flash, whichever is faster. They lose on none.""",
     card="nvidia-h100-80gb-hbm3",
 )
 def half(e: Evidence) -> Says:
@@ -51,7 +51,7 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 @finding(
     "use-overhead",
-    """Called eagerly, the op takes {added:.0} more host time than a bare launch. In a CUDA graph
+    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph
 it takes no longer than that launch.""",
 )
 def overhead(e: Evidence) -> Says:

@@ -77,8 +77,8 @@ def beside_pytorch(e: Evidence) -> BesidePyTorch:
 
 @finding(
     "v8-time",
-    """It takes {v8}. PyTorch's fastest way, RoPE and attention compiled as one graph, takes {peer:.1}
-as long, and the log's separate kernels {separate} as long.""",
+    """V8 takes {v8}. PyTorch's fastest way, RoPE and attention compiled as one graph, takes {peer:.1} as long, and
+the log's separate kernels {separate} as long.""",
 )
 def taken(e: Evidence) -> Says:
     peer, separate, us = over(e, (MAIN,)), over(e, (MAIN,), (LOG_SEPARATE,)), v8_time(e)
@@ -100,8 +100,8 @@ def core(e: Evidence) -> Says:
 
 @finding(
     "v8-tiles",
-    """A tile of {queries} queries is a cluster of {cluster} blocks. A head takes {tiles} tiles, so
-each key is rotated {tiles} times, and not once per query.""",
+    """A cluster of {cluster} blocks handles a tile of {queries} queries. A head takes {tiles} tiles, so each key
+is rotated {tiles} times, and not once per query.""",
 )
 def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
@@ -114,8 +114,8 @@ def tiles(e: Evidence) -> Says:
 
 @finding(
     "v8-cuts",
-    """Leave out every product and rotation, and the kernel still takes {copies} of its time. Leave out
-the rotations alone, which the documents found so dear, and it saves {rotations}.""",
+    """Leave out every product and rotation, and the kernel still takes {copies} of its time. Leave out the
+rotations alone, which the documents found so expensive, and it saves {rotations}.""",
 )
 def cuts(e: Evidence) -> Says:
     searched = steps.shapes(e)

@@ -20,8 +20,8 @@ ALLOWED = 0.05  # by the authors' programs
 
 @finding(
     "checks-nan",
-    """Of what the documents' recommended attention kernel returns, {nan} is not a number. With its
-reductions corrected, nothing is NaN.""",
+    """Of the outputs of the documents' recommended attention kernel {nan} are NaN. With its reductions corrected,
+none is.""",
 )
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
@@ -30,8 +30,8 @@ def nan(e: Evidence) -> Says:
 
 @finding(
     "checks-cost",
-    """The right reductions cost {cost:faster} of the time. So the kernel's times are about right,
-and this book keeps them.""",
+    """The right reductions cost {cost:faster} of the time here. So the published times are usable, and this book
+keeps them.""",
 )
 def cost(e: Evidence) -> Says:
     gain = e.speedup(ONLINE, over=FIXED, hdim=LOG)

@@ -23,7 +23,7 @@ HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads
 PLAIN = "attention_online_fixed"
 
 
-@finding("wave-shapes", "The winner lost: it is {v7:slower} slower than separate kernels.")
+@finding("wave-shapes", "The winner lost: it takes {v7:slower} longer than separate kernels.")
 def shapes(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, hdim=HDIM)
     return numbers(v7=v7), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
@@ -39,8 +39,8 @@ def load(e: Evidence) -> Says:
 
 @finding(
     "wave-window",
-    """We added heads one at a time, and found a window: V7 wins with {first} heads. It wins again
-with {second}. With every other number that we tried it loses, or leads by {level:faster} at most.""",
+    """We added heads, and found a window: V7 wins with {first} of them. It wins again with {second}. With every
+other number that we tried it loses, or leads by {level:faster} at most.""",
 )
 def window(e: Evidence) -> Says:
     heads, won, level = windows(e)
@@ -67,8 +67,7 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """At the head that brings the second wave, a call of separate kernels takes {separate:.1} as long
-as it did with one head less.""",
+    """The head that brings the second wave makes a call of separate kernels take {separate:.1} as long.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -92,8 +91,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* V7 is {alone:.1} as fast as the other kernel's attention alone, with no
-embedding at all. Where the rotated query lies matters little: kept in global memory, it costs {memory:faster}.""",
+    """At *their load* V7 is {alone:.1} as fast as the other kernel's attention alone, with no embedding at all.
+Keeping the rotated query in global memory costs no more than {memory:faster}.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
@@ -105,8 +104,8 @@ def alone(e: Evidence) -> Says:
 
 @finding(
     "wave-theirs",
-    """In our build for it an SM holds {v7} blocks of either kernel, {all} in all, and the log
-launches {log}. So both would need a second wave.""",
+    """Compiled by us for that card, an SM holds {v7} blocks of either kernel, and the whole card {all}. The shape
+has {log} blocks. So both would need a second wave.""",
 )
 def theirs(e: Evidence) -> Says:
     v7, separate = (compiled(e, name, "blocks_per_sm", AUTHORS_TARGET) for name in (V7, SEPARATE))

@@ -72,7 +72,7 @@ def summary(evidence: HasSlug) -> Table:
     """How many claims have each verdict, and what the verdict means."""
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(evidence.slug).values())
     rows = [
-        (verdict_mark(word), f"<a href='?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
+        (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
         for word in VERDICTS
         if given[word]
     ]

@@ -137,10 +137,10 @@ def coverage(e: Evidence) -> Table | Missing:
             "timer": ("timer", str),
             "ratios": ("ratios", str),
             "outside": ("outside the interval", share),
-            "apart": ("outside it in runs by which the pools were not chosen", share),
+            "apart": ("outside it in the other runs", share),
             "half": ("half width, median", share),
         },
         slice(1, None),
-        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards that they name: {cards}.",
+        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}.",
         measured(e, "log"),
     )

@@ -16,7 +16,7 @@ from .table import Missing, Table
 HOPPER = "nvidia-h100-80gb-hbm3"  # on which decoding was measured, and half precision
 FLOAT32, HALF = "float32", "half precision"
 PYTORCH = "RoPE as one kernel, then cuDNN or flash, the faster"
-CORE, DECODE = "a hybrid and separate kernels, same core", "the same kernel without RoPE, K rotated before"
+CORE, DECODE = "a hybrid and separate kernels, same attention core", "the same kernel without RoPE, K rotated before"
 MANY = f"{MANY_HEADS} or more heads of K"
 
 
@@ -49,9 +49,9 @@ def fuse(e: Evidence) -> Table | Missing:
         return Missing.study("map")
     header = ("dtype", "shape", "fused, against", "wins", "ties", "losses", "so")
     caption = (
-        "Shapes timed, by outcome; within 3 % is a tie. Heads of K are counted through the batch. Short prompts: up to "
-        f"64 queries, or 256 queries and keys. Prompts in float32 on the {e.card}, decode and half precision on the "
-        f"{here.card}."
+        "Shapes timed, by outcome; within 3 % is a tie. Heads of K: times the batch. Short prompts: up to "
+        f"64 queries, or up to 256 queries and 256 keys. Prompts in float32 on the {e.card}, decode and half "
+        f"precision on the {here.card}."
     )
     return Table(header, rows, header[3:6], caption).of(
         measured(e, "map") + measured(here, "split_keys") + measured(prompts, "half_prompts")
