@@ -1,6 +1,6 @@
 """Whether to fuse RoPE into attention: the chapter's rules, and the measured shapes that are nearest.
 
-python -m analysis advise --heads 32 --seq-q 128 --seq-k 1024 --hdim 128 --rotary-dim 64
+python -m analysis advise --heads 64 --seq-q 64 --seq-k 1024 --hdim 128
 """
 
 from __future__ import annotations
