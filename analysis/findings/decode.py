@@ -38,8 +38,8 @@ def free(e: Evidence) -> Says:
 
 @finding(
     "decode-rivals",
-    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long there in float32;
-autotuned, at {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16 gets rotated keys, and is faster
+    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long there in float32.
+Autotuned, at {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16 gets rotated keys, and is faster
 at no number of keys here.""",
     card="nvidia-h100-80gb-hbm3",
 )

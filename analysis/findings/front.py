@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast when its blocks all fit on the card and
-those of separate kernels do not; else it mostly loses. On the authors' card? We cannot tell.""",
+    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast when only its own blocks fit at once;
+elsewhere it mostly loses. On the authors' card? We cannot tell.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -55,7 +55,7 @@ def v8(e: Evidence) -> Says:
 @finding(
     "front-sure",
     """**[How sure?](method.html)** Ratios on the GPU alone are known to within {half}. Not measured: the authors'
-card. The shapes are theirs, in float32 and up to head dim 8192, and perhaps not yours.""",
+card. The float32 shapes are theirs, perhaps not yours.""",
 )
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]

@@ -29,8 +29,8 @@ def speed(e: Evidence) -> Says:
 
 @finding(
     "use-half",
-    """On the H100, prompts in half precision are in the median of {all} shapes {median} times as fast as RoPE
-compiled before cuDNN or flash, whichever is faster. They lose on none.""",
+    """On the H100, prompts in half precision are faster than RoPE compiled before cuDNN or flash on all {all}
+shapes that we timed. In the median they are {median} times as fast.""",
     card="nvidia-h100-80gb-hbm3",
 )
 def half(e: Evidence) -> Says:
