@@ -88,13 +88,6 @@ def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family:
             assert said.startswith(f"{1e3 * ms.value:,.0f} µs"), name
 
 
-def test_a_result_is_right_only_where_it_is(e: Evidence) -> None:
-    found = {row[0]: row[2] for row in tables.steps(e, "rope").plain().rows}
-    assert found["V1c"] == "right" and found["V1a"] == "wrong" and found["V7"] == "right; wrong at 4096"
-    assert found["V4"] == "right; infeasible at 4096, 8192"
-    assert {row[2] for row in tables.steps(e, "attention").plain().rows if row[0] == "Online"} == {"wrong"}
-
-
 def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Markdown] = []
     monkeypatch.setattr(notebook, "display", shown.append)

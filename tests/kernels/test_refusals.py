@@ -9,11 +9,11 @@ import pytest
 from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.record.files import RESOURCES
-from kernels import VERSIONS, Problem, Unsupported, version
+from kernels import Problem, Unsupported, version
 from kernels.checking.check import OWN, quick_cases, supports
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
-from kernels.version import Launch, Plan, SharedLayout, Version
+from kernels.version import Launch, SharedLayout, Version
 from tests.rows import read_table
 from tests.sampling import swept
 
@@ -80,16 +80,10 @@ def test_a_refusal_has_fields_also_in_another_process(name, problem, fields, mes
         assert str(each) == message
 
 
-def test_the_status_of_a_check_is_that_of_the_kind_and_not_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(problem: Problem) -> Plan:
-        raise Unsupported("library", "a {library}", "there is no {shared memory}", "{needed}: {allowed}")
-
-    planned = Version("refusing", "attention", "", "", "", None, None, 1, plan)
-    monkeypatch.setitem(VERSIONS, "refusing", planned)
-    monkeypatch.setattr(on_gpu, "today", lambda name: "")
+def test_the_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
-    said = on_gpu.check(("refusing", Problem("attention")), "uniform")
-    assert said == {"status": "unsupported", "reason": "a {library}: there is no {shared memory}"}
+    refused = Problem("attention", 4, 4, seq_q=4, seq_k=8)
+    assert on_gpu.check(("attention_online", refused), "uniform")["status"] == "unsupported"
     small = Problem("attention", 1, 4, seq_q=64, hdim=512)
     assert on_gpu.check(("attention_tensor_core_v1", small), "uniform")["status"] == "infeasible"
 

@@ -12,8 +12,7 @@ import torch
 from ops_reference import expected, rounding
 from v8_plans import CORES, inputs_of, plan_in_mode
 
-from kernels import Plan, Problem
-from kernels.rope.v8 import rates_of_turning
+from kernels import Problem
 from kernels.runtime.emulator import run
 from kernels.v8 import mma, portable, wgmma
 from kernels.v8.embedding import MOST_POSITIONS
@@ -101,41 +100,3 @@ OTHERS = [
 @pytest.mark.parametrize("core, problem, shape", swept(OTHERS, 0, 5, by=lambda case: case[0]))
 def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None:
     check_mode(core, problem, True, False, True, shape)
-
-
-LATE = Problem("rope", seq_q=16, seq_k=64, hdim=256, rotary_dim=256, q_offset=MOST_POSITIONS - 16)
-
-
-def attended(problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> np.ndarray:
-    """Attention in q's precision, with tables that are rounded to it from float64."""
-    places = np.concatenate([np.arange(problem.seq_k), problem.q_offset + np.arange(problem.seq_q)])
-    angles = torch.from_numpy(places[:, None] * 10_000.0 ** (-np.arange(128) / 128))
-    cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
-
-    def turned(x: torch.Tensor, rows: slice) -> torch.Tensor:
-        even, odd = x[..., ::2], x[..., 1::2]
-        return torch.stack((even * cos[rows] - odd * sin[rows], even * sin[rows] + odd * cos[rows]), -1).flatten(-2)
-
-    q, k = turned(q, slice(problem.seq_k, None)), turned(k, slice(problem.seq_k))
-    return (torch.softmax(q @ k.mT * problem.softmax_scale, -1) @ v).numpy()
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("core", CORES)
-def test_late_positions_err_no_more_than_twice_float32_with_exact_tables(core: str) -> None:
-    """Rates of one float32 are off by up to 2^-6 half turns there, and their outputs a thousand times as much."""
-    inputs = inputs_of(LATE)
-    floats = [torch.from_numpy(inputs[name]) for name in "qkv"]
-    exact = attended(LATE, *(x.double() for x in floats))
-    allowed = 2 * np.abs(attended(LATE, *floats) - exact).max()
-
-    def error(plan: Plan) -> float:
-        return np.abs(run(plan, inputs).out.reshape(exact.shape) - exact).max()
-
-    plan = plan_in_mode(CORES[core], LATE, shape=wgmma.Shape(2, 24, 128, 2, 2) if core == "wgmma" else None)
-    assert error(plan) <= allowed
-    if core == "wgmma":
-        rates = rates_of_turning(LATE.rotary_dim)
-        rates[:, 1] = 0.0
-        single = replace(plan.buffers["rates"], init=lambda: rates)
-        assert error(replace(plan, buffers={**plan.buffers, "rates": single})) > 1000 * allowed

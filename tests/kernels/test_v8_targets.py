@@ -110,18 +110,6 @@ def test_what_no_cluster_holds_goes_to_the_portable_core(any_kernel: None) -> No
     assert version("rope_v8")(Problem("rope", seq_q=8, hdim=65_536, rotary_dim=64), "sm_90").core == "portable"
 
 
-def test_a_core_of_its_own_stays_what_it_is(any_kernel: None) -> None:
-    problem = Problem("rope", heads=4, seq_q=64, hdim=512, rotary_dim=128)
-    for target in TARGETS:
-        assert version("rope_v8_portable")(problem, target).core == "portable"
-        if capability(target) >= (9, 0):
-            assert version("rope_v8_mma")(problem, target).core == "mma"
-        else:
-            with pytest.raises(Unsupported) as caught:
-                version("rope_v8_mma")(problem, target)
-            assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("capability", "9.0", target)
-
-
 def test_a_plan_is_for_the_emulated_target_unless_said() -> None:
     problem = Problem("rope", heads=4, seq_q=64, hdim=512, rotary_dim=128)
     for name in ("rope_v8", "rope_v7"):

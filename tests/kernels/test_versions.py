@@ -22,7 +22,7 @@ from kernels.runtime.emulator import run
 from kernels.runtime.gpu import cells_of
 from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
-from kernels.version import Buffer, SharedLayout, register
+from kernels.version import Buffer, register
 from tests.sampling import named, sample, swept
 
 
@@ -159,14 +159,6 @@ def test_a_version_id_is_taken_once() -> None:
     assert "rope_v99" not in REGISTRY
     with pytest.raises(KeyError, match="no version is called 'rope_v98'; known: attention_atomics"):
         version("rope_v98")
-
-
-def test_shared_layout_places_names_and_bytes() -> None:
-    layout = SharedLayout(scores=64, reduction=32, query=100)
-    assert (layout.nbytes, layout["query"]) == (4 * 196, 96)
-    assert [layout.place(byte) for byte in (0, 255, 256, 383, 384, 783, 784)] == [
-        "scores", "scores", "reduction", "reduction", "query", "query", "shared",
-    ]  # fmt: skip
 
 
 def test_blocks_per_sm_follow_threads_registers_and_shared_memory() -> None:

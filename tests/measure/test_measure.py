@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from analysis.evidence import current
 from analysis.evidence.current import today
 from analysis.measure import on_gpu, runs
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, matched, study
-from kernels import VERSIONS, Plan, Problem
-from kernels.checking.reference import reference_of
+from kernels import VERSIONS, Problem
 from tests.measure.stub_card import CARD
 
 NAMES = tuple(v.id for v in VERSIONS.values() if v.family in ("attention", "rope") and v.of_log)
@@ -113,29 +111,6 @@ def test_the_worst_of_the_inputs_decides_and_what_cannot_be_timed_is_a_row_with_
     run.note_untimed()
     [row] = run.rows("timings")
     assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
-
-
-@pytest.mark.parametrize(("target", "core"), [("sm_75", "portable"), ("sm_90", "wgmma"), ("sm_120", "mma")])
-def test_a_check_plans_for_the_card_and_says_which_core_ran(
-    target: str, core: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = Problem("rope", heads=2, seq_q=8, seq_k=40, hdim=64, rotary_dim=64)
-    case = reference_of(problem, "uniform")
-    ran = []
-
-    class Program:
-        def __init__(self, plan: Plan, inputs: object) -> None:
-            ran.append(plan.core)
-
-        def output(self) -> torch.Tensor:
-            return case.expected
-
-    monkeypatch.setattr(on_gpu, "device_target", lambda: target)
-    monkeypatch.setattr(on_gpu, "reference_of", lambda *_: case)
-    monkeypatch.setattr(on_gpu, "Program", Program)
-    found = on_gpu.check(("rope_v8", problem), "uniform")
-    assert (found["status"], found["core"], ran) == ("ok", core, [core])
-    assert on_gpu.check(("rope_v7", Problem("rope", seq_q=8, hdim=64, rotary_dim=64)), "uniform")["core"] == ""
 
 
 def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:

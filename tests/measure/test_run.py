@@ -123,7 +123,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     class Version(SimpleNamespace):
         def __call__(self, problem: Problem, target: str = "") -> Any:
             card.act("plan", self.id)
-            empty = {"defect": "", "core": "", "hazards": (), "buffers": {}, "launches": ()}
+            empty = {"defect": "", "core": f"of {target}", "hazards": (), "buffers": {}, "launches": ()}
             return SimpleNamespace(name=self.id, problem=problem, expected="ok", unspecified=False, **empty)
 
         @property
@@ -180,6 +180,7 @@ def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path
     assert steps[:own] == ["compile"] * own == steps[-own:] and len(steps) > 2 * own
     found = tables(tmp_path)
     assert list(found["checks"]["study"]) == ["log"] * 2 * PAIRS + ["filled"] * 2 * PAIRS
+    assert set(found["checks"]["core"]) == {"of sm_90"}
     rows = found["timings"].groupby(["study", "process", "timer"]).size()
     assert dict(rows) == {
         **{("log", process, timer): PAIRS for process in (1, 2) for timer in TIMERS},
