@@ -15,6 +15,7 @@ from kernels.checking.reference import INPUTS, reference_of
 from kernels.controls import register
 from kernels.runtime.compile import CompileError, compile_ptx, entry_name, resources
 from kernels.runtime.emulator import run
+from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import CudaFunction, Kernel, Launch, Plan
 from tests.sampling import named, swept
@@ -57,6 +58,20 @@ def test_a_control_has_the_plan_of_its_port(control: Version) -> None:
     ours, theirs = control(published[0]), port(published[0])  # with what kernels declare themselves: this compiles them
     assert [*map(shared_bytes, ours.launches)] == [*map(shared_bytes, theirs.launches)]
     assert control.iterations == port.iterations and control.wrong_output is port.wrong_output
+
+
+@each_control
+def test_the_parameters_in_cpp_are_those_of_the_launch(control: Version) -> None:
+    """A pointer for every buffer; a number as wide as in the port, float where it is one."""
+    for launch in control(problems(control)[0]).launches:
+        params = list(parse_source(compile_ptx(launch.kernel)).params.values())
+        assert len(params) == len(launch.args)
+        for kind, numba_type, value in zip(params, launch.kernel.parameters, launch.args, strict=True):
+            if isinstance(value, str):
+                assert kind == "u64"
+            else:
+                assert WIDTHS[kind] == numba_type.bitwidth // 8
+                assert (kind == "f32") == (str(numba_type) == "float32")
 
 
 @pytest.mark.parametrize("control, kind", swept(product(CONTROLS, INPUTS), 10, 10, by=lambda case: case[0]), ids=named)
