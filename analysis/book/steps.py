@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernels import VERSIONS
-
 from ..evidence import Evidence
+from ..models.moves import known
 from ..tables.steps import told
 from ..tables.table import short
 from .findings import paragraph
@@ -17,10 +16,10 @@ def step(e: Evidence, name: str, *findings: str) -> None:
 
     Of one that has only more shared memory than another the diff is that of the other. Raises: DataError.
     """
-    origin = VERSIONS[VERSIONS[name].variant_of or name] if name in VERSIONS else None
-    diff = diff_text(origin.id if origin else name).rstrip() if origin is None or origin.parent else ""
+    origin = known(known(name).variant_of or name)
+    diff = diff_text(origin.id).rstrip() if origin.parent else ""
     lines = sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in diff.splitlines())
-    if origin and diff:
+    if diff:
         title = f"Diff against {short(origin.parent or '')}: {lines} lines"
         say(f"<details><summary>{title}</summary>\n\n```diff\n{diff}\n```\n\n</details>")
     say(told(e, name))

@@ -13,7 +13,6 @@ import pandas as pd
 
 from kernels import VERSIONS
 
-from ..evidence.current import outdated
 from ..measure.counters import STALL, STALLS
 from ..record import rows, state_of
 from ..record.files import with_problems
@@ -29,7 +28,6 @@ METRICS = {
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     "l1_percent": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
-    "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     **{f"stall_{reason}": STALL.format(reason) for reason in STALLS},
 }
@@ -63,11 +61,10 @@ def _launches(folder: Path, state: tuple[Any, ...]) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
     long = with_problems(rows(folder, "counters"))
     if long.empty:
-        return pd.DataFrame(columns=[*keys, "stale", *METRICS, "run"])
+        return pd.DataFrame(columns=[*keys, *METRICS, "run"])
     long = long[long["version"].isin(VERSIONS)]
     wide = long.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reindex(columns=list(METRICS.values())).set_axis(list(METRICS), axis="columns").reset_index()
-    wide.insert(len(keys), "stale", outdated(wide))
     wide = wide.merge(long.groupby(keys, sort=False)["run"].max().reset_index(), on=keys)  # of several, the last
     place = {name: number for number, name in enumerate(VERSIONS)}
     return wide.sort_values(["version", "problem", "launch"], key=lambda c: c.map(place) if c.name == "version" else c)

@@ -2,13 +2,13 @@
 
 from .claims import answers, flipped, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import coverage, machine, repeatability, runs
+from .environment import coverage, machine, runs
 from .setup import shapes
 from .steps import steps
 from .versions import overview
 
 __all__ = [
     "answers", "coverage", "flipped", "ledger", "machine",
-    "overview", "repeatability", "runs", "shapes", "steps",
+    "overview", "runs", "shapes", "steps",
     "verdict_summary", "verdicts",
 ]  # fmt: skip

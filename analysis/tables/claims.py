@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 from kernels import VERSIONS
 
@@ -33,17 +33,10 @@ from ..claims.rule import (
     VERDICTS,
     WRONG,
 )
+from ..evidence import Evidence
 from ..evidence.origin import DECIDED
 from ..record import published
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
-
-
-class HasSlug(Protocol):
-    """A card, of which verdicts are recorded."""
-
-    @property
-    def slug(self) -> str: ...
-
 
 LEDGER = "../chapters/claims.html"
 MEANS = {  # what a verdict says of a claim
@@ -68,9 +61,9 @@ MEANS = {  # what a verdict says of a claim
 SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
-def summary(evidence: HasSlug) -> Table:
+def summary(e: Evidence) -> Table:
     """How many claims have each verdict, and what the verdict means."""
-    given = Counter(tests[0]["verdict"] for tests in judge.recorded(evidence.slug).values())
+    given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.slug).values())
     rows = [
         (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
         for word in VERDICTS
@@ -79,14 +72,14 @@ def summary(evidence: HasSlug) -> Table:
     return Table(("verdict", "claims", "means"), rows, numbers=("claims",)).of(DECIDED)
 
 
-def ledger(evidence: HasSlug, letter: str) -> Table:
+def ledger(e: Evidence, letter: str) -> Table:
     """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
-    recorded = judge.recorded(evidence.slug)
+    recorded = judge.recorded(e.slug)
     rows = []
     for claim in judge.claims():
         if claim.id.startswith(letter):
             tests = recorded.get(claim.id, [])
-            about = lines(escape(claim.claim), *map(small, _about(claim, evidence)))
+            about = lines(escape(claim.claim), *map(small, _about(claim, e)))
             rows.append((_place(claim), about + _tests(tests), verdict(tests) + _side(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
 
@@ -141,12 +134,12 @@ def _place(claim: Claim) -> str:
     return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
 
 
-def _about(claim: Claim, evidence: HasSlug) -> Iterable[str]:
+def _about(claim: Claim, e: Evidence) -> Iterable[str]:
     """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
     yield "; ".join(f"{escape(document)}: {escape(places)}" for document, places in claim.where.items())
     if claim.against:
         yield f"against {', '.join(map(to, claim.against))}"
-    if rows := judge.named(evidence.slug)[claim.id] - set(VERSIONS):
+    if rows := judge.named(e.slug)[claim.id] - set(VERSIONS):
         yield f"printed: {', '.join(map(_printed, sorted(rows)))}"
 
 
@@ -178,15 +171,13 @@ def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[
 
 def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[Claim]) -> Table:
     """Some claims with their verdicts (`judge.recorded`), each with a link to its place in the ledger."""
-    return Table.from_frame(
-        [{"id": claim.id, "claim": claim.claim, "verdict": verdict(recorded.get(claim.id, []))} for claim in chosen],
-        {"id": ("claim", in_ledger), "claim": ("what is claimed", escape), "verdict": ("verdict", str)},
-    )
+    rows = [(in_ledger(claim.id), escape(claim.claim), verdict(recorded.get(claim.id, []))) for claim in chosen]
+    return Table(("claim", "what is claimed", "verdict"), rows)
 
 
-def flipped(evidence: HasSlug) -> Table | Missing:
+def flipped(e: Evidence) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
-    recorded = judge.recorded(evidence.slug)
+    recorded = judge.recorded(e.slug)
     rows = [
         (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
         for claim in judge.claims()
@@ -198,9 +189,9 @@ def flipped(evidence: HasSlug) -> Table | Missing:
     return Table(("claim", "what is claimed", "by the runs before", "now"), rows, caption=caption).of(DECIDED)
 
 
-def answers(evidence: HasSlug, *ids: str) -> Table:
+def answers(e: Evidence, *ids: str) -> Table:
     """What the documents say in some claims, word for word and in ours, and whether that is right, in prose."""
-    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(evidence.slug)
+    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(e.slug)
     rows = []
     for claim in (known[name] for name in ids):
         word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import pandas as pd
 
 from ..evidence import Evidence, pool
-from ..evidence.origin import measured, measured_on
+from ..evidence.origin import measured
 from ..measure.studies import STUDIES, TIMERS
 from ..record.files import ROOT
 from .table import Missing, Table, code, lines, share, small
 
-REFERENCE = {"attention": "attention_online_fixed", "sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 CEILINGS = (  # of gpu.json, with words, unit and digits
     ("read_gb_s", "DRAM read", "GB/s", 0),
     ("l2_read_gb_s", "L2 read", "GB/s", 0),
@@ -69,53 +66,6 @@ def runs(e: Evidence) -> Table:
         f"{seconds / 60:.0f} minutes of the {e.card} in all, without tuning, counters and sanitizers.",
         measured(e, *STUDIES),
     )  # fmt: skip
-
-
-def _moved(e: Evidence, timer: str, peers: bool) -> list[float]:
-    """By what share each ratio of the same code, to separate kernels or corrected attention, moved since the run
-    before."""
-    study = e.study("log")
-    before = e.record.study("log", before=str(study.run["run"]))
-    found = []
-    for family, base in REFERENCE.items():
-        for other in study.versions(family, peers):
-            same = [
-                problem
-                for problem in (study.problems(family) if other != base else ())
-                if all(before.code(each, problem) == study.code(each, problem) for each in (base, other))
-            ]
-            then, now = (each.speedup(other, base, "log", timer, problem=same) for each in (e.before, e))
-            found += [abs(now[p].value / then[p].value - 1.0) for p in same if now[p] and then[p]]
-    return found
-
-
-def repeatability(e: Evidence) -> Table | Missing:
-    """How much ratios of the same code, to separate kernels or corrected attention, moved since the run before."""
-    run = e.study("log").run
-    before = e.record.study("log", before=str(run["run"]))
-    rows = [
-        (label, timer, len(moved), median(moved), max(moved))
-        for peers, label in ((False, "the log's kernels"), (True, "PyTorch"))
-        for timer in TIMERS
-        if before and (moved := _moved(e, timer, peers))
-    ]
-    if not rows:
-        return Missing(why="There is no earlier complete run of the same code to compare with")
-    cards = {each.get("uuid") for each in (before.run, run)}
-    where = ", on the same card" if len(cards) == 1 else ", on another card of this kind"
-    return Table.from_frame(
-        pd.DataFrame(rows, columns=["whose", "timer", "ratios", "median", "largest"]),
-        {
-            "whose": ("whose", str),
-            "timer": ("timer", str),
-            "ratios": ("ratios", str),
-            "median": ("median change", share),
-            "largest": ("largest change", share),
-        },
-        slice(2, None),
-        f"Against run {before.run['run']}{where if all(isinstance(each, str) and each for each in cards) else ''}.",
-        measured_on(e.card, [run, before.run]),
-    )
 
 
 def coverage(e: Evidence) -> Table | Missing:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 from kernels import VERSIONS, Problem
 
-from ..evidence import Evidence
-from ..evidence.current import Row, complete_runs
+from ..evidence import Evidence, NotMeasured
+from ..evidence.current import Row
 from ..evidence.interval import TIE
-from ..evidence.known import FAILED, REFUSED
 from ..evidence.origin import measured
-from ..measure.studies import MAIN
+from ..findings.use import op_rows
 from ..models.rivals import (
     BEYOND,
     COMPARED,
     MEASURED_IN,
-    V8,
     Rival,
     beside_one_graph,
     floor,
-    known,
     label,
     relative_error,
     rivals,
     v8_time,
 )
-from ..record import records as measured_records
-from ..record import rows as measured_rows
-from ..record.files import gpu_folder, problem_of
+from ..record.files import problem_of
 from ..record.text import NOTHING, factor
 from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
 
@@ -94,15 +89,6 @@ def _loss(peer: Rival) -> str:
 
 
 # ---------------------------------------------------------------- the op
-
-
-def read_op(slug: str, table: str = "op") -> dict[str, list[Row]]:
-    """What was measured of the op on a GPU: by study, the rows of its latest complete run; none without the table."""
-    folder = gpu_folder(slug)
-    rows = measured_records(folder, table)
-    runs = complete_runs(measured_rows(folder, "runs")) if rows else {}
-    found = {name: [row for row in rows if (row["study"], row["run"]) == (name, runs[name]["run"])] for name in runs}
-    return {name: chosen for name, chosen in found.items() if chosen}
 
 
 def op_times(rows: Iterable[Row]) -> Table:
@@ -169,22 +155,10 @@ def op_first_calls(rows: Iterable[Row]) -> Table:
     return Table.from_frame(seconds.values(), {"problem": ("problem", str), **columns}, slice(1, None), "Seconds.")
 
 
-OP_TABLES: dict[str, tuple[Callable[[list[Row]], Table], str]] = {  # by study: how its rows are shown, what measures it
-    "op_time": (op_times, "make op"),
-    "op_compile": (op_first_calls, ""),
-}
-
-
 def op_table(e: Evidence, study: str) -> Table | Missing:
-    """What a study of the op measured."""
-    make, command = OP_TABLES[study]
-    if rows := read_op(e.slug).get(study):
-        return make(rows)
-    return missing(e, command) if command else Missing(why=PAST_AUDIT)
-
-
-def missing(e: Evidence, command: str) -> Missing:
-    """What measures what is not there, or why nothing can."""
-    found = known(e, MAIN)
-    refused = found.word in (*REFUSED, FAILED)
-    return Missing(why=f"`{V8}` is {found.word}: {found.reason}") if refused else Missing(command)
+    """What a study of the op measured, `op_time` or `op_compile`."""
+    try:
+        rows = op_rows(e, study)
+    except NotMeasured:
+        return Missing("make op") if study == "op_time" else Missing(why=PAST_AUDIT)
+    return op_times(rows) if study == "op_time" else op_first_calls(rows)

@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from kernels import VERSIONS, Plan, Problem, Unsupported, Version
+from kernels import VERSIONS, Plan, Problem, Version
+from kernels.checking.check import supports
 
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
 from ..evidence.known import REFUSED, WRONG, word
 from ..evidence.origin import Source, measured, published_on
-from ..measure.studies import STALL, STALLS, STUDIES, TIMERS
+from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..models.profiles import SECTOR_BYTES
 from ..record import published
@@ -105,19 +106,12 @@ def planned(version: str) -> dict[Problem, Plan]:
 
     None of a peer, which has no launches of its own.
     """
-    if VERSIONS[version].is_peer:
+    chosen = VERSIONS[version]
+    if chosen.is_peer:
         return {}
-    for study in STUDIES.values():
-        found = {}
-        for problem in (each for each in study.problems if each.family == VERSIONS[version].family):
-            try:
-                found[problem] = VERSIONS[version](problem)
-            except Unsupported:
-                continue
-        if found:
-            return found
-    plan = example(VERSIONS[version])
-    return {plan.problem: plan}
+    studied = ([p for p in study.problems if p.family == chosen.family] for study in STUDIES.values())
+    taken = ([p for p in problems if supports(chosen, p)] for problems in studied)
+    return {problem: chosen(problem) for problem in next(filter(None, taken), [example(chosen).problem])}
 
 
 def shape(problem: Problem) -> str:
@@ -312,14 +306,11 @@ def counts(e: Evidence, version: Version) -> Table:
 
 
 def counters(e: Evidence, version: Version) -> Table:
-    """Hardware counters, and what the warps wait for."""
+    """Hardware counters."""
     groups = e.record.counters.get(version.id, {})
     groups = {problem: rows[rows["study"] != "matched"] for problem, rows in groups.items()}
     own = totals({problem: rows for problem, rows in groups.items() if len(rows)}, "metric")
-    rows = list(_grid(own, {}, METRICS))
-    if any(STALL.format(STALLS[0]) in values for values in own.values()):
-        rows.append(("what a warp's time goes to, last launch", *map(_waits, own.values())))
-    header = ("counter", *map(_head, own))
+    rows, header = list(_grid(own, {}, METRICS)), ("counter", *map(_head, own))
     return Table(header, rows, header[1:], f"One call on the {e.card}, read by Nsight Compute.")
 
 
@@ -352,14 +343,6 @@ def _plain(value: float) -> str:
     if value != value:
         return NOTHING
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1e4 else f"{value:,.3g}"
-
-
-def _waits(values: Mapping[str, float], most: int = 3) -> str:
-    """The largest shares of a warp's time."""
-    shares = {reason: values.get(STALL.format(reason), 0.0) for reason in STALLS}
-    total = sum(shares.values()) or 1.0
-    top = sorted(shares.items(), key=lambda item: -item[1])[:most]
-    return lines(*(f"{reason.replace('_', ' ')} {100 * value / total:.0f} %" for reason, value in top))
 
 
 # ---------------------------------------------------------------- all versions

@@ -18,9 +18,13 @@ from analysis.models import rivals
 from analysis.models.rivals import BEYOND, Rival, label
 from analysis.record.files import REFERENCE, problem_columns
 from analysis.tables import use
+from analysis.tables.table import Missing, Table
 from kernels import rope_attention
 from kernels.version import Problem
+from tests.evidence.made_up import folder
 from tests.rows import append_rows
+
+__all__ = ["folder"]
 
 PAGE = NOTEBOOKS / "use.ipynb"
 LOST = BEYOND[3]
@@ -100,18 +104,17 @@ def test_first_calls_have_a_row_a_problem() -> None:
     assert use.op_first_calls(first).rows == [(label(MAIN), "2", "–", "–", "0.001")]
 
 
-def test_figures_of_the_op_are_of_its_latest_complete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(use, "gpu_folder", lambda slug: tmp_path)
-    assert use.read_op("any") == {}
+def test_figures_of_the_op_are_of_its_latest_complete_run(folder: Path) -> None:
+    assert use.op_table(Evidence.load(folder), "op_time") == Missing("make op")
     words = ("node", "started_at", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
     run = {**dict.fromkeys(words, "x"), "study": "op_time", "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
     runs = [{**run, "run": name, "complete": name != "3"} for name in "123"]
-    append_rows(tmp_path / "runs.csv", "runs", runs)
+    append_rows(folder / "runs.csv", "runs", runs)
     row = {**called("op", "device_warm", 7.0), "study": "op_time", "version": "rope_v8", "status": "ok"}
     row |= {"source_hash": "x", "measured_at": "x"}
-    append_rows(tmp_path / "op.csv", "op", [{**row, "run": name, "median_us": float(name)} for name in "123"])
-    (rows,) = use.read_op("any").values()
-    assert use.op_times(rows).rows == [(label(MAIN), "interleaved pairs", "2.0", "–", "–", "–", "–")]
+    append_rows(folder / "op.csv", "op", [{**row, "run": name, "median_us": float(name)} for name in "123"])
+    table = use.op_table(Evidence.load(folder), "op_time")
+    assert isinstance(table, Table) and table.rows == [(label(MAIN), "interleaved pairs", "2.0", "–", "–", "–", "–")]
 
 
 def test_the_page_tells_every_argument_of_the_op_and_its_default() -> None:
