@@ -10,17 +10,20 @@ from kernels import VERSIONS
 
 from ..evidence import Evidence
 from ..evidence.origin import counters_of
+from ..measure.studies import MAIN
 from ..models import profiles
-from ..tables.table import family_title, short
+from ..tables.table import Missing, family_title, short
 from .style import PALETTE, Plot, canvas, legend
 
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 
-def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
-    """What a warp of every version's attention waits for at a head dim, as shares of its time."""
-    mine = profiles.attention(profiles.at(profiled, hdim))
+def warp_waits(e: Evidence) -> Plot | Missing:
+    """What a warp of every version's attention waits for at the main head dim, as shares of its time."""
+    mine = profiles.attention(profiles.at(profiles.launches(e.record.folder), MAIN.hdim))
+    if mine.empty:
+        return Missing("make counters")
     mine = mine[~mine["version"].map(lambda version: VERSIONS[version].fast_math)]
     frame = pd.DataFrame(
         {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
@@ -44,14 +47,14 @@ def warp_waits(e: Evidence, profiled: pd.DataFrame, hdim: int = 2048) -> Plot:
             axis.set_xlim(0, 100)
             axis.grid(visible=False)
             axis.set_title(family_title(family), loc="left")
-        axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {hdim}")
+        axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {MAIN.hdim}")
         legend(figure, axes)
     return Plot(
         "warp-waits",
         figure,
-        f"Issue-stall reasons of the attention kernel at head dim {hdim} on the {e.card}, from hardware "
+        f"Issue-stall reasons of the attention kernel at head dim {MAIN.hdim} on the {e.card}, from hardware "
         "counters, in groups; a warp that is ready while another issues counts as one that could.",
-        f"Stacked bars, one a version, of what a warp waits for at head dim {hdim}, in percent.",
+        f"Stacked bars, one a version, of what a warp waits for at head dim {MAIN.hdim}, in percent.",
         frame,
         counters_of(e, mine["run"]),
     )

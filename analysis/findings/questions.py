@@ -126,10 +126,9 @@ def bound_loaded(e: Evidence) -> Says:
 @finding("question-bound-all", """At head dim 2048 no version of this book is bound by DRAM or by L2. {waiting} of {all}
 wait, for barriers or for loads; {l1} keep the path to L1 and shared memory busy for 60 % of its peak or more.""")
 def bound_all(e: Evidence) -> Says:
-    found = profiles.launches(e.record.folder)
-    if found.empty:
+    attention = profiles.attention(profiles.at(profiles.launches(e.record.folder), MAIN.hdim))
+    if attention.empty:
         raise NotMeasured("hardware counters were not read: `make counters`")
-    attention = profiles.attention(profiles.at(found, MAIN.hdim))
     held = profiles.tally(attention, e.gpu["sms"])
     busiest = max(float(attention[f"{unit}_percent"].max()) for unit in ("dram", "l2"))
     return numbers(waiting=held["latency"], all=len(attention), l1=held["L1"]), checks(
