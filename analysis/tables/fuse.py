@@ -44,10 +44,10 @@ def fuse(e: Evidence) -> Table | Missing:
             found = ask()
         except Undecided:
             continue
-        rows.append((dtype, shape, beaten, *map(str, found), advice))
+        rows.append((dtype, shape, advice, *map(str, found), beaten))
     if not rows:
         return Missing.study("map")
-    header = ("dtype", "shape", "fused, against", "wins", "ties", "losses", "so")
+    header = ("dtype", "shape", "so", "wins", "ties", "losses", "against")
     caption = (
         "Shapes timed, by outcome; within 3 % is a tie. Heads of K: times the batch. Short prompts: up to "
         f"64 queries, or up to 256 queries and 256 keys. Prompts in float32 on the {e.card}, decode and half "

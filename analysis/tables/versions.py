@@ -203,7 +203,7 @@ def unmeasured(e: Evidence, version: Version) -> str:
     home = next((study for study in complete(e) if study.versions(version.family)), None)
     found = [home.known(version.id, problem) for problem in home.problems(version.family)] if home else []
     if found and all(each.word in REFUSED for each in found):
-        return f"It does not run on the {e.card}: {found[0].reason}."
+        return f"At the shapes of the documents it does not run on the {e.card}: {found[0].reason}."
     return f"Not measured on the {e.card} yet."
 
 

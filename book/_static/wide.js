@@ -7,7 +7,8 @@
   };
   if (matchMedia("(max-width: 600px)").matches && !document.querySelector("div.find")) {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    for (const table of document.querySelectorAll("details.evidence-table.shown")) table.open = table.contains(target);
+    const SHORT = 7;  // rows that a phone shows unfolded
+    for (const table of document.querySelectorAll("details.evidence-table.shown")) table.open = table.contains(target) || table.querySelectorAll("tbody tr").length <= SHORT;
   }
   addEventListener("resize", mark);
   addEventListener("load", mark);
