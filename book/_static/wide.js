@@ -7,8 +7,10 @@
   };
   if (matchMedia("(max-width: 600px)").matches && !document.querySelector("div.find")) {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const SHORT = 7;  // rows that a phone shows unfolded
-    for (const table of document.querySelectorAll("details.evidence-table.shown")) table.open = table.contains(target) || table.querySelectorAll("tbody tr").length <= SHORT;
+    const SHORT = 7; // rows that a phone shows unfolded
+    for (const table of document.querySelectorAll("details.evidence-table.shown")) {
+      table.open = table.contains(target) || table.querySelectorAll("tbody tr").length <= SHORT;
+    }
   }
   addEventListener("resize", mark);
   addEventListener("load", mark);
