@@ -15,9 +15,9 @@ HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
-@finding("attention-shuffles", """A block reduces twice and multiplies thousands of times, so at most {most:faster} is gained,
-at head dim 8192. And the store that shares the result is missing: each warp then scales its keys by its own maximum and
-sum, and with 64 keys the result is wrong.""")
+@finding("attention-shuffles", """A block reduces twice and multiplies thousands of times, so at most {most:faster}
+is gained, at head dim 8192. And the store that shares the result is missing: each warp then scales its keys by its own
+maximum and sum, and with 64 keys the result is wrong.""")
 def shuffles(e: Evidence) -> Says:
     gain, wrong = e.speedup(BASE, over="attention_atomics", hdim=DIMS), e.status(BASE, "wrong", hdim=(512, HDIM))
     return numbers(most=gain.at(8192)), checks(
