@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from ops_reference import allowed_of, expected_of, random_call
-from test_ops_launch import CELLS, at
+from test_ops_launch import CELLS, at, use
 
 import kernels
 from kernels import alibi_attention, attention, rope_attention, warm_up
 from kernels.flash import args
-from kernels.runtime import arguments, gpu, prepared, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
+from kernels.runtime import gpu
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.prepared import C_FORMATS
 from kernels.runtime.torch_path import attend
@@ -31,6 +31,8 @@ EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 class Card:
     """A card of four multiprocessors: a call's first launch attends by its arguments, a second has the same."""
+
+    device = tensor_device = stream = 0
 
     def __init__(self) -> None:
         self.kernels: dict[str, Kernel] = {}
@@ -121,26 +123,8 @@ def compute(given: dict[str, Any]) -> None:
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    for module, name, value in (
-        (tensors, "card_of", lambda x: 0),
-        (prepared, "_made", {}),
-        (arguments, "_settled", {}),
-        (resident, "_tables", {}),
-        (resident, "_addresses", set()),
-        (tensors, "_copied", set()),
-        (torch_op, "_warned", set()),
-        (compiler, "compile_ptx", made.compile),
-        (compiler, "is_cached", lambda kernel, target: True),
-        (gpu, "load_ptx", made.load),
-        (gpu, "static_shared_bytes", lambda function: 0),
-        (gpu, "device_target", lambda: "sm_90"),
-        (gpu, "multiprocessors", lambda device: 4),
-        (gpu, "configure", unlimited(gpu.configure)),
-        (gpu, "_launch_entry", lambda: made.launch),
-        (torch.cuda, "current_device", lambda: 0),
-    ):
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    own = (gpu, "multiprocessors", lambda device: 4), (gpu, "configure", unlimited(gpu.configure))
+    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own)
     return made
 
 

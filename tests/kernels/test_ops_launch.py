@@ -136,28 +136,35 @@ def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
     out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
 
 
+def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any]) -> None:
+    """Put a made-up card in the place of the GPU; nothing is kept of calls before."""
+    for module, name, value in (
+        (tensors, "card_of", lambda x: made.tensor_device),
+        (tensors, "_copied", set()),
+        (prepared, "_made", {}),
+        (arguments, "_settled", {}),
+        (resident, "_tables", {}),
+        (resident, "_addresses", set()),
+        (resident, "_bytes", 0),
+        (torch_op, "_warned", set()),
+        (compiler, "is_cached", lambda kernel, target: True),
+        (gpu, "load_ptx", made.load),
+        (gpu, "static_shared_bytes", lambda function: 0),
+        (gpu, "device_target", lambda: "sm_90"),
+        (gpu, "_launch_entry", lambda: made.launch),
+        (torch.cuda, "current_device", lambda: made.device),
+        *more,
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: made.stream, raising=False)
+
+
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    monkeypatch.setattr(tensors, "card_of", lambda x: made.tensor_device)
-    monkeypatch.setattr(tensors, "plan_launch", made.plan)
-    monkeypatch.setattr(tensors, "decodes", lambda q, settled: False)
-    monkeypatch.setattr(prepared, "_made", {})
-    monkeypatch.setattr(arguments, "_settled", {})
-    monkeypatch.setattr(resident, "_tables", {})
-    monkeypatch.setattr(resident, "_addresses", set())
-    monkeypatch.setattr(resident, "_bytes", 0)
-    monkeypatch.setattr(tensors, "_copied", set())
-    monkeypatch.setattr(torch_op, "_warned", set())
-    monkeypatch.setattr(compiler, "compile_ptx", lambda kernel, target: kernel.signature)
-    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
-    monkeypatch.setattr(gpu, "load_ptx", made.load)
-    monkeypatch.setattr(gpu, "static_shared_bytes", lambda function: 0)
-    monkeypatch.setattr(gpu, "device_target", lambda: "sm_90")
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: made.stream, raising=False)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
-    monkeypatch.setattr(torch.cuda, "device", made.on)
+    own = (tensors, "plan_launch", made.plan), (tensors, "decodes", lambda q, settled: False)
+    signature = compiler, "compile_ptx", lambda kernel, target: kernel.signature
+    use(made, monkeypatch, *own, signature, (torch.cuda, "device", made.on))
     return made
 
 

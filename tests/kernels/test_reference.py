@@ -52,7 +52,7 @@ def test_pieces_of_any_size_make_one_output(problem: Problem, most: int) -> None
         torch.testing.assert_close(out, whole, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_uniform_inputs_are_those_that_numpy_draws_in_one_go(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "DRAWN_AT_ONCE", 7)
     problem = replace(Problem("attention", 2, 2, 1, seq_q=3, seq_k=5, hdim=8), dtype=dtype)

@@ -260,11 +260,17 @@ def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: 
 
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
+RUNTIME_OOM = torch.AcceleratorError("CUDA error: out of memory")
+RUNTIME_OOM.error_code = on_gpu.MEMORY_ALLOCATION  # type: ignore[attr-defined]
 DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY")
 
 
 @pytest.mark.parametrize("name", ["attention_online", "torch_sdpa"])
-@pytest.mark.parametrize("error", [OOM, DRIVER_OOM, MemoryError("Unable to allocate")], ids=["torch", "driver", "host"])
+@pytest.mark.parametrize(
+    "error",
+    [OOM, RUNTIME_OOM, DRIVER_OOM, MemoryError("Unable to allocate")],
+    ids=["torch", "runtime", "driver", "host"],
+)
 def test_a_lack_of_memory_is_an_error_that_says_what_is_free(
     card: Card, tmp_path: Path, name: str, error: Exception
 ) -> None:
