@@ -33,8 +33,8 @@ def fuse(e: Evidence) -> Table | Missing:
         (FLOAT32, "up to 64 keys", CORE, lambda: outcomes(e, short), "fuse"),
         (FLOAT32, f"more keys, {MANY}, short prompts", CORE, lambda: outcomes(e, many_but_prefill), "fuse"),
         (FLOAT32, f"more keys, {MANY}, long prompts", CORE, lambda: outcomes(e, prefill), "as you like"),
-        (FLOAT32, "more keys, fewer heads of K", CORE, lambda: outcomes(e, few_heads), "rotate K before"),
-        (FLOAT32, "decode, up to 8 queries", DECODE, lambda: beside(rotating_costs(here, False)), "fuse: it is free"),
+        (FLOAT32, "more keys, fewer heads of K", CORE, lambda: outcomes(e, few_heads), "rotate K in its own kernel"),
+        (FLOAT32, "decode, up to 8 queries", DECODE, lambda: beside(rotating_costs(here, False)), "fuse: all but free"),
         (HALF, "prompts", PYTORCH, lambda: beside(half_prompts(prompts)), "fuse"),
         (HALF, "decode, up to 8 queries", DECODE, lambda: beside(rotating_costs(here, True)), cheap(here)),
     )
