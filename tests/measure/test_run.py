@@ -261,7 +261,7 @@ def test_on_a_small_card_no_process_outlives_its_study(card: Card, monkeypatch: 
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB.\nMore about it")
 RUNTIME_OOM = torch.AcceleratorError("CUDA error: out of memory")
-RUNTIME_OOM.error_code = on_gpu.MEMORY_ALLOCATION  # type: ignore[attr-defined]
+RUNTIME_OOM.error_code = 2  # type: ignore[attr-defined]  # cudaErrorMemoryAllocation
 DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY")
 
 
