@@ -88,6 +88,7 @@ def stale_words(*studies: Study) -> str:
 
 
 def listing(*what: Any) -> None:
-    """Show the source of functions and classes."""
-    text = "\n\n".join(inspect.getsource(each).rstrip() + "\n" for each in what)
+    """Show the source of functions and classes, or lines of source as they are given."""
+    sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
+    text = "\n\n".join(each.rstrip() + "\n" for each in sources)
     say(f"```python\n{text}```")

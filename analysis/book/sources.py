@@ -6,6 +6,7 @@ import difflib
 import inspect
 import sys
 import textwrap
+from typing import Any
 
 from kernels.version import CudaFunction, Launch, Plan
 
@@ -55,3 +56,19 @@ def diff_text(name: str) -> str:
         raise DataError(f"{name!r} has no parent to compare with")
     old, new = (kernel_text(each).splitlines(keepends=True) for each in (before, name))
     return "".join(difflib.unified_diff(old, new, before, name, n=CONTEXT))
+
+
+def excerpt(what: Any, first: str, last: str) -> str:
+    """Lines of a function or a module, below the name of their file; a line is named by how it begins.
+
+    `last` begins one line only; `first` is the nearest line before that one. Raises: DataError where either is missing.
+    """
+    lines = inspect.getsource(what).splitlines()
+    ends = [i for i, line in enumerate(lines) if line.lstrip().startswith(last)]
+    starts = [i for i, line in enumerate(lines[: ends[0]] if ends else ()) if line.lstrip().startswith(first)]
+    origin = inspect.unwrap(what)
+    file = f"{getattr(origin, '__module__', origin.__name__).replace('.', '/')}.py"
+    if len(ends) != 1 or not starts:
+        raise DataError(f"{file}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
+    name = f", {origin.__name__}" if hasattr(origin, "__module__") else ""
+    return f"# {file}{name}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"

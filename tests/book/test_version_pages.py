@@ -15,6 +15,8 @@ from analysis.record.files import REFERENCE, DataError
 from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
+from kernels.device import reduce
+from kernels.rope import v7_hybrid
 
 ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase4")
 
@@ -69,6 +71,17 @@ def test_every_version_has_a_listing_and_a_diff_to_its_parent() -> None:
     assert diff.startswith(f"--- {VERSIONS['rope_v7'].parent}\n+++ rope_v7\n")
     assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in diff and "\n-sync" in diff
     assert " fast-math\n" in sources.kernel_text("rope_v3_fast_math")  # how its kernel is built
+
+
+def test_an_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
+    found = sources.excerpt(v7_hybrid, "while dim < hdim:", "dim += 4").splitlines()
+    assert found[0] == "# kernels/rope/v7_hybrid.py" and found[1] == "while dim < hdim:" and found[-1] == "    dim += 4"
+    assert "    if dim + 3 >= hdim:" in found and len(found) == 8
+    heading, *found = sources.excerpt(reduce.block_max, "if lane_id == 0:", "return").splitlines()
+    assert heading == "# kernels/device/reduce.py, block_max" and "        shared[reduction] = value" in found
+    for first, last in (("while dim < hdim:", "dim += 5"), ("while dim > hdim:", "dim += 4"), ("def", "dim += ")):
+        with pytest.raises(DataError, match="lines begin with"):
+            sources.excerpt(v7_hybrid, first, last)
 
 
 def test_counters_are_summed_over_the_launches_but_averages() -> None:
