@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from analysis import figures, findings
+from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.measure import counters
 from analysis.models import profiles
 from analysis.record.files import REFERENCE, gpu_folder, problem_columns
+from analysis.tables.table import Missing
 from kernels import Problem
+from tests.evidence.made_up import make
 from tests.rows import append_rows
 
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
@@ -73,3 +77,11 @@ def test_what_is_recorded_was_read_with_warm_caches() -> None:
     warm = profiled["dram_read_bytes"] / profiled["dram_read_bytes_cold"]
     assert (warm < 0.01).mean() > 0.9
     assert not profiled[list(profiles.METRICS)].isna().any().any()
+
+
+def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    put_counters(folder, "attention_online", SMALL, {**IDLE, **UNITS})
+    e = Evidence.load(folder)
+    assert figures.warp_waits(e) == Missing("make counters")
+    assert findings.load()["question-bound-all"].on(e).badge == findings.NOT_MEASURED
