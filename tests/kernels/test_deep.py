@@ -32,11 +32,12 @@ def variants(chosen: Version, batch: int, heads: int, seq: int, hdim: int) -> li
     if chosen.family == "rope":
         fields = [{"rotary_dim": hdim}, {"rotary_dim": max(4, hdim // 8 * 4)}]
     elif chosen.family == "fp16":
-        fields = [{"dtype": "float16", "causal": causal} for causal in (False, True)]
+        fields = [{"causal": causal} for causal in (False, True)]
     if chosen.beyond:
         tables = TABLES_OF.get(chosen.family, ("computed",))
         fields = [{**more, "table": table, "causal": causal} for more, table, causal in product(fields, tables, (0, 1))]
-    candidates = [Problem(chosen.family, batch, heads, seq_q=seq, hdim=hdim, **more) for more in fields]
+    shape, dtype = {"batch": batch, "heads": heads, "seq_q": seq, "hdim": hdim}, problems(chosen)[0].dtype
+    candidates = [Problem(chosen.family, **shape, dtype=dtype, **more) for more in fields]
     return [problem for problem in candidates if supports(chosen, problem)]
 
 
