@@ -89,7 +89,8 @@ def figure_index(source: Path) -> str:
                 items.setdefault(
                     figure["id"],
                     f"<li><a href='chapters/{name}.html#figure-{figure['id']}'>"
-                    f"<img src='figures/{figure['id']}.png' alt='' loading='lazy'>{escape(figure['title'])}</a></li>",
+                    f"<img src='figures/{figure['id']}.png' alt='{escape(figure['alt'], quote=True)}' loading='lazy'>"
+                    f"{escape(figure['title'])}</a></li>",
                 )
     told = "Each figure leads to its place in the book, where its files, its data and how to cite it are."
     return f"{pages.HEAD}# Figures\n\n{told}\n\n<ul class='figure-index'>{''.join(items.values())}</ul>\n"

@@ -43,7 +43,17 @@ COMPARED = (  # in words, version, baseline
     ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
 )
 LOADS = {"their shapes": "", "their load": "matched", "full card": "filled"}  # with the study of each
-RUN = ("driver", "cuda", "numba_cuda", "torch", "sm_mhz_max", "power_limit_w", "throttle", "commit")
+RUN = {  # columns of a run, with their words
+    "driver": "driver",
+    "cuda": "CUDA",
+    "numba_cuda": "numba-cuda",
+    "torch": "PyTorch",
+    "sm_mhz_max": "SM clock, at most, MHz",
+    "power_limit_w": "power limit, W",
+    "throttle": "throttling seen",
+    "commit": "commit",
+}
+CHANGED = "versions changed since"
 FASTER, SLOWER, TIES, OPEN_SIDE = "faster", "slower", "tie", "cannot tell"
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
@@ -75,7 +85,7 @@ def machines(cards: Sequence[Evidence]) -> Table:
 
     def about(e: Evidence) -> dict[str, Any]:
         run, stale = e.study("log").run, {name for s in ("log", "fp16") for name in e.study(s).stale_versions()}
-        return {"SMs": e.gpu.get("sms"), **{name: run.get(name) for name in RUN}, "stale versions": len(stale)}
+        return {"SMs": e.gpu.get("sms"), **{words: run.get(name) for name, words in RUN.items()}, CHANGED: len(stale)}
 
     columns = [about(e) for e in cards]
     rows = [(escape(name), *(_text(column[name]) for column in columns)) for name in (columns[0] if columns else ())]
@@ -155,7 +165,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             cells = (by_card.get(e.slug) for e in cards)
             told = ("" if one is None else f"{_ratio(one)}<br>{small(one.side)}" for one in cells)
             rows.append((first, str(hdim), load, *told))
-    caption = f"{len(rows)} of {compared} speedups that two cards or more have change their meaning on one of them."
+    caption = f"Of {compared} speedups that two cards or more have, these change their meaning on one: {len(rows)}."
     names = [escape(named(e, cards)) for e in cards]
     return Table(("version", "head dim", "load", *names), rows, names, caption).of(source_of(cards))
 
@@ -217,7 +227,7 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             cells = (lines(badge(row.badge), small(escape(row.compared))) for row in mine.itertuples())
             sentence = inline(known[str(name)].home.text.removeprefix("> "))
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
-    caption = f"{len(rows) or 'No'} findings differ on one of these cards."
+    caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
     return Table(("finding", *(escape(named(e, cards)) for e in cards)), rows, caption=caption).of(DECIDED)
 
 
@@ -238,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts: dict[str, Callable[[], Table]] = {
         "Cards": lambda: machines(cards),
         "Speedups over separate kernels": lambda: main_table(gains, cards),
-        "Speedups that mean something else": lambda: speedup_table(gains, cards),
+        "Speedups that change their meaning": lambda: speedup_table(gains, cards),
         "Claims with another verdict": lambda: verdict_table(judged, cards),
         "Findings": lambda: finding_counts(told, cards),
         "Findings that differ": lambda: finding_table(told, cards),

@@ -49,7 +49,8 @@ def show(what: Plot | Table | Missing, e: Evidence) -> None:
     if isinstance(what, Plot):
         where = saving.folder(e.slug)
         saving.save(what, where)
-        display(HTML(saving.to_html(what, where)), metadata={FIGURE: {"id": what.id, "title": what.title}})
+        told = {"id": what.id, "title": what.title, "alt": what.alt}
+        display(HTML(saving.to_html(what, where)), metadata={FIGURE: told})
     elif isinstance(what, Table) and what.rows:
         display(HTML(_cited(what, e)))
     elif isinstance(what, Table) and what.caption:

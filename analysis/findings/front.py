@@ -54,8 +54,8 @@ def v8(e: Evidence) -> Says:
 
 @finding(
     "front-sure",
-    """**[How sure?](method.html)** Ratios on the GPU alone are known to within {half}. Not measured: the authors'
-card. The float32 shapes are theirs, perhaps not yours.""",
+    """**[How sure?](method.html)** Ratios like these, on the GPU alone, are known to within {half}. Not measured: the
+authors' card. The float32 shapes are theirs, perhaps not yours.""",
 )
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]

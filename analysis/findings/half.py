@@ -36,8 +36,8 @@ def iter1(e: Evidence) -> Says:
     return numbers(slow=times(1 / slow), share=share), checks(slower(slow), spilled < 1, share < 0.5)
 
 
-@finding("half-iter2", """Of 256 threads 32 work, and their rows lie in the same banks, as the report itself suspects:
-padded rows close {share} of the gap to Phase 4 with the same mask. Leaving out the idle threads changes nothing; with
+@finding("half-iter2", """Of 256 threads 32 work, and their rows lie in the same banks, as the report itself suspects.
+Padded rows close {share} of the gap to Phase 4 with the same mask. Leaving out the idle threads changes nothing; with
 work for them, a warp for each row, Phase 6 is {warps:.1} as fast as that Phase 4.""")
 def iter2(e: Evidence) -> Says:
     slow = e.speedup(ITER2, over=CAUSAL, study="ablation", hdim=HDIM)

@@ -55,8 +55,8 @@ def v4(e: Evidence) -> Says:
     return numbers(idea=times(idea.at(HDIM))), checks(faster(idea), not_slower(bare), not_faster(full), slower(slow))
 
 
-@finding("rope-v5", """Four keys fit beside the query, so 4 of 256 threads compute scores: with all threads at work
-{share} of the gap to separate kernels closes. At head dim 128, where 16 keys fit, V5 is {small:.1} as fast as
+@finding("rope-v5", """Four keys fit beside the query, so only that many threads compute scores. With all threads at
+work, {share} of the gap to separate kernels closes. At head dim 128, where 16 keys fit, V5 is {small:.1} as fast as
 V4.""")
 def v5(e: Evidence) -> Says:
     over, busy = e.speedup(V5, over=V4, hdim=SMALL), e.speedup(f"{V5}_all_threads", over=V5, hdim=SMALL)

@@ -108,7 +108,7 @@ class Near(NamedTuple):
             f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
             for version, each in self.over.items()
         )
-        return f"{self.problem}: full fusion takes {self.us.value:,.1f} µs, {', '.join(others)}"
+        return f"{described(self.problem)}: full fusion takes {self.us.value:,.1f} µs, {', '.join(others)}"
 
 
 class Advice(NamedTuple):
@@ -139,6 +139,12 @@ class Advice(NamedTuple):
             line += f" Nothing within a factor of {FAR:g} in every size was measured."
         near = (f"  {each.text}; sizes within {each.factor:.2g}×" for each in self.nearest)
         return "\n".join([line, "The nearest measured shapes:", *near])
+
+
+def described(problem: Problem) -> str:
+    """A problem as it prints, with its heads of K where they are fewer, and its dtype."""
+    shared = f", {problem.kv_heads} heads of K and V" if problem.kv_heads != problem.heads else ""
+    return f"{problem}{shared}, {problem.dtype}"
 
 
 def apart(problem: Problem, other: Problem) -> list[float]:
@@ -211,7 +217,7 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
         us = e.time(PROMPT, study=study, problem=other)[other]
         over = {name: e.speedup(PROMPT, over=peer, study=study, problem=other)[other] for peer, name in BESIDE.items()}
         beside = ", ".join(f"compiled RoPE and {name} {each.value:.2f} times as long" for name, each in over.items())
-        lines.append(f"  {other}: {us.value:,.1f} µs; {beside}")
+        lines.append(f"  {described(other)}: {us.value:,.1f} µs; {beside}")
     return "\n".join(lines)
 
 
@@ -234,5 +240,5 @@ def main(arguments: list[str] | None = None) -> int:
     except (DataError, ValueError) as error:  # Unsupported among them
         print(f"advise: {error}", file=sys.stderr)
         return 1
-    print(f"{problem}\n{text}")
+    print(f"{described(problem)}\n{text}")
     return 0

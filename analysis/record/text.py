@@ -42,10 +42,10 @@ def factor(ratio: float | None) -> str:
 
 
 def gained(ratio: float) -> str:
-    """A speedup in words: `"1.94 times as fast"`, `"13 % slower"`; below a half `"3.1 times as slow"`."""
+    """A speedup in words: `"1.94 times as fast"`, `"13 % slower"`; below a half `"3.1 times as long"`."""
     if ratio >= 1:
         return f"{ratio:.2f} times as fast"
-    return f"{100 / ratio - 100:.0f} % slower" if ratio > 0.5 else f"{1 / ratio:.1f} times as slow"
+    return f"{100 / ratio - 100:.0f} % slower" if ratio > 0.5 else f"{1 / ratio:.1f} times as long"
 
 
 def ratios(values: Iterable[float]) -> str:

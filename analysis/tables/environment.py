@@ -11,10 +11,10 @@ from ..record.files import ROOT
 from .table import Missing, Table, code, lines, share, small
 
 CEILINGS = (  # of gpu.json, with words, unit and digits
-    ("read_gb_s", "DRAM read", "GB/s", 0),
-    ("l2_read_gb_s", "L2 read", "GB/s", 0),
-    ("fp32_tflops", "fp32 multiply-add", "TFLOP/s", 1),
-    ("tensor_tflops", "bfloat16 matrix product", "TFLOP/s", 1),
+    ("read_gb_s", "DRAM read, at most", "GB/s", 0),
+    ("l2_read_gb_s", "L2 read, at most", "GB/s", 0),
+    ("fp32_tflops", "fp32 multiply-add, at most", "TFLOP/s", 1),
+    ("tensor_tflops", "bfloat16 matrix product, at most", "TFLOP/s", 1),
     ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
@@ -39,7 +39,7 @@ def machine(e: Evidence) -> Table:
         "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
         "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock:.0f} MHz after samples (median)",
         "power limit": f"{run['power_limit_w']} W",
-        **{f"{what}, at most": f"{found[key]:,.{n}f} {unit}" for key, what, unit, n in CEILINGS if key in found},
+        **{what: f"{found[key]:,.{n}f} {unit}" for key, what, unit, n in CEILINGS if key in found},
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
         **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
@@ -63,7 +63,7 @@ def runs(e: Evidence) -> Table:
             "commit": ("commit", str),
         },
         slice(2, 4),
-        f"{seconds / 60:.0f} minutes of the {e.card} in all, without tuning, counters and sanitizers.",
+        f"{seconds / 60:.0f} minutes of the {e.card}, without tuning, counters and sanitizers, which take hours.",
         measured(e, *STUDIES),
     )  # fmt: skip
 

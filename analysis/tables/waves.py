@@ -6,12 +6,12 @@ from ..evidence import Evidence
 from ..evidence.origin import computed
 from ..measure.studies import MAIN
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
-from .table import Table
+from .table import Table, lines, small
 
 
 def by_card(e: Evidence) -> Table:
     """Blocks and waves by card, as our build for each has registers."""
-    header = ("card", "SMs", "registers", "blocks an SM", "at once", "V7's windows, heads", "256 blocks")
+    header = ("card", "SMs", "registers", "blocks an SM", "at once", "windows, heads", "256 blocks")
     caption = (
         f"Pairs are V7 / separate kernels: attention at head dim {MAIN.hdim}, in our build; another compiler may give "
         f"other registers. Windows: numbers of heads of {MAIN.seq_q} queries with which separate kernels need two "
@@ -32,7 +32,7 @@ def _row(e: Evidence, card: Card) -> tuple[str, ...]:
     if windows:
         where = ", ".join(map(_heads, windows))
     else:
-        where = "none" + (f"; reversed {', '.join(map(_heads, turned))}" if turned else "")
+        where = lines("none", small(f"reversed {', '.join(map(_heads, turned))}") if turned else "")
     v7_waves, others = (-(-LOG_BLOCKS // fits) for fits in (v7, separate))
     log = f"{v7_waves} wave{'s' * (v7_waves > 1)} each" if v7_waves == others else f"{v7_waves} / {others} waves"
     pairs = (f"{one} / {other}" for one, other in (registers, an_sm, (v7, separate)))

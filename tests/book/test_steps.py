@@ -105,4 +105,4 @@ def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: py
 
 def test_a_speedup_in_words() -> None:
     assert gained(1.944) == "1.94 times as fast" and gained(0.8) == "25 % slower"
-    assert gained(0.25) == "4.0 times as slow"
+    assert gained(0.25) == "4.0 times as long"
