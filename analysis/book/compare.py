@@ -165,7 +165,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             cells = (by_card.get(e.slug) for e in cards)
             told = ("" if one is None else f"{_ratio(one)}<br>{small(one.side)}" for one in cells)
             rows.append((first, str(hdim), load, *told))
-    caption = f"Of {compared} speedups that two cards or more have, these change their meaning on one: {len(rows)}."
+    caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
     names = [escape(named(e, cards)) for e in cards]
     return Table(("version", "head dim", "load", *names), rows, names, caption).of(source_of(cards))
 

@@ -146,8 +146,8 @@ def bound_all(e: Evidence) -> Says:
 
 
 @finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** At head dim 8192
-the corrected online kernel keeps {fall} of its rate at half of that, and {held} with as many queries at each.
-With warm caches DRAM is all but idle.""")
+the corrected online kernel keeps {fall} of its rate at the next smaller one, and {held} with as many
+queries as there. With warm caches DRAM is all but idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))

@@ -14,7 +14,7 @@ SMALL = (128, 512, HDIM)  # head dims with four heads of 64 tokens
 
 
 @finding("rope-separate", """A token's position is its index among all tokens, modulo 64. That is right for 64 tokens a
-head, and wrong at head dim 4096, where the documents have two heads of 32: the second head reads past the tables.""")
+head, and wrong at head dim 4096, where heads are shorter: the second head reads past the tables.""")
 def separate(e: Evidence) -> Says:
     wrong, right = (e.status(SEPARATE, word, hdim=dims) for word, dims in (("wrong", 4096), ("ok", SMALL)))
     return numbers(), checks(wrong > 0.5, right > 0.5)
