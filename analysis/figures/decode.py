@@ -13,6 +13,7 @@ from kernels import Problem
 
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
+from ..findings import committed
 from ..measure.studies import LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
@@ -47,7 +48,7 @@ LINES = (
 
 def card_of(e: Evidence) -> Evidence:
     """The card at hand, or the one on which decode was measured first."""
-    return e if e.study(STUDY) else Evidence.load(CARD)
+    return e if e.study(STUDY) else committed(CARD)
 
 
 def step(dtype: str, keys: int, rotates: bool = True, heads: int = 32, kv_heads: int = 8) -> Problem:

@@ -34,9 +34,9 @@ def test_every_notebook_runs_in_its_own_folder_on_the_card_at_hand(tmp_path: Pat
     command = [sys.executable, "-P", str(ROOT / "tests" / "book" / "from_own_folder.py")]
     done = subprocess.run(command, cwd=NOTEBOOKS, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    asked = dict(re.findall(r"^asked (\w+) (.+)$", done.stdout, re.MULTILINE))
+    asked = dict(re.findall(r"^asked (\S+) (.+)$", done.stdout, re.MULTILINE))
     assert set(asked) == {path.stem for path in PATHS}
-    assert asked["rope"].split() == [*ROPE] and asked["fuse"] == "map split_keys" and asked["v8"].split()[-1] == "tune"
+    assert asked["rope"].split() == [*ROPE] and asked["fuse"] == "map split_keys half_prompts" and asked["v8"].split()[-1] == "tune"
 
 
 @pytest.mark.deep
