@@ -20,6 +20,22 @@ MOVING = ("q", "k", "v", "out", "lengths", "part", "maxima")
 NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
 
 
+def values_of(
+    addresses: Sequence[int],
+    strides: Sequence[int],
+    sizes: Sequence[Any],
+    rotary_dim: int,
+    others: Sequence[int],
+    part: int = 0,
+    maxima: int = 0,
+) -> tuple[Any, ...]:
+    """The values of a launch, in the order of `NAMES`; `strides` are four of each tensor."""
+    cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
+    apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+    rotation = (rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
+    return (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)
+
+
 class Decoder:
     """Decodes calls of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
 
@@ -69,11 +85,8 @@ class Decoder:
             if made_of and launch.launch_again(moving, made_of):
                 continue
             if not values:
-                cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
-                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
-                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
                 sizes = self.call.sizes(seq_k, q_offset, lengths)
-                values = (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)
+                values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, maxima)
             launch.launch(grid, values, made_of)
 
 

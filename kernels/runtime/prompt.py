@@ -18,7 +18,7 @@ from ..flash.prompt_plan import Prompt, chosen, require_prompt, shape_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
-from .decode import DTYPES, NAMES
+from .decode import DTYPES, NAMES, values_of
 from .prepared import C_FORMATS, Prepared, prepared
 
 MOVING = ("q", "k", "v", "out", "lengths")
@@ -108,10 +108,7 @@ class Prompter:
             if made_of and prepared.launch_again(moving + tuple(each for each in more if type(each) is int), made_of):
                 return
             if not values:
-                cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
-                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
-                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-                values = (*addresses, *apart_in_rows, *call.sizes(seq_k, q_offset, lengths), *rotation, 0, 0)
+                values = values_of(addresses, strides, call.sizes(seq_k, q_offset, lengths), self.rotary_dim, others)
             prepared.launch(grid, (*values, *more), made_of)
 
         *before, (attend, grid) = launches
