@@ -16,7 +16,7 @@ DECODING = (  # heads, queries, keys and rotated dims
     "C-01",
     "universal",
     """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
-    about twice too large; a store to shared memory mends every head dim.""",
+    about twice too large; a store to shared memory corrects every head dim.""",
     quote="block_reduce_max/sum don't broadcast to all threads",
     where={ROPE_LOG: "V1 items 2-4, lines 20-32"},
 )

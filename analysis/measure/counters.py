@@ -110,7 +110,7 @@ class Task(NamedTuple):
         return f"{self.version} on {self.problem}"
 
 
-class Spoiled(Exception):
+class ProfileError(Exception):
     """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
 
 
@@ -169,7 +169,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
     """A row for each task, launch and metric of a group that this GPU has, and why tasks failed.
 
     Raises:
-        Spoiled: a task ended the program, or the profiler saw other kernels than were launched.
+        ProfileError: a task ended the program, or the profiler saw other kernels than were launched.
         Refused: there is no profiler, or it may not read counters.
     """
     metrics = list(group.metrics)
@@ -196,7 +196,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
         found = json.loads(outcomes.read_text()) if outcomes.exists() else []
     failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
     if len(found) < len(todo):
-        raise Spoiled("; ".join(failed.values()) or f"ncu ended with {done.returncode}: {said[-500:].strip()}")
+        raise ProfileError("; ".join(failed.values()) or f"ncu ended with {done.returncode}: {said[-500:].strip()}")
     kernels = [(task, *of) for task, outcome in zip(todo, found) if task not in failed for of in enumerate(outcome)]
     rows = tidy(listing, kernels, metrics, group.mark) if kernels else []
     print(f"[counters] {len(todo)} problems, {len(kernels)} kernels, {len(metrics)} metrics{group.mark}", flush=True)
@@ -208,14 +208,14 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
 
     `mark` is added to the names of the metrics.
 
-    Raises: Spoiled when there is no table, or the profiler saw other kernels than were launched.
+    Raises: ProfileError when there is no table, or the profiler saw other kernels than were launched.
     """
     table = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
     units, kernels = table[0] if table else {}, table[1:]
     seen = [row["Kernel Name"] for row in kernels]
     if len(seen) != len(launched) or any(kernel not in name for (_, _, kernel), name in zip(launched, seen)):
         saw = f"ncu saw {len(seen)} kernels where {len(launched)} were launched, or in another order"
-        raise Spoiled(saw if table else f"ncu printed no table: {text[-500:].strip()}")
+        raise ProfileError(saw if table else f"ncu printed no table: {text[-500:].strip()}")
     rows = []
     for (task, launch, kernel), row in zip(launched, kernels):
         columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
@@ -230,7 +230,7 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
 def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str]) -> None:
     """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
 
-    Where one spoils the others', each half is profiled alone, down to the one.
+    Where one task keeps the others from being profiled, each half is profiled alone, down to that task.
 
     Raises: DataError when nothing at all can be profiled.
     """
@@ -243,7 +243,7 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
         lost = {task[1:] for task in why}
         rows += [row for row in found if (row["version"], problem_of(row)) not in lost]
         failed |= why
-    except Spoiled as error:
+    except ProfileError as error:
         middle = len(todo) // 2
         for half in (todo[:middle], todo[middle:]) if middle else ():
             profile_each(half, rows, failed)

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.evidence.current import today
 from analysis.measure import counters
-from analysis.measure.counters import GROUPS, METRICS, Spoiled, Task, tidy
+from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
 from analysis.measure.refused import REFUSED
 from analysis.measure.studies import STUDIES
 from analysis.record import files
@@ -201,9 +201,9 @@ def test_values_are_read_by_launch_and_metric() -> None:
         (2, "dram__bytes_read.sum, cold", 1234.5, ""),
     ]
     assert rows[0]["source_hash"] == today("rope_separate") and rows[0]["rotary_dim"] == 128
-    with pytest.raises(Spoiled, match="ncu saw 2 kernels where 2 were launched, or in another order"):
+    with pytest.raises(ProfileError, match="ncu saw 2 kernels where 2 were launched, or in another order"):
         tidy(text, launched[::-1], (TIME,), "")
-    with pytest.raises(Spoiled, match="ncu printed no table: ==ERROR== nothing"):
+    with pytest.raises(ProfileError, match="ncu printed no table: ==ERROR== nothing"):
         tidy("==ERROR== nothing", launched, (TIME,), "")
 
 
