@@ -13,13 +13,13 @@ from kernels import Problem
 
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
-from ..findings import committed
+from ..findings import with_study
 from ..measure.studies import LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, legend, log_ticks
 
-STUDY, CARD, TITLED = "split_keys", "nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3"
+STUDY, TITLED = "split_keys", "NVIDIA H100 80GB HBM3"
 RAW, UNROTATED = "rope_decode", "attention_decode"
 DTYPES = ("float32", "float16")
 
@@ -46,11 +46,6 @@ LINES = (
 )
 
 
-def card_of(e: Evidence) -> Evidence:
-    """The card at hand, or the one on which decode was measured first."""
-    return e if e.study(STUDY) else committed(CARD)
-
-
 def step(dtype: str, keys: int, rotates: bool = True, heads: int = 32, kv_heads: int = 8) -> Problem:
     raw = Problem("rope", 1, heads, kv_heads, 1, keys, 128, 128, dtype=dtype)
     return raw if rotates else replace(raw, family="attention", rotary_dim=0, q_offset=0)
@@ -69,7 +64,7 @@ def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
 
 def decode_time(e: Evidence) -> Plot | Missing:
     """Time of a step by the number of keys, caches cold; below all, reading K and V."""
-    e = card_of(e)
+    e = with_study(e, STUDY)
     rows = [
         (dtype, label, name, keys, us.value, us.low, us.high)
         for dtype in DTYPES
@@ -115,7 +110,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
 
 def decode_error(e: Evidence) -> Plot | Missing:
     """Relative error of a step by the position of its query."""
-    e = card_of(e)
+    e = with_study(e, STUDY)
     rows = []
     for dtype in DTYPES:
         for label, name in (("ours", RAW), ("PyTorch, one graph", GRAPH[dtype])):

@@ -6,8 +6,8 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..findings import committed
-from ..findings.tensor_cores import HOPPER, REPORT
+from ..findings import with_study
+from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, log_ticks
 
@@ -26,7 +26,7 @@ RUNGS = (  # in words, version
 
 def tensor_cores(e: Evidence) -> Plot | Missing:
     """Time of Phase 4, of it with tensor cores, of the four steps of Phase 7, and of two libraries."""
-    here = e if e.study(STUDY) else committed(HOPPER)
+    here = with_study(e, STUDY)
     found = [(words, name, here.time(name, STUDY, problem=REPORT)[REPORT]) for words, name in RUNGS]
     rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
     if not rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..evidence import Estimates, Evidence
 from ..figures.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import LONGEST, SWEPT
-from . import Says, checks, faster, finding, not_slower, numbers, of_values
+from . import HOPPER, Says, checks, faster, finding, not_slower, numbers, of_values
 from .common import times
 
 COLD, CUDNN, MANY = "device_cold", "torch_sdpa_half_cudnn", 32768  # keys
@@ -26,7 +26,7 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     "decode-free",
     """To rotate {keys:,} keys as they are read costs {cost:slower} in float32. In float16, where there is half as
 much to read, it costs {half:slower}. With {few:,} keys that is {fewer:slower}.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def free(e: Evidence) -> Says:
     cost, half = (rival(e, dtype, UNROTATED, False, (MANY, 131_072)) for dtype in ("float32", "float16"))
@@ -41,7 +41,7 @@ def free(e: Evidence) -> Says:
     """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long there in float32.
 Autotuned, at {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16 gets rotated keys, and is faster
 at no number of keys here.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def rivals(e: Evidence) -> Says:
     graph, cudnn = rival(e, "float32", GRAPH["float32"], True), rival(e, "float16", CUDNN, False)
@@ -54,7 +54,7 @@ def rivals(e: Evidence) -> Says:
 @finding(
     "decode-step",
     """A step over {keys:,} keys takes {single} in float32. In float16 it takes {half}.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def one_step(e: Evidence) -> Says:
     wide, narrow = (step(dtype, MIDDLE) for dtype in ("float32", "float16"))
@@ -68,7 +68,7 @@ def one_step(e: Evidence) -> Says:
     "decode-short",
     """With few keys there is little to wait for. At {keys} the step is over in microseconds, and
 in float16 rotating adds {half:slower}.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def short(e: Evidence) -> Says:
     half = rival(e, "float16", UNROTATED, False, (SWEPT[0],))
@@ -79,7 +79,7 @@ def short(e: Evidence) -> Says:
     "decode-error",
     """At position {last:,} the result in float32 is still right to a millionth. With angles that are a float32
 product of position and frequency, as in most models, it is off by {drift}.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST[4], heads=4, kv_heads=1)

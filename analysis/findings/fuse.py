@@ -14,7 +14,7 @@ from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, NAIVE
 from ..models import fusion
 from ..models.advice import many_heads, short
-from . import Says, checks, faster, finding, numbers, of_values
+from . import HOPPER, Says, checks, faster, finding, numbers, of_values
 from .common import right, times
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -130,7 +130,7 @@ def fuse_how(e: Evidence) -> Says:
     "fuse-half",
     """Without RoPE cuDNN is faster than our core on {lost} of {plain} prompts in half precision. With RoPE, which
 costs cuDNN a launch and a pass over Q and K, ours wins on all of them.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def fuse_half(e: Evidence) -> Says:
     gain, plain = half_prompts(e), beside(half_prompts(e, embeds=False))

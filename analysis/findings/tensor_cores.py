@@ -6,14 +6,13 @@ from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said
 from ..measure.studies import PHASES
-from . import Says, checks, faster, finding, numbers, slower, ties
+from . import HOPPER, Says, checks, faster, finding, numbers, slower, ties
 from .common import times
 from .fuse import beside, half_prompts
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6
 CUDNN, HDIM = "torch_sdpa_fp16_cudnn", 64
 SCORES, BOTH, AHEAD, WGMMA = PHASES
-HOPPER = "nvidia-h100-80gb-hbm3"  # on which the four steps were measured
 REPORT = Problem("fp16", 1, 8, 8, 512, 512, HDIM, dtype="float16")
 LONG = Problem("fp16", 2, 16, 16, 4096, 4096, 128, dtype="float16")
 

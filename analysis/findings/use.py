@@ -11,7 +11,7 @@ from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
 from ..record import records as measured_records
 from ..record.files import problem_of
-from . import Says, checks, finding, numbers
+from . import HOPPER, Says, checks, finding, numbers
 from .fuse import half_prompts
 from .v8 import beside_pytorch
 
@@ -31,7 +31,7 @@ def speed(e: Evidence) -> Says:
     "use-half",
     """On the H100, prompts in half precision are faster than RoPE compiled before cuDNN or flash on all {all}
 shapes that we timed. In the median they are {median} times as fast.""",
-    card="nvidia-h100-80gb-hbm3",
+    card=HOPPER,
 )
 def half(e: Evidence) -> Says:
     gain = half_prompts(e)

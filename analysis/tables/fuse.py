@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from ..evidence import Evidence, Undecided
 from ..evidence.origin import measured
-from ..findings import committed
+from ..findings import with_study
 from ..findings.decode import MANY as MANY_KEYS
 from ..findings.decode import UNROTATED, rival
 from ..findings.fuse import Outcomes, beside, half_prompts, many_but_prefill, outcomes, prefill, rotating_costs
 from ..models.advice import MANY_HEADS, few_heads, short
 from .table import Missing, Table
 
-HOPPER = "nvidia-h100-80gb-hbm3"  # on which decoding was measured, and half precision
 FLOAT32, HALF = "float32", "half precision"
 PYTORCH = "RoPE as one kernel, then cuDNN or flash, the faster"
 CORE, DECODE = "a hybrid and separate kernels, same attention core", "the same kernel without RoPE, K rotated before"
@@ -28,7 +27,7 @@ def cheap(e: Evidence) -> str:
 
 def fuse(e: Evidence) -> Table | Missing:
     """On how many of the shapes timed fusing wins, ties and loses, and what follows."""
-    here, prompts = (e if e.study(name) else committed(HOPPER) for name in ("split_keys", "half_prompts"))
+    here, prompts = (with_study(e, name) for name in ("split_keys", "half_prompts"))
     asked: tuple[tuple[str, str, str, Callable[[], Outcomes], str], ...] = (
         (FLOAT32, "up to 64 keys", CORE, lambda: outcomes(e, short), "fuse"),
         (FLOAT32, f"more keys, {MANY}, short prompts", CORE, lambda: outcomes(e, many_but_prefill), "fuse"),
