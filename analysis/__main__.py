@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from analysis.measure.refused import REFUSED
+from analysis.errors import REFUSED, Failure, Refused
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
     "build": ("book.build", "execute the notebooks and render the book"),
@@ -48,6 +48,9 @@ def main(arguments: list[str]) -> int:
             raise
         print(f"{command}: the package {error.name} is not installed; make environment installs it", file=sys.stderr)
         return REFUSED
+    except (Failure, OSError) as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return REFUSED if isinstance(error, Refused) else 1
     except KeyboardInterrupt:
         kept = "everything finished is kept, and the next call goes on" if command in GO_ON else "nothing was recorded"
         print(f"\n{command}: interrupted; {kept}", file=sys.stderr)

@@ -27,7 +27,7 @@ from .. import figures, findings
 from ..claims import judge
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError, is_committed
+from ..record.files import BUILD, DATA, REFERENCE, ROOT, is_committed
 from . import citing, edition, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
@@ -203,9 +203,5 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     parser.add_argument("--strict", action="store_true", help="fail where the committed record contradicts the book")
     options = parser.parse_args(arguments)
-    try:
-        say(str(build(options.gpu, options.strict)))
-    except (BuildError, DataError, OSError) as error:
-        print(f"build: {error}", file=sys.stderr)
-        return 1
+    say(str(build(options.gpu, options.strict)))
     return 0

@@ -26,6 +26,7 @@ from nbformat.v4 import new_output
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from traitlets.config import Config
 
+from ..errors import Failure
 from ..record.files import ROOT
 
 ENGINE = "in_process"
@@ -33,7 +34,7 @@ AT_ONCE = 2
 HIDDEN = "remove-cell"
 
 
-class BuildError(RuntimeError):
+class BuildError(Failure):
     """The book could not be built; the message says why."""
 
 

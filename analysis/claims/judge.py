@@ -9,7 +9,6 @@ import argparse
 import functools
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..record.columns import SCHEMAS
-from ..record.files import DataError, gpu_folder, is_committed, known_gpus, read_records, write_table
+from ..record.files import gpu_folder, is_committed, known_gpus, read_records, write_table
 from . import attention, half, rope, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 from .rule import (
@@ -229,15 +228,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis claims", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpu", default="", help="only this folder of data/measured; else all of them")
     options = parser.parse_args(arguments)
-    try:
-        for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
-            path = folder / "verdicts.csv"
-            rows = verdicts(folder)
-            write_table(path, "verdicts", rows)
-            found = {row["claim_id"]: row["verdict"] for row in rows}
-            counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
-            print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")
-    except DataError as error:
-        print(f"claims: {error}", file=sys.stderr)
-        return 1
+    for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
+        path = folder / "verdicts.csv"
+        rows = verdicts(folder)
+        write_table(path, "verdicts", rows)
+        found = {row["claim_id"]: row["verdict"] for row in rows}
+        counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
+        print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")
     return 0

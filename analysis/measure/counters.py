@@ -28,16 +28,15 @@ import torch
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import supports
 from kernels.checking.reference import make_inputs
-from kernels.runtime.gpu import GpuError, Program, device_target
+from kernels.runtime.gpu import Program, device_target
 
+from ..errors import DataError, Refused
 from ..evidence.current import current, today
 from ..record import cards, records
-from ..record.files import DataError
 from ..record.problems import problem_columns, problem_of
-from .machine import environment, identity
-from .refused import Refused, exit_code, toolkit
+from .machine import toolkit
 from .run import compile_pair, require_versions, to_compile
-from .runs import Writer
+from .runs import Writer, at_card
 from .studies import PROFILED, STALL, STALLS, STUDIES, studies
 from .workers import compilers
 
@@ -117,7 +116,7 @@ class ProfileError(Exception):
 def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
     """Each version of the log and problem of some studies once, on a card with `sms` SMs; `versions` names some.
 
-    Raises: ValueError for a name that there is not.
+    Raises: DataError for a name that there is not.
     """
     keep = require_versions(versions)
     found: dict[tuple[str, Problem], Task] = {}
@@ -256,7 +255,7 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
 def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
     """Profile what no row of today's code answers, or all, a chunk at a time: how many rows are new, and what failed.
 
-    Raises: DataError, GpuError, Refused.
+    Raises: DataError, Refused.
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}
@@ -266,7 +265,7 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
     print(f"[counters] {len(todo)} of {len(wanted)} problems to profile", flush=True)
     if todo:
         toolkit("ncu")  # without one there is nothing to compile for
-        with compilers(device_target()) as compile_each:
+        with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, to_compile(task[1:] for task in todo))
     for start in range(0, len(todo), CHUNK):
         before = len(fresh)
@@ -291,16 +290,10 @@ def main(arguments: list[str] | None = None) -> int:
     asked = PROFILED
     if options.study or options.versions:
         asked = ((options.study or ",".join(study for study, _ in PROFILED), options.versions),)
-    try:
-        gpu = {**identity(), **environment()}
-        folder = cards.folder_of(gpu, options.gpu, options.wait)
-        wanted = [task for study, versions in asked for task in tasks(study, gpu["sms"], versions)]
-        with contextlib.closing(Writer(folder, gpu)) as writer:
-            fresh, failed = profile_all(writer, wanted, options.all)
-    except (Refused, GpuError, ValueError) as error:
-        print(f"counters: {error}", file=sys.stderr)
-        return exit_code(error)
+    with at_card(options.gpu, options.wait) as writer:
+        wanted = [task for study, versions in asked for task in tasks(study, writer.gpu["sms"], versions)]
+        fresh, failed = profile_all(writer, wanted, options.all)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
-    print(f"[counters] {fresh} new rows in {folder}")
+    print(f"[counters] {fresh} new rows in {writer.card}")
     return 1 if failed else 0

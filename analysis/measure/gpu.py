@@ -16,14 +16,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kernels.runtime.gpu import GpuError
-
+from ..errors import REFUSED
 from ..record import cards, files
 from . import preflight
 from .on_gpu import identify
-from .refused import REFUSED
 from .studies import STUDIES, studies
-from .workers import MeasureError, answer
+from .workers import answer
 
 PARTS = ("measure", "tune", "sanitize", "op", "counters", "claims", "build")
 TAKE_WAIT = PARTS[:5]
@@ -75,13 +73,6 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if unknown := set(filter(None, chosen.without.split(","))) - set(PARTS):
         parser.error(f"no part is called {min(unknown)!r}; there are: {', '.join(PARTS)}")
-    try:
-        if not preflight.passes(studies(chosen.study)):
-            return 1
-        if chosen.check:
-            return 0
-        slug = cards.folder_of(answer(identify), chosen.gpu).name
-    except (MeasureError, GpuError, ValueError) as error:
-        print(f"gpu: {error}", file=sys.stderr)
+    if not preflight.passes(studies(chosen.study)):
         return 1
-    return run_all(slug, chosen)
+    return 0 if chosen.check else run_all(cards.folder_of(answer(identify), chosen.gpu).name, chosen)

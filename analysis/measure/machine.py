@@ -10,7 +10,7 @@ import functools
 import os
 import platform
 import re
-import time
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,21 +25,18 @@ from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
 from kernels.version import Kernel
 
+from ..errors import Refused
 from .provenance import commit
 from .timing import US_PER_MS
 
 # Why clocks are below what was asked, by NVML's bits (nvmlClocksEventReason*).
-POWER_CAP = "power_cap"
 REASONS = {
-    0x4: POWER_CAP,
+    0x4: "power_cap",
     0x8: "hardware_slowdown",
     0x20: "thermal_slowdown",
     0x40: "hardware_thermal_slowdown",
     0x80: "power_brake",
 }
-ATTEMPTS = 4  # at a timing, before it is given up
-PAUSE_S = 2.0  # for the card to recover, and twice as long before each next attempt
-MOST_PAUSES_S = 300.0  # in all, of a process
 
 GB = 1e9
 REPEATS = 8
@@ -115,59 +112,26 @@ def others(ours: Collection[int]) -> int | None:
     return len(listed - set(ours)) if os.getpid() in listed else max(0, len(listed) - len(ours))
 
 
-class Throttled(RuntimeError):
-    """The card throttled in every attempt; `discarded` samples were thrown away."""
-
-    def __init__(self, reasons: Collection[str], discarded: int) -> None:
-        super().__init__(f"the card throttled in every attempt: {', '.join(sorted(reasons))}")
-        self.discarded = discarded
-
-
 @dataclass
 class Watch:
-    """What happens on the card while a process times: throttling, and processes other than `ours`.
-
-    A power cap is recorded and kept: at full load it is how large matrix products run on most cards. Under any other
-    reason the card is protecting itself, and a time says more of its cooling or supply than of the kernel: such
-    samples are thrown away and taken again.
-    """
+    """What is seen on the card while a process times: throttling, and processes other than `ours`."""
 
     ours: Collection[int] = ()
     reasons: set[str] = field(default_factory=set)
     readable: bool = False
     others: int | None = None
-    paused_s: float = 0.0
 
-    def look(self) -> frozenset[str]:
-        """Note what is seen, and return why samples taken now are thrown away: nothing, as a rule."""
+    def look(self) -> None:
+        """Note why the clocks are reduced now, if they are."""
         seen = throttle()
         self.readable |= seen is not None
         self.reasons |= seen or frozenset()
-        return (seen or frozenset()) - {POWER_CAP}
 
     def count(self) -> None:
         """Note how many others there are, which takes NVML a millisecond or so."""
         found = others(self.ours)
         if found is not None:
             self.others = max(found, self.others or 0)
-
-    def steady(self, take: Callable[[], list[float]]) -> tuple[list[float], int]:
-        """What `take` gives without throttling before or after it, and how many samples were thrown away.
-
-        Raises: Throttled after ATTEMPTS.
-        """
-        discarded, before = 0, self.look()
-        for attempt in range(ATTEMPTS):
-            taken = take()
-            reasons = before | self.look()
-            if not reasons:
-                return taken, discarded
-            discarded += len(taken)
-            if attempt < ATTEMPTS - 1 and self.paused_s < MOST_PAUSES_S:
-                time.sleep(PAUSE_S * 2**attempt)
-                self.paused_s += PAUSE_S * 2**attempt
-            before = self.look()
-        raise Throttled(reasons, discarded)
 
     @property
     def seen(self) -> dict[str, Any]:
@@ -218,6 +182,18 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def toolkit(program: str) -> str:
+    """The path of a program of the CUDA toolkit. Raises: Refused, naming where it was sought."""
+    folders = [os.path.join(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(folders))
+    if not path:
+        raise Refused(
+            f"{program} is neither on the PATH nor in {' or '.join(folders)}; "
+            "it comes with the CUDA toolkit: set CUDA_HOME to where that is"
+        )
+    return path
+
+
 # ---------------------------------------------------------------- what it reaches at most
 
 
@@ -262,12 +238,6 @@ def _read_gb_s(nbytes: int, passes: int, sms: int, most: float) -> float:
     return max(rates)
 
 
-def _write_and_copy_us(nbytes: int) -> tuple[float, float]:
-    source = torch.rand(nbytes // 4, device="cuda")
-    target = torch.empty_like(source)
-    return _median_us(lambda: target.fill_(1.0)), _median_us(lambda: target.copy_(source))
-
-
 def _call_us(call: Callable[[], Any]) -> tuple[float, float]:
     """One of many calls: in a CUDA graph, and from the host back to back."""
 
@@ -298,8 +268,7 @@ def ceilings() -> dict[str, float]:
     """Rates this GPU reaches on work made for them; medians of repeated runs."""
     card = identity()
     sms, free = card["sms"], torch.cuda.mem_get_info()[0]
-    nbytes = max(1, min(4 << 30, free // 4) >> 20) << 20  # of a stream, of which two must fit
-    write_us, copy_us = _write_and_copy_us(nbytes)
+    nbytes = max(1, min(4 << 30, free // 4) >> 20) << 20
     read = _read_gb_s(nbytes, 1, sms, nbytes)
     l2_read = _read_gb_s(card["l2_bytes"] // 2, 64, sms, 0.75 * card["l2_bytes"])
 
@@ -314,18 +283,15 @@ def ceilings() -> dict[str, float]:
     tensor_us = _median_us(lambda: a @ b)
 
     empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32, (), ()))
-    tile_us, tile_launch_us = _call_us(tile_product(1, "cuda"))
+    tile_us, _ = _call_us(tile_product(1, "cuda"))
     tiles_us, _ = _call_us(tile_product(TILES, "cuda"))
     return {
         "read_gb_s": round(read, 1),
-        "write_gb_s": round(nbytes / GB / (write_us * 1e-6), 1),
-        "copy_gb_s": round(2 * nbytes / GB / (copy_us * 1e-6), 1),
         "l2_read_gb_s": round(l2_read, 1),
         "fp32_tflops": round(operations / (_median_us(fma) * 1e-6) / 1e12, 2),
         "tensor_tflops": round(2 * side**3 / (tensor_us * 1e-6) / 1e12, 1),
         "empty_kernel_us": round(empty_us, 3),
         "empty_launch_us": round(empty_launch_us, 3),
         "one_tile_gemm_us": round(tile_us, 3),
-        "one_tile_gemm_launch_us": round(tile_launch_us, 3),
         "all_tiles_gemm_us": round(tiles_us, 3),
     }

@@ -18,12 +18,12 @@ from kernels.checking.reference import INPUTS, Reference, Verdict, compute_refer
 from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.version import Plan
 
+from ..errors import MeasureError
 from ..evidence.current import today
 from ..record.problems import problem_columns
 from . import machine
 from .studies import SOURCE_TIMER
 from .timing import cold_copies, is_enough, measure, summarise
-from .workers import MeasureError
 
 TIMED_INPUTS = "uniform"
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # of the driver
@@ -230,7 +230,6 @@ class Timed:
     trial: Trial
     timer: str
     samples_us: list[float] = dataclasses.field(default_factory=list)
-    discarded: int = 0
     failed: Row | None = None
 
     @property
@@ -242,21 +241,16 @@ class Timed:
         iterations = VERSIONS[self.trial.pair[0]].iterations
         try:
             chosen = _cold(program.plan) if self.timer == "device_cold" else program
-            fresh, discarded = watch.steady(lambda: measure(chosen, self.timer, iterations))
-        except machine.Throttled as error:
-            self.failed = {"status": "error", "reason": str(error), "discarded": self.discarded + error.discarded}
+            self.samples_us += measure(chosen, self.timer, iterations)
         except Exception as error:
             self.failed = failure(error)
-        else:
-            self.samples_us += fresh
-            self.discarded += discarded
+        watch.look()
 
     def row(self, process: int) -> Row:
         own = self.failed
         if own is None:
             checked = {column: self.trial.checked[column] for column in ("status", "reason", "max_abs_err")}
-            seen = {"sm_mhz": machine.sm_mhz(), "discarded": self.discarded}
-            own = {**checked, **seen, **vars(summarise(self.samples_us))}
+            own = {**checked, "sm_mhz": machine.sm_mhz(), **vars(summarise(self.samples_us))}
         return row_of(self.trial.pair, process=process, timer=self.timer, **own)
 
 

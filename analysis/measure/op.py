@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import math
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,19 +35,18 @@ from kernels.flash.prompt_plan import chosen, require_prompt
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
-from kernels.runtime.gpu import GpuError, Program, device_target
+from kernels.runtime.gpu import Program, device_target
 from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.runtime.torch_path import attend
 from kernels.version import Kernel
 
 from ..record import cards
 from .machine import warm_up
-from .on_gpu import Row, identify, row_of
-from .refused import exit_code
-from .runs import StudyRun, Writer
+from .on_gpu import Row, row_of
+from .runs import StudyRun, Writer, at_card
 from .studies import MAIN, Study, partial_rope
 from .timing import Timing, device_warm, summarise
-from .workers import Hang, MeasureError, Worker, answer, compilers, tqdm
+from .workers import Hang, Worker, compilers, tqdm
 
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
 VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
@@ -467,12 +465,5 @@ def main(
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    try:
-        gpu = answer(identify)
-        folder = cards.folder_of(gpu, chosen.gpu, chosen.wait)
-        with contextlib.closing(Writer(folder, gpu)) as writer:
-            fine = measure_op(writer, gpu["target"], works_of(chosen.problems), chosen.new_run)
-    except (MeasureError, GpuError, ValueError) as error:
-        print(f"op: {error}", file=sys.stderr)
-        return exit_code(error)
-    return 0 if fine else 1
+    with at_card(chosen.gpu, chosen.wait) as writer:
+        return 0 if measure_op(writer, writer.gpu["target"], works_of(chosen.problems), chosen.new_run) else 1

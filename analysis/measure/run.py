@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import itertools
 import math
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,15 +29,16 @@ from kernels.checking.reference import INPUTS
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
 from .. import record
+from ..errors import DataError, MeasureError
 from ..evidence.current import outdated
 from ..record import cards
 from ..record.columns import STATUSES
-from ..record.files import DataError, known_gpus, problem_of
+from ..record.files import known_gpus, problem_of
 from . import preflight
-from .on_gpu import Pair, Row, check_all, identify, in_order, in_shapes, load_all, row_of, survey, time_all
-from .runs import StudyRun, Writer
+from .on_gpu import Pair, Row, check_all, in_order, in_shapes, load_all, row_of, survey, time_all
+from .runs import StudyRun, at_card
 from .studies import STUDIES, Study, loads_ahead, studies
-from .workers import MeasureError, Worker, answer, compilers, tqdm
+from .workers import Worker, answer, compilers, tqdm
 
 PROCESSES = 5
 FIRST = "log"  # the documents' study
@@ -182,10 +182,10 @@ def note_seen(row: Row, seen: Mapping[str, Any]) -> None:
 
 
 def require_versions(names: str) -> list[str]:
-    """Versions by their names, separated by commas; all for none. Raises: ValueError with the known names."""
+    """Versions by their names, separated by commas; all for none. Raises: DataError with the known names."""
     chosen = names.split(",") if names else list(VERSIONS)
     if unknown := set(chosen) - set(VERSIONS):
-        raise ValueError(f"no version is called {min(unknown)!r}; known: {', '.join(VERSIONS)}")
+        raise DataError(f"no version is called {min(unknown)!r}; known: {', '.join(VERSIONS)}")
     return chosen
 
 
@@ -201,14 +201,12 @@ def measure_studies(
 
     `named` is that of the folder, which otherwise follows from the card; `wait` for another command that writes there.
 
-    Raises: MeasureError, DataError, ValueError.
+    Raises: MeasureError, DataError.
     """
     keep = set(require_versions(versions))
-    gpu = answer(identify)  # without a GPU this one process is all that begins
-    folder = cards.folder_of(gpu, named, wait)
-    gpu["slug"] = folder.name
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(contextlib.closing(Writer(folder, gpu)))
+        writer = stack.enter_context(at_card(named, wait))  # without a GPU its one process is all that begins
+        folder, gpu = writer.card, writer.gpu
         chosen = sorted(chosen, key=lambda study: study.name != FIRST)
         runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in chosen]
         for run in runs:
@@ -284,16 +282,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checked", action="store_true", help="say nothing of what stands before measuring here")
     parser.add_argument("--status", action="store_true", help="list measured versions whose code has changed since")
     options = parser.parse_args(arguments)
-    try:
-        if options.status:
-            print("\n".join(stale()) or "every measured version is today's")
-            return 0
-        chosen = studies(options.study)
-        require_versions(options.versions)
-        if not options.checked and not preflight.passes(chosen):
-            return 1
-        measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
-    except (MeasureError, DataError, ValueError) as error:
-        print(f"measure: {error}", file=sys.stderr)
+    if options.status:
+        print("\n".join(stale()) or "every measured version is today's")
+        return 0
+    chosen = studies(options.study)
+    require_versions(options.versions)
+    if not options.checked and not preflight.passes(chosen):
         return 1
+    measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
     return 0

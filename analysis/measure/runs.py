@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from kernels.checking.reference import INPUTS
 
 from ..evidence.current import current
 from ..evidence.siblings import off_siblings
+from ..record import cards
 from ..record import runs as record
 from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
 from .machine import now
-from .on_gpu import Pair, Row, Trial, row_of
+from .on_gpu import Pair, Row, Trial, identify, row_of
 from .studies import Study
+from .workers import answer
 
 TIMED_STATUSES = ("ok", "wrong")
 SOFTWARE = ("driver", "python", "numba", "numba_cuda", "torch")
@@ -70,6 +73,17 @@ class Writer:
     def close(self) -> None:
         for run in self.opened.values():
             run.close()
+
+
+@contextlib.contextmanager
+def at_card(named: str = "", wait: bool = False) -> Iterator[Writer]:
+    """Writes to the folder of the card at hand: the one that is `named`, or else its own, see `cards.folder_of`.
+
+    This process takes no memory of the card. Raises: MeasureError without a GPU, DataError.
+    """
+    gpu = answer(identify)
+    with contextlib.closing(Writer(cards.folder_of(gpu, named, wait), gpu)) as writer:
+        yield writer
 
 
 class StudyRun:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import ctypes
 import itertools
 import os
@@ -41,14 +40,14 @@ from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.probes import EMPTY
 
+from ..errors import REFUSED, MeasureError
 from ..evidence.current import today
 from ..record import cards
 from ..record.files import ROOT
-from .machine import environment, identity
-from .refused import REFUSED, Refused, exit_code, toolkit
+from .machine import toolkit
 from .run import compile_pair, require_versions
-from .runs import Writer
-from .workers import MeasureError, compilers, tqdm
+from .runs import at_card
+from .workers import compilers, tqdm
 
 Row = dict[str, Any]
 
@@ -234,25 +233,19 @@ def main(arguments: list[str] | None = None) -> int:
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     began, own = time.monotonic(), [version.id for version in VERSIONS.values() if not version.is_peer]
-    try:
-        names = [name for name in require_versions(chosen.versions) if name in own]
-        toolkit("compute-sanitizer")  # without one there is no card to hold
-        gpu = {**identity(), **environment()}
-        card = cards.folder_of(gpu, chosen.gpu, chosen.wait)
-        folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        with compilers(device_target()) as compile_each:
+    names = [name for name in require_versions(chosen.versions) if name in own]
+    toolkit("compute-sanitizer")  # without one there is no card to hold
+    folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with at_card(chosen.gpu, chosen.wait) as writer:
+        with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
         rows = sanitize(names, folder)
-        with contextlib.closing(Writer(card, gpu)) as writer:
-            run = writer.run("sanitizers", new=True)  # whose rows take the place of earlier ones of the same versions
-            run.append("sanitizers", rows)
-            complete = names == own and all(row["finding"] != "not_checked" for row in rows)
-            seconds = round(time.monotonic() - began, 1)
-            run.settle("sanitizers", complete=complete, seconds=seconds, throttle="unknown")
-    except (Refused, MeasureError, GpuError, ValueError) as error:
-        print(f"sanitize: {error}", file=sys.stderr)
-        return exit_code(error)
+        run = writer.run("sanitizers", new=True)  # whose rows take the place of earlier ones of the same versions
+        run.append("sanitizers", rows)
+        complete = names == own and all(row["finding"] != "not_checked" for row in rows)
+        seconds = round(time.monotonic() - began, 1)
+        run.settle("sanitizers", complete=complete, seconds=seconds, throttle="unknown")
     for (tool, finding), n in sorted(collections.Counter((row["tool"], row["finding"]) for row in rows).items()):
         print(f"[sanitize] {tool}: {n} {finding}")
     undeclared = [row for row in rows if not row["expected"]]

@@ -46,7 +46,7 @@ from kernels.version import PROBLEM_COLUMNS, Kernel
 from ..evidence.current import current, today
 from ..record import files
 from ..record import rows as measured
-from ..record.files import DataError, problem_columns, problem_of, read_records, read_table, write_table
+from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
 from .studies import PUBLISHED, STUDIES, own_pairs
 
 Row = dict[str, Any]
@@ -131,13 +131,8 @@ def _update(
     """Bring data/<table>.csv up to date. A pass: what makes the rows of a pair, and what prepares its processes."""
     parser = argparse.ArgumentParser(prog=f"python -m analysis {table}")
     parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
-    path = files.DATA / f"{table}.csv"
-    try:
-        pairs = own_pairs(parser.parse_args(arguments).study)
-        rows = current(read_records(path, table))
-    except (DataError, ValueError) as error:
-        print(f"{table}: {error}", file=sys.stderr)
-        return 1
+    pairs = own_pairs(parser.parse_args(arguments).study)
+    rows = current(read_records(files.DATA / f"{table}.csv", table))
     if table == "resources" and {row["target"] for row in rows} != set(TARGETS):
         rows = []
     done = {_pair(row) for row in rows}

@@ -10,6 +10,8 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import OWN, problems, supports
 from kernels.version import TABLES
 
+from ..errors import DataError
+
 TIMERS = ("device_warm", "device_cold", "launched")
 SOURCE_TIMER = "launched"  # times what the documents' own harness times
 
@@ -405,14 +407,14 @@ PROFILED: tuple[tuple[str, str], ...] = (
 
 
 def study(name: str) -> Study:
-    """The study called `name`. Raises: ValueError with the known names."""
+    """The study called `name`. Raises: DataError with the known names."""
     if name not in STUDIES:
-        raise ValueError(f"no study is called {name!r}; known: {', '.join(STUDIES)}")
+        raise DataError(f"no study is called {name!r}; known: {', '.join(STUDIES)}")
     return STUDIES[name]
 
 
 def studies(names: str) -> list[Study]:
-    """Studies by their names, separated by commas; "all" for all. Raises: ValueError with the known names."""
+    """Studies by their names, separated by commas; "all" for all. Raises: DataError with the known names."""
     return [study(name) for name in (STUDIES if names == "all" else names.split(","))]
 
 
@@ -432,7 +434,7 @@ def own_pairs(names: str) -> list[tuple[str, Problem]]:
 
     What goes beyond the log comes with it: on two of its shapes, or on a small problem.
 
-    Raises: ValueError with the known names.
+    Raises: DataError with the known names.
     """
     chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
     chosen += _counted()

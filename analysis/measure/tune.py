@@ -1,8 +1,5 @@
 """Search the shapes of V8 on the GPU at hand.
 
-    python -m analysis tune                  what is not measured yet of today's code
-    python -m analysis tune --list           what would be measured; needs no GPU
-
 RoPE attention is checked on both inputs and timed (device_warm) in the shape that V8's rule chooses and in its
 neighbours, on both cores that need clusters. Three repetitions in random order are enough for a search; what is claimed
 of a version is measured by `python -m analysis measure`. Rows with a `cut` are of a past audit, which changed lines of
@@ -16,7 +13,6 @@ import contextlib
 import functools
 import math
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,15 +27,15 @@ from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.v8 import WARPGROUPS_ON, mma, mma_shape, plan, wgmma, wgmma_shape
 from kernels.version import Plan
 
+from ..errors import MeasureError
 from ..evidence.current import current, today
 from ..record import cards, records
-from ..record.files import DataError
 from ..record.problems import problem_columns
 from ..record.runs import read
-from .machine import environment, identity, now, warm_up
+from .machine import now, warm_up
 from .on_gpu import TIMED_INPUTS
 from .provenance import commit
-from .runs import Writer
+from .runs import at_card
 from .studies import partial_rope
 from .timing import device_warm
 from .workers import compilers, tqdm
@@ -194,7 +190,7 @@ def _checked(candidate: Candidate) -> tuple[Row, Program | None]:
 def measured(chosen: Sequence[Candidate]) -> Iterator[Row]:
     """A row for every candidate of one problem: checked, then timed in turns, each turn in an order of its own.
 
-    Raises: GpuError after the row of a candidate that leaves the GPU in no state to go on.
+    Raises: MeasureError after the row of a candidate that leaves the GPU in no state to go on.
     """
     where = {"measured_at": now(), "commit": commit(), "source_hash": today(VERSION)}
     rows, programs = [], {}
@@ -204,7 +200,7 @@ def measured(chosen: Sequence[Candidate]) -> Iterator[Row]:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             yield {**where, **candidate.columns, "status": "error", "reason": reason}
-            raise GpuError(f"{candidate}: {reason}; the next call goes on without it") from error
+            raise MeasureError(f"{candidate}: {reason}; the next call goes on without it") from error
         rows.append({**where, **candidate.columns, **found})
         if program:
             programs[place] = program
@@ -217,58 +213,41 @@ def measured(chosen: Sequence[Candidate]) -> Iterator[Row]:
     yield from rows
 
 
-def search(card: Path, gpu: Row, new_run: bool = False) -> None:
-    """Measure all in one run of the card, one problem after the other, unless its rows are there and of today's code.
+def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
+    """Measure all in one run of the card at hand, one problem after the other, unless its rows are there and of
+    today's code; return the card's folder, which `named` names. `wait` for whoever measures there.
 
-    Raises: DataError, GpuError.
+    Raises: DataError, MeasureError.
     """
 
     def left(rows: Sequence[Row]) -> list[Candidate]:
         mine = current(rows, VERSION)
         return [each for each in chosen if not any(each.has(row) for row in mine)]
 
-    chosen = candidates(device_target())
-    if not new_run and not left(records(card, "shapes")):
-        return
-    with contextlib.closing(Writer(card, gpu)) as writer:
+    with at_card(named, wait) as writer:
+        target = writer.gpu["target"]
+        chosen = candidates(target)
+        if not new_run and not left(records(writer.card, "shapes")):
+            return writer.card
         run = writer.run("shapes", new_run)
         run.settle("shapes", complete=False)
         todo = left(read(run.folder, "shapes"))
-        with compilers(device_target()) as compile_each:
+        with compilers(target) as compile_each:
             compile_each(_compile, todo)
         warm_up()
         for problem in tqdm(dict.fromkeys(candidate.problem for candidate in todo), desc="check and time"):
             for row in measured([candidate for candidate in todo if candidate.problem == problem]):
                 run.append("shapes", [row])
         run.settle("shapes", complete=True)
-
-
-def tune(new_run: bool = False, named: str = "", wait: bool = False) -> Path:
-    """Search on the card at hand, and return its folder, which `named` names; `wait` for whoever measures there.
-
-    Raises: DataError, GpuError.
-    """
-    gpu = {**identity(), **environment()}
-    folder = cards.folder_of(gpu, named, wait)
-    search(folder, gpu, new_run)
-    return folder
+        return writer.card
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis tune", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--new-run", action="store_true", help="measure again what is measured of today's code")
     cards.add_options(parser)
-    parser.add_argument("--list", action="store_true", help="list what would be measured, which needs no GPU")
     options = parser.parse_args(arguments)
-    if options.list:
-        for candidate in candidates():
-            print(candidate.problem, candidate.shape, "chosen" if candidate.chosen else "")
-        return 0
-    try:
-        path = tune(options.new_run, options.gpu, options.wait)
-    except (DataError, GpuError) as error:
-        print(f"tune: {error}", file=sys.stderr)
-        return 1
+    path = tune(options.new_run, options.gpu, options.wait)
     rows = records(path, "shapes")
     print(f"[tune] {len(rows)} rows, of which {sum(row['status'] == 'error' for row in rows)} in error; {path}")
     return 0

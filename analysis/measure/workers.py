@@ -20,7 +20,7 @@ from tqdm import tqdm as _tqdm
 
 from kernels.runtime.gpu import GpuError
 
-from ..record.files import DataError
+from ..errors import Failure, MeasureError
 
 MAX_COMPILERS = 16
 PATIENCE = 180.0  # seconds without a message: several times what PyTorch takes to tune the products of one problem
@@ -29,14 +29,6 @@ Work = Callable[..., None]
 Sent = Iterator[tuple[str, Any]]
 # In a job's log or a notebook no state replaces the one before: there is one every 10 s.
 tqdm = functools.partial(_tqdm, mininterval=0.1 if sys.stderr.isatty() else 10.0)
-
-
-class MeasureError(RuntimeError):
-    """Measuring could not start or go on; what was measured before is on disk."""
-
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the sentence, and not where it was raised."""
-        return [str(self)]
 
 
 class Hang(MeasureError):
@@ -53,7 +45,7 @@ def _serve(pipe: Connection) -> None:
             pipe.send(("done", None))
     except (EOFError, BrokenPipeError):
         pass  # the parent has gone
-    except (MeasureError, DataError, GpuError) as error:
+    except (Failure, GpuError) as error:
         pipe.send(("failed", str(error)))
     except Exception as error:
         pipe.send(("failed", f"a measuring process failed: {error}\n{traceback.format_exc()}"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -237,8 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         problem = Problem("rope", **options)
         text = advise(problem, gpu).text if problem.dtype == "float32" else half_advice(problem, gpu)
-    except (DataError, ValueError) as error:  # Unsupported among them
-        print(f"advise: {error}", file=sys.stderr)
-        return 1
+    except ValueError as error:  # Unsupported among them
+        raise DataError(str(error)) from error
     print(f"{described(problem)}\n{text}")
     return 0

@@ -116,7 +116,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         _P20, _MEDIAN, _P80, _ERROR, _SOURCE_HASH,
         integer("sm_mhz", "SM clock read after the samples, MHz", True),
         _MEASURED_AT,
-        integer("discarded", "samples dropped as the card throttled, but for its power cap; empty of before", True),
+        integer("discarded", "samples dropped as the card throttled; empty since, as they are kept", True),
         flag("repeated", "1 in the second row of a process off its siblings; the first stands above it", True),
     ),
     "published": (

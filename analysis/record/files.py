@@ -19,6 +19,7 @@ import pandas as pd
 
 from kernels.version import PROBLEM_COLUMNS
 
+from ..errors import DataError as DataError
 from .columns import SCHEMAS, Column, stored
 from .problems import name_of, values_of
 from .problems import problem_columns as problem_columns
@@ -70,10 +71,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "flag": lambda text: {"0": False, "1": True}[text],
     "problem": values_of,
 }
-
-
-class DataError(ValueError):
-    """A file under data/ is missing, damaged or not what its schema says."""
 
 
 # ---------------------------------------------------------------- reading

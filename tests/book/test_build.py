@@ -8,6 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from analysis import __main__ as command_line
 from analysis import findings
 from analysis.book import build, check, saving
 from analysis.book.execute import BuildError, execute, side_by_side
@@ -46,18 +47,18 @@ def test_a_notebook_is_executed_with_its_parameters_and_stops_with_its_error(not
 def test_what_cannot_be_built_is_one_line_and_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert build.main(["--gpu", "abacus"]) == 1
+    assert command_line.main(["build", "--gpu", "abacus"]) == 1
     assert "'abacus'" in (said := capsys.readouterr().err) and REFERENCE in said and said.count("\n") == 1
     for module in (build, saving):
         monkeypatch.setattr(module, "BUILD", tmp_path / "a file")
     (tmp_path / "a file").write_text("")
     monkeypatch.setattr(build, "execute_all", lambda e, source: source.mkdir(parents=True))
-    assert build.main([]) == 1
+    assert command_line.main(["build"]) == 1
     folder = tmp_path / REFERENCE
     folder.mkdir()
     (folder / "gpu.json").write_text("{")
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    assert build.main([]) == 1
+    assert command_line.main(["build"]) == 1
     refused, damaged = capsys.readouterr().err.splitlines()
     assert "a file" in refused and "gpu.json" in damaged and {refused[:7], damaged[:7]} == {"build: "}
 

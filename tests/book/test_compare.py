@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from analysis import __main__ as command_line
 from analysis import findings
 from analysis.book import compare
 from analysis.book.compare import chosen, speedups
@@ -43,7 +44,7 @@ def measured(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_that_cannot_be_compared_are_refused(
     names: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare.main([*names, "--out", str(tmp_path / "out")]) == 1
+    assert command_line.main(["compare", *names, "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr()
     assert said.err.startswith(f"compare: {says}") and said.err.count("\n") == 1
 

@@ -189,4 +189,5 @@ def test_the_command_prints_what_differs_and_fails_for_the_reference_alone(
     assert findings.main([]) == 1 and findings.main(["--gpu", "nvidia-h100-80gb-hbm3"]) == 0
     said = capsys.readouterr().out
     assert f"wrong does not hold on {REFERENCE}: It is so." in said and f"wrong {DIFFERS}" in said
-    assert findings.main(["--gpu", "no-card"]) == 1
+    with pytest.raises(DataError, match="no-card"):
+        findings.main(["--gpu", "no-card"])

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis import __main__ as command_line
 from analysis.claims import judge, rule
 from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, speed
 from analysis.claims.rule import HOLDS, REFUTED, REPRODUCED, UNDECIDED, decide
@@ -384,7 +385,7 @@ def test_the_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
 def test_the_command_writes_them_and_names_an_unknown_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert judge.main(["--gpu", "abacus"]) == 1
+    assert command_line.main(["claims", "--gpu", "abacus"]) == 1
     assert "claims: no GPU called 'abacus' has been measured" in capsys.readouterr().err
     monkeypatch.setattr(judge, "gpu_folder", lambda slug: tmp_path / slug)
     monkeypatch.setattr(judge, "claims", list)

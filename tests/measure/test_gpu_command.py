@@ -10,22 +10,16 @@ from pathlib import Path
 import pytest
 
 from analysis import __main__ as command_line
+from analysis.errors import REFUSED
 from analysis.measure import gpu, preflight
-from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, counters_allowed, judge
-from analysis.measure.refused import REFUSED
-from analysis.measure.studies import STUDIES, Study
-from kernels import Problem
+from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, judge
+from analysis.measure.studies import STUDIES
 
-GB = 10**9
-FINE = Machine(
-    name="Made-up card", target="sm_90", driver="999.1", driver_cuda=(13, 1), memory=141 * GB, free_memory=140 * GB,
-    torch_cuda="13.0", processes=(), ncu="/x/ncu", counters_allowed=True,
-    sanitizer="/x/compute-sanitizer", free_disk={"/data": 50 * GB},
-)  # fmt: skip
+FINE = Machine("Made-up card", "sm_90", "999.1", driver_cuda=(13, 1), torch_cuda="13.0", processes=())
 
 
-def line(topic: str, machine: Machine, studies: list[Study] | None = None) -> Line:
-    [found] = [each for each in judge(machine, studies or list(STUDIES.values())) if each.topic == topic]
+def line(topic: str, machine: Machine) -> Line:
+    [found] = [each for each in judge(machine, list(STUDIES.values())) if each.topic == topic]
     return found
 
 
@@ -42,17 +36,8 @@ CHANGES = [
     ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
     ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
     ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
-    ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "6.0 GB free; the largest problem needs about"),
-    ({"memory": 8 * GB, "free_memory": 6 * GB}, "memory", WARNING, "The largest of fp16 will say out of memory"),
-    ({"memory": None}, "memory", WARNING, "it cannot be read"),
-    ({"free_memory": None}, "memory", OK, "141.0 GB, 141.0 GB free"),
     ({"processes": ("game (12)",)}, "other processes", WARNING, "game (12) on this GPU"),
     ({"processes": None}, "other processes", WARNING, "they cannot be read"),
-    ({"ncu": None}, "counters", WARNING, "no ncu on PATH or under CUDA_HOME"),
-    ({"counters_allowed": False}, "counters", WARNING, "(ERR_NVGPUCTRPERM): the administrator gives it with NVreg_"),
-    ({"counters_allowed": None}, "counters", OK, "/x/ncu shows its permission when it runs"),
-    ({"sanitizer": None}, "sanitizers", WARNING, "no compute-sanitizer on PATH"),
-    ({"free_disk": {"/data": 10_000_000}}, "disk", STOPS, "0.01 GB free in /data"),
 ]
 
 
@@ -66,26 +51,6 @@ def test_a_machine_without_a_gpu_gets_one_line() -> None:
     assert list(judge(Machine(), [])) == [
         Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")
     ]
-
-
-def test_only_the_studies_that_are_asked_for_need_memory() -> None:
-    small = Study("small", "", (), (((), (Problem("attention", heads=1, seq_q=8, hdim=64),)),))
-    assert line("memory", replace(FINE, memory=GB, free_memory=GB), [small]).state == OK
-
-
-@pytest.mark.parametrize(
-    ("parameters", "capabilities", "allowed"),
-    [
-        (None, "0", None),
-        ("Mobile: 1\n", "0", None),
-        ("RmProfilingAdminOnly: 0\n", "0", True),
-        ("RmProfilingAdminOnly: 1\n", "0000000000000000", False),
-        ("RmProfilingAdminOnly: 1\n", "00000000a80425fb", False),  # root in a container
-        ("RmProfilingAdminOnly: 1\n", "000001ffffffffff", True),  # root
-    ],
-)
-def test_who_may_read_counters(parameters: str | None, capabilities: str, allowed: bool | None) -> None:
-    assert counters_allowed(parameters, f"Name:\tx\nCapEff:\t{capabilities}\n") is allowed
 
 
 # ---------------------------------------------------------------- the parts

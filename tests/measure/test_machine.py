@@ -1,4 +1,4 @@
-"""What NVML does not answer stays empty, each thing on its own; samples under throttle are not kept."""
+"""What NVML does not answer stays empty, each thing on its own; what it says of the clocks is kept."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 from analysis.measure import machine
 from analysis.measure.run import note_seen
 
-SAMPLES = [2.0] * 15
-BOTH = ["hardware_slowdown", "thermal_slowdown"]
 REASONS, OLDER = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 PROCESSES = "nvmlDeviceGetComputeRunningProcesses"
 
@@ -68,7 +66,7 @@ def test_reasons_of_throttling_have_names_also_from_an_older_driver(nvml: dict[s
 def test_without_nvml_nothing_is_known_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "opened", lambda card=None: None)
     watch = machine.Watch()
-    assert watch.steady(lambda: SAMPLES) == (SAMPLES, 0)
+    watch.look()
     watch.count()
     assert watch.seen == {"throttle": [], "readable": False, "others": None}
     row = {"throttle": "none"}
@@ -85,48 +83,13 @@ def test_processes_of_others_are_told_from_ours(nvml: dict[str, Any]) -> None:
     assert machine.others(ours=[]) is None
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    taken: list[float] = []
-    monkeypatch.setattr(machine.time, "sleep", taken.append)
-    return taken
-
-
-def throttling(monkeypatch: pytest.MonkeyPatch, *looks: str) -> None:
-    """What the card says at each look; afterwards what it said last."""
-    left = list(looks)
-    said = lambda: frozenset(filter(None, [left.pop(0) if len(left) > 1 else left[0]]))  # noqa: E731
-    monkeypatch.setattr(machine, "throttle", said)
-
-
-@pytest.mark.parametrize(
-    ("looks", "discarded", "seen", "waits"),
-    [
-        (("", "thermal_slowdown", "", "hardware_slowdown", "", ""), 30, BOTH, [2, 4]),
-        (("thermal_slowdown", ""), 15, ["thermal_slowdown"], [2]),  # before the samples
-        (("power_cap",), 0, ["power_cap"], []),  # noted, and kept
-    ],
-)
-def test_samples_under_throttle_are_taken_again_and_counted(
-    monkeypatch: pytest.MonkeyPatch, pauses: list[float], looks: tuple[str, ...], discarded: int, seen: list[str],
-    waits: list[float],
-) -> None:  # fmt: skip
-    throttling(monkeypatch, *looks)
+@pytest.mark.parametrize(("mask", "seen"), [(0, []), (4, ["power_cap"]), (4 | 32, ["power_cap", "thermal_slowdown"])])
+def test_what_is_seen_around_timings_is_said_of_the_run(nvml: dict[str, Any], mask: int, seen: list[str]) -> None:
+    nvml[REASONS] = mask
     watch = machine.Watch()
-    assert watch.steady(lambda: SAMPLES) == (SAMPLES, discarded)
-    assert watch.seen["throttle"] == seen and pauses == waits
+    watch.look()
     row = {"throttle": "none"}
     note_seen(row, watch.seen)
     for others in (2, 1):
         note_seen(row, {"throttle": [], "readable": True, "others": others})
-    assert row == {"throttle": "+".join(seen), "other_processes": 2}
-
-
-def test_a_card_that_goes_on_throttling_gives_an_error_and_ends(monkeypatch: Any, pauses: list[float]) -> None:
-    throttling(monkeypatch, "thermal_slowdown")
-    watch = machine.Watch()
-    for _ in range(100):
-        with pytest.raises(machine.Throttled, match="in every attempt: thermal_slowdown") as caught:
-            watch.steady(lambda: SAMPLES)
-        assert caught.value.discarded == 4 * 15
-    assert sum(pauses) <= machine.MOST_PAUSES_S + 8
+    assert row == {"throttle": "+".join(seen) or "none", "other_processes": 2}

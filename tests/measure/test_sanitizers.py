@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.errors import REFUSED, MeasureError
 from analysis.measure import sanitize
-from analysis.measure.refused import REFUSED
 from analysis.measure.sanitize import TOOLS, Told, row_of
-from analysis.measure.workers import MeasureError
 from analysis.record import rows
 from analysis.record.files import REFERENCE
 from kernels import VERSIONS

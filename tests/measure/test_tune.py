@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 import torch
 
 from analysis import record
+from analysis.errors import MeasureError
 from analysis.measure import tune
+from analysis.measure.runs import Writer
 from analysis.measure.timing import Timing
 from analysis.record.runs import Run
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import make_inputs, reference_of
 from kernels.runtime.compile import require_target
-from kernels.runtime.gpu import GpuError
 from kernels.runtime.identity import source_hash
 from kernels.version import Plan
 from tests.measure.stub_card import CARD, compilers
@@ -43,7 +45,7 @@ PAIR = Problem("rope", seq_q=64, hdim=128, rotary_dim=64)
 
 
 @pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
+def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tune.Candidate]:
     """A search without a GPU: a core that is right, and one that is wrong."""
     shape = tune.wgmma.choose(PAIR)
     found = [
@@ -70,6 +72,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
     monkeypatch.setattr(tune, "candidates", lambda target: found)
     monkeypatch.setattr(tune, "Program", Program)
     monkeypatch.setattr(tune, "resources", lambda kernel, target: SimpleNamespace(registers=128))
+    monkeypatch.setattr(tune, "at_card", lambda *_: contextlib.closing(Writer(tmp_path, CARD)))
     monkeypatch.setattr(tune, "device_target", lambda: "sm_90")
     monkeypatch.setattr(tune, "warm_up", lambda: None)
     monkeypatch.setattr(tune, "compilers", compilers)
@@ -78,7 +81,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[tune.Candidate]:
 
 
 def test_a_search_times_what_is_right_and_nothing_else(search: list[tune.Candidate], tmp_path: Path) -> None:
-    tune.search(tmp_path, CARD)
+    tune.tune()
     frame = record.rows(tmp_path, "shapes")
     right, wrong = frame.to_dict("records")
     assert (right["status"], right["chosen"], right["registers"], right["max_abs_err"]) == ("ok", True, 128, 0.0)
@@ -90,7 +93,7 @@ def test_a_search_times_what_is_right_and_nothing_else(search: list[tune.Candida
 def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
     search: list[tune.Candidate], tmp_path: Path
 ) -> None:
-    tune.search(tmp_path, CARD)
+    tune.tune()
     first, second = record.records(tmp_path, "shapes")
     shutil.rmtree(tmp_path)
     past = Run.begin(tmp_path, CARD, "2026-01-01T00:00:00Z")
@@ -110,7 +113,7 @@ def test_a_search_goes_on_where_it_stopped_drops_older_code_and_keeps_past_cuts(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "measured", measured)
         for _ in range(2):
-            tune.search(tmp_path, CARD)
+            tune.tune()
     assert done == [search[1]]
     assert [row["cut"] or "" for row in record.records(tmp_path, "shapes")] == ["no_scores", "", ""]
 
@@ -126,8 +129,8 @@ def test_a_candidate_that_breaks_the_gpu_is_recorded_and_left_out_next(
         return checked(candidate)
 
     monkeypatch.setattr(tune, "_checked", breaks)
-    with pytest.raises(GpuError, match="illegal memory access was encountered; the next call goes on without it"):
-        tune.search(tmp_path, CARD)
-    tune.search(tmp_path, CARD)
+    with pytest.raises(MeasureError, match="illegal memory access was encountered; the next call goes on without it"):
+        tune.tune()
+    tune.tune()
     frame = record.rows(tmp_path, "shapes")
     assert list(frame["status"]) == ["error", "ok"] and "illegal memory access" in frame["reason"][0]

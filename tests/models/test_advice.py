@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis import __main__ as command_line
 from analysis.evidence import Evidence
 from analysis.measure.studies import FUSIONS, STUDIES
 from analysis.models import advice, fusion
@@ -94,9 +95,9 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
     assert advice.main(["--heads", "8", "--seq-q", "1", "--seq-k", "4096"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"10\.0 µs.* 1\.10 times .* 1\.50 times", said) and "Test GPU" in said
-    assert advice.main(["--hdim", "66"]) == 1
+    assert command_line.main(["advise", "--hdim", "66"]) == 1
     assert capsys.readouterr().err == "advise: hdim is 66; it must be a multiple of 4\n"
-    assert advice.main(["--gpu", "abacus"]) == 1 and "there is: test-gpu" in capsys.readouterr().err
+    assert command_line.main(["advise", "--gpu", "abacus"]) == 1 and "there is: test-gpu" in capsys.readouterr().err
     with pytest.raises(Unsupported, match="rotary_dim is 0"):
         advice.advise(replace(ONE, rotary_dim=0))
 

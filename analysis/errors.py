@@ -1,0 +1,23 @@
+"""Errors whose message is all that a reader needs to be told: a command prints it as one line, without a traceback."""
+
+REFUSED = 3  # exit code of a command that the machine refuses
+
+
+class Failure(Exception):
+    """The message says what went wrong, and what stands."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence, and not where it was raised."""
+        return [str(self)]
+
+
+class DataError(Failure, ValueError):
+    """A file under data/ is missing, damaged or not what its schema says."""
+
+
+class MeasureError(Failure, RuntimeError):
+    """Measuring could not start or go on; what was measured before is on disk."""
+
+
+class Refused(Failure):
+    """The cause is the machine: a program that is not there, a permission that is not given."""
