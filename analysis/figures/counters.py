@@ -13,7 +13,7 @@ from ..evidence.origin import counters_of
 from ..measure.studies import MAIN
 from ..models import profiles
 from ..tables.table import Missing, family_title, short
-from .style import PALETTE, Plot, canvas, legend
+from .style import NARROW, PALETTE, Plot, canvas, legend
 
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
@@ -33,22 +33,24 @@ def warp_waits(e: Evidence) -> Plot | Missing:
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]
-    title, height = "Warps wait most for other warps at a barrier", 2.4 + 0.24 * len(wide)
-    with canvas(title, len(families), height=height, sharex=True, height_ratios=sizes) as (figure, axes):
+    title, height = "Warps wait most for other warps at a barrier", 2.9 + 0.17 * len(wide)
+    with canvas(title, len(families), height=height, width=NARROW, sharex=True, height_ratios=sizes) as (figure, axes):
         for axis, family in zip(axes, families):
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)
             for wait, colour, hatch in zip(profiles.WAITS, COLOURS, HATCHES):
+                if not wide[wait].any():
+                    continue
                 look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait}
                 axis.barh(range(len(bars)), bars[wait], 0.8, left=left, edgecolor="white", lw=0.3, **look)
                 left += bars[wait]
-            axis.set_yticks(range(len(bars)), [short(version) for version in bars.index])
+            axis.set_yticks(range(len(bars)), [short(version) for version in bars.index], fontsize=8)
             axis.set_ylim(len(bars) - 0.4, -0.6)
             axis.set_xlim(0, 100)
             axis.grid(visible=False)
             axis.set_title(family_title(family), loc="left")
-        axes[-1].set_xlabel(f"% of a warp's time in attention at head dim {MAIN.hdim}")
-        legend(figure, axes)
+        axes[-1].set_xlabel("% of a warp's time in attention", loc="left")
+        legend(figure, axes, size=8)
     return Plot(
         "warp-waits",
         figure,

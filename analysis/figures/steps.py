@@ -33,8 +33,8 @@ INK, SOFT, MEMORY, KERNEL, EMBED, WAIT, LESS = (
     "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a", "#1f5f99",
 )  # fmt: skip
 ACROSS = 3  # pictures in a row
-WIDE, HIGH, BAR = 1.2, 1.3, 0.13  # inches: of a picture, and of a bar below it
-TOP, MAKER, ATTENTION, DEEP = 0.92, 0.58, 0.1, 0.34  # inches: memory, what embeds, what attends, how high that is
+WIDE, HIGH, BAR = 1.2, 1.4, 0.13  # inches: of a picture, and of a bar below it
+TOP, MAKER, ATTENTION, DEEP = 1.02, 0.68, 0.1, 0.34  # inches: memory, what embeds, what attends, how high that is
 COLUMNS = {"q": 0.19, "k": 0.57, "v": 0.92}  # inches from the left of a picture
 SIZE = 6.6  # points
 MOST = 4  # arrows
@@ -76,8 +76,8 @@ def steps(family: str) -> Plot:
 
 
 def pipelines() -> Plot:
-    """Four ways to rotate Q and K for 64 queries and 64 keys."""
-    title = "Who rotates K, and how often, for 64 queries and 64 keys"
+    """Four ways to rotate Q and K for four heads of 64 queries and 64 keys."""
+    title = "Who rotates K, and how often, for 4 heads of 64 tokens"
     plans = {name: plan_of(name, MAIN.hdim) for name in PIPELINES.values()}
     return _pictures("pipelines", title, plans, [*PIPELINES], "", {}, across=2)
 
@@ -107,8 +107,8 @@ def _pictures(
     return Plot(
         id,
         figure,
-        "Boxes are launches, which embed what is orange; dashed lines are where the host waits; × is how often a "
-        f"head's keys are read.{about}",
+        "Boxes are launches, dashed lines are where the host waits, and × beside an arrow is how often a head's keys "
+        f"are read. Orange: embedded inside the attention kernel.{about}",
         f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads and embeds keys.",
         pd.concat(tables, ignore_index=True),
         computed(f"drawn from the plans of {', '.join(plans)}") + COUNTED,
@@ -134,8 +134,9 @@ def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[St
         box(axis, x - 0.17, low + MAKER, 0.34, 0.18, verb.removesuffix("s"))
         arrows(axis, (x, low + TOP), (x, low + MAKER + 0.18), 1, INK)
     launch, blocks = attention.launch, math.prod(attention.launch.grid)
-    clusters = f", by {launch.cluster}" if launch.cluster > 1 else ""
-    told = [f"{blocks:,} block{'s' * (blocks > 1)}{clusters}", _often(attention, verb)]
+    blocks, unit = (blocks, "block") if launch.cluster == 1 else (blocks // launch.cluster, "cluster")
+    told = [f"{blocks:,} {unit}{'s' * (blocks > 1)}{f' of {launch.cluster}' * (launch.cluster > 1)}"]
+    told.append(_often(attention, verb))
     box(axis, left, low + ATTENTION, WIDE - 0.12, DEEP, *filter(None, told))
     for each, x in COLUMNS.items():
         again = attention.passes if each != "q" else 1
@@ -146,7 +147,7 @@ def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[St
             y, colour = low + ATTENTION + DEEP + 0.07, EMBED if own else SOFT
             write(axis, left + x - 0.17, y, f"{again}×", color=colour, bbox={"fc": "white", "ec": "none", "pad": 0.2})
     for place in (place for place, step in enumerate(steps) if step is None):
-        y = low + (0.04 if place == len(steps) - 1 else MAKER - 0.06)
+        y = low + (0.04 if place == len(steps) - 1 else MAKER - 0.04)
         axis.plot([left, left + WIDE - 0.12], [y, y], color=WAIT, lw=1.0, ls=(0, (3, 2)))
 
 

@@ -34,10 +34,10 @@ STYLE: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "0.9",
 }
-NARROW = 4.8  # inches: a figure of the story, read on a phone without scrolling
+NARROW = 4.0  # inches: a figure of the story, read on a phone without scrolling
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
-TITLE_COLUMNS, SOURCE_COLUMNS = 66, 108  # characters of a line
+TITLE_COLUMNS, SOURCE_COLUMNS = 62, 96  # characters of a line
 REFERENCE_CARD = "NVIDIA H200"  # of which the titles are true
 
 
@@ -135,8 +135,9 @@ def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, uni
     axis.set_minor_locator(NullLocator())
 
 
-def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
+def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2, size: float = 9) -> None:
     found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
     figure.legend(
-        found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4
-    )
+        found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4,
+        columnspacing=1, fontsize=size,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
@@ -20,7 +21,8 @@ PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
 DIMS = (128, 2048)
 WAIT = "host waits, launches again"
-COLORS = {"attention": PALETTE[9], "kernels": PALETTE[9], "rotation": PALETTE[1], WAIT: "0.9"}
+COLORS = {"rotation": PALETTE[1], "attention": PALETTE[9], "kernels": PALETTE[9], "host waits": "0.85"}
+WORDS = {"rotation": "rotates Q or K", "host waits": "the host waits"}
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
 
@@ -44,17 +46,20 @@ def timeline(e: Evidence) -> Plot | Missing:
     if not drawn:
         return Missing.study("log")
     title = "V7 saves a wait, but no GPU time"
-    with canvas(title, len(drawn), height=0.6 + 1.9 * len(drawn), width=NARROW) as (figure, axes):
+    with canvas(title, len(drawn), height=0.8 + 1.9 * len(drawn), width=NARROW) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
-        axes[-1].set_xlabel("µs of one call; Q and K: the kernels that rotate them", loc="left")
+        axes[-1].set_xlabel("µs of one call", loc="left")
+        drawn_parts = [word for word in COLORS if frame["what"].str.startswith(word).any()]
+        patches = [Patch(color=COLORS[word], label=WORDS.get(word, word)) for word in drawn_parts]
+        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5)
     return Plot(
         "timeline",
         figure,
         "One call of separate kernels and of V7, at their shapes. Grey: the host waits and launches again, which the "
-        "authors' clock includes; their sum is measured, and drawn as equal parts. Replayed as a CUDA graph, the "
-        "kernels run back to back.",
+        "authors' clock includes. The sum of these waits was measured; the figure splits it equally. On the GPU alone "
+        "the kernels run back to back, as a CUDA graph.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
         measured(e, "log") + counters_of(e) + computed("order by the plan"),
@@ -87,20 +92,20 @@ def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[
 
 
 def _draw(axis: Axes, frame: pd.DataFrame) -> None:
-    rows = [(timer, name) for timer in CLOCKS for name in PAIR]
+    places = {(timer, name): 2.8 * i + j for i, timer in enumerate(CLOCKS) for j, name in enumerate(PAIR)}
     longest = frame["end_us"].max()
-    for y, (timer, name) in enumerate(rows):
+    for (timer, name), y in places.items():
         mine = frame[(frame["timer"] == timer) & (frame["version"] == PAIR[name])]
         for part in mine.itertuples():
             color = next(color for word, color in COLORS.items() if part.what.startswith(word))
-            width, words = part.end_us - part.start_us, part.what.removeprefix("rotation ")
-            axis.barh(y, width, left=part.start_us, height=0.72, color=color, edgecolor="white", lw=0.8)
-            if len(words) < 44 * width / longest:
-                axis.text(part.start_us + width / 2, y, words, ha="center", va="center", fontsize=7)
+            length = part.end_us - part.start_us
+            axis.barh(y, length, left=part.start_us, height=0.72, color=color, edgecolor="white", lw=0.8)
         if len(mine):
             end = mine["end_us"].max()
             axis.text(end, y, f" {end:.3g} µs", va="center", fontsize=8.5, fontweight="bold")
-    axis.set_yticks(range(len(rows)), [f"{name},\n{CLOCKS[timer]}" for timer, name in rows], fontsize=7.5)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_xlim(0, longest * 1.17)
+        if name == next(iter(PAIR)):
+            axis.text(0, y - 0.5, CLOCKS[timer], va="bottom", fontsize=8.5, color="0.35")
+    axis.set_yticks(list(places.values()), [name for _, name in places], fontsize=8.5)
+    axis.set_ylim(max(places.values()) + 0.5, -1.3)
+    axis.set_xlim(0, longest * 1.25)
     axis.grid(visible=False)

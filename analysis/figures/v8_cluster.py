@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import pandas as pd
@@ -16,52 +15,54 @@ from ..models.steps import CUTS
 from .style import NARROW, PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
-INK, SOFT, TURNED = "0.15", "0.45", "#a35c00"
+INK, SOFT, TURNED = "0.15", "0.4", "#a35c00"
 COPY, WORK, ROTATE = "#d9dde1", "#d7e6f5", "#f3cf9b"  # what boxes of the timeline are filled with
+ARROW = {"arrowstyle": "-|>", "color": INK, "lw": 1.2}
 STEPS = (  # where a number stands, its arrow, what it means
-    (
-        (1.62, 2.35),
-        ((1.3, 2.35), (1.95, 2.35)),
-        "rotate own slices of Q and K, and multiply them: a part of all scores",
-    ),
-    ((2.55, 1.6), ((2.55, 1.9), (2.55, 1.25)), "send the parts to the block that owns the row"),
-    ((1.95, 0.25), None, "sum them, softmax"),
-    ((1.62, -0.35), ((1.95, 0.0), (1.3, -0.35)), "send the weights to all; each block weighs its own slice of V"),
+    ((1.62, 2.6), ((1.3, 2.6), (1.95, 2.6)), "Each block rotates its slices of Q and K and multiplies them."),
+    ((2.5, 1.75), ((2.5, 2.0), (2.5, 1.5)), "It sends each part of a score to the block that owns the row."),
+    ((1.85, 1.0), None, "The owner adds the parts up and computes the softmax."),
+    ((1.62, 0.15), ((1.95, 0.45), (1.3, -0.1)), "It sends the weights to all blocks."),
+    ((1.62, -0.35), ((1.3, -0.35), (1.95, -0.35)), "Each multiplies them by its slice of V, and stores."),
 )
 
 
-def _matrix(axis: Axes, y: float, height: float, name: str, rotated: bool = False) -> None:
+def _matrix(axis: Axes, x: float, y: float, height: float, name: str, rotated: bool = False) -> None:
     """A matrix cut along the head dim: a slice for each block."""
     for i in range(SHOWN):
-        axis.add_patch(Rectangle((0.3 * i, y), 0.3, height, fc=PALETTE[i], ec="white", lw=1.5))
-    words = f"{name}, rotated once a tile" if rotated else name
-    axis.text(0.0, y + height + 0.04, words, ha="left", va="bottom", fontsize=7.5, color=TURNED if rotated else INK)
+        axis.add_patch(Rectangle((x + 0.3 * i, y), 0.3, height, fc=PALETTE[i], ec="white", lw=1.5))
+    _name(axis, x, y + height, f"{name}, rotated once" if rotated else name, TURNED if rotated else INK)
+
+
+def _name(axis: Axes, x: float, y: float, words: str, color: str = INK) -> None:
+    axis.text(x, y + 0.04, words, ha="left", va="bottom", fontsize=8.5, color=color)
 
 
 def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
     """How the blocks of a cluster share the head dim: drawn, not measured; its numbers are those of the shape."""
     title = f"{shape.cluster} blocks share {shape.queries} queries"
-    with canvas(title, height=3.9, width=NARROW) as (figure, (axis,)):
-        axis.set(xlim=(-0.2, 4.6), ylim=(-1.25, 3.3))
+    with canvas(title, height=4.9, width=NARROW) as (figure, (axis,)):
+        axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
         axis.axis("off")
-        axis.add_patch(Rectangle((-0.12, -1.0), 3.2, 4.2, fill=False, ec=SOFT, lw=1.2, ls="--"))
-        axis.text(3.0, 3.12, "one cluster", ha="right", va="top", fontsize=8, color=SOFT)
-        _matrix(axis, 2.4, 0.4, f"Q, {shape.queries} rows", rotated=True)
-        _matrix(axis, 1.05, 0.85, f"K, {problem.seq_k} rows", rotated=True)
-        _matrix(axis, -0.75, 0.85, f"V, {problem.seq_k} rows")
-        axis.text(0.0, -0.95, "a colour is a block", ha="left", va="bottom", fontsize=7.5, color=SOFT)
+        axis.add_patch(Rectangle((-0.15, -1.0), 3.5, 4.35, fill=False, ec=SOFT, lw=1.2, ls="--"))
+        axis.text(-0.05, -0.95, "one cluster; a colour is a block", va="bottom", fontsize=8.5, color=SOFT)
+        _matrix(axis, 0.0, 2.4, 0.4, f"Q, {shape.queries} rows", rotated=True)
+        _matrix(axis, 0.0, 1.05, 0.85, f"K, {problem.seq_k} rows", rotated=True)
+        _matrix(axis, 0.0, -0.6, 0.85, f"V, {problem.seq_k} rows")
+        _matrix(axis, 2.0, -0.55, 0.4, f"output, {shape.queries} rows")
         for i in range(SHOWN):
-            part = Rectangle((2.0 + 0.1 * i, 2.2 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
+            part = Rectangle((2.0 + 0.1 * i, 2.35 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
             axis.add_patch(part)
-            axis.add_patch(Rectangle((2.05, 1.05 - 0.2 * i), 0.92, 0.16, fc=PALETTE[i], ec="white", lw=0.8))
-        axis.text(2.05, 0.28, "rows of scores,\nan owner each", va="top", fontsize=7.5, color=SOFT)
+            axis.add_patch(Rectangle((2.0, 1.25 - 0.2 * i), 0.92, 0.16, fc=PALETTE[i], ec="white", lw=0.8))
+        _name(axis, 2.0, 2.77, "parts of scores")
+        axis.text(2.0, 0.58, "scores by row", va="top", fontsize=8.5, color=INK)
         for number, (at, arrow, words) in enumerate(STEPS, 1):
             if arrow:
-                axis.annotate("", arrow[1], arrow[0], arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2})
-            for x, y in (at, (3.25, 3.05 - 1.0 * number + 0.5)):
+                axis.annotate("", arrow[1], arrow[0], arrowprops=ARROW)
+            for x, y in (at, (-0.08, -1.0 - 0.3 * number)):
                 axis.text(x, y, str(number), ha="center", va="center", fontsize=8, color="white", fontweight="bold",
                           bbox={"boxstyle": "circle,pad=0.2", "fc": INK, "ec": "none"})  # fmt: skip
-            axis.text(3.4, 3.05 - 1.0 * number + 0.5, "\n".join(textwrap.wrap(words, 20)), va="center", fontsize=7.5)
+            axis.text(0.08, -1.0 - 0.3 * number, words, va="center", fontsize=8)
     frame = pd.DataFrame(
         [(str(problem), core, shape.cluster, shape.queries, shape.width)],
         columns=["problem", "core", "cluster", "queries", "width"],
@@ -81,57 +82,54 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
 
 # What the warps of a block do, one after the other: name, start, length, color. Lengths are not to scale.
 WARPS = (
-    ("load Q,\nrotate it", 0.0, 1.7, ROTATE),
-    ("Q·K, rotating K\non the way", 2.2, 2.3, ROTATE),
-    ("softmax of\nown rows", 5.1, 1.5, WORK),
-    ("weights·V", 7.2, 1.6, WORK),
+    ("load Q, rotate it", 0.0, 1.7, ROTATE),
+    ("Q·K, rotating K", 2.4, 2.0, ROTATE),
+    ("softmax of own rows", 5.1, 1.3, WORK),
+    ("weights·V", 7.1, 1.7, WORK),
     ("store", 8.8, 0.9, COPY),
 )
-WAITS = ((1.7, 0.5), (4.5, 0.6), (6.6, 0.6))  # for K, for parts, for V and weights
-COPIES = (("copy K", 0.2, 1.95, COPY), ("copy V", 4.5, 2.6, COPY))
-SENT = (("parts of scores\nto the owners", 4.5, 5.05), ("weights\nto all", 6.55, 7.15))
+WAITS = (("waits for K", 1.7, 0.7), ("waits for parts", 4.4, 0.7), ("waits for weights", 6.4, 0.7))
+COPIES = (("copy K", 0.2, 2.2, COPY), ("copy V", 4.4, 2.7, COPY))
+SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
 COSTS = (  # where they stand, the part left out, what it is called
-    (0.95, "no_embedding", "rotation,\nof Q and K"),
-    (3.35, "no_scores", "products\nof Q and K"),
-    (8.0, "no_output", "products\nwith V"),
+    (0.85, "no_embedding", "rotations"),
+    (3.2, "no_scores", "Q·K"),
+    (8.0, "no_output", "weights·V"),
 )
 
 
 def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
     """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
     us = parts.set_index("part")["median_us"]
-    soft: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 7, "color": SOFT}
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6}
-    sent = {"arrowstyle": "-|>", "color": PALETTE[3], "lw": 1.2, "connectionstyle": "arc3,rad=0.9"}
-    with canvas("A tile waits three times", height=3.1, width=NARROW) as (figure, (axis,)):
-        axis.set(xlim=(-1.6, 9.8), ylim=(-2.4, 3.0))
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
+    with canvas("A tile waits three times", height=4.8, width=NARROW) as (figure, (axis,)):
+        axis.set(xlim=(0, 4), ylim=(10.5, -0.9))
         axis.axis("off")
-        for lane, y, boxes in (("copies from\nmemory", 2.1, COPIES), ("warps", 0.8, WARPS)):
-            axis.text(-0.15, y + 0.35, lane, **soft)
+        for lane, x, width, boxes in (("copies", 0, 0.8, COPIES), ("warps", 0.9, 1.55, WARPS)):
+            axis.text(x + width / 2, -0.4, lane, color=SOFT, **middle)
             for name, start, length, color in boxes:
-                axis.add_patch(Rectangle((start, y), length, 0.75, fc=color, ec=INK, lw=0.8))
-                axis.text(start + length / 2, y + 0.37, name, linespacing=1.05, **middle)
-        for start, length in WAITS:
-            axis.add_patch(Rectangle((start, 0.8), length, 0.75, fc="white", ec=SOFT, lw=0.8, hatch="////", alpha=0.6))
-        axis.text(-0.15, -0.2, "to other\nblocks", **soft)
-        for name, start, end in SENT:
-            axis.annotate("", (end, 0.75), (start, 0.75), arrowprops=sent)
-            axis.text((start + end) / 2, -0.2, name, color=PALETTE[3], **middle)
-        axis.axhline(-0.75, color="0.85", lw=0.8)
+                axis.add_patch(Rectangle((x, start), width, length, fc=color, ec=INK, lw=0.8))
+                axis.text(x + width / 2, start + length / 2, name, **middle)
+        for name, start, length in WAITS:
+            axis.add_patch(Rectangle((0.9, start), 1.55, length, fc="white", ec="0.75", lw=0.8, hatch="////"))
+            axis.text(1.68, start + length / 2, name, bbox={"fc": "white", "ec": "none", "pad": 1}, **middle)
+        axis.text(2.6, -0.4, "saved without it", va="center", fontsize=8.5, color=SOFT)
+        for name, start in SENT:
+            axis.annotate("", (2.85, start), (2.45, start), arrowprops={**ARROW, "color": PALETTE[3]})
+            axis.text(2.9, start, name, va="center", fontsize=8.5, color=PALETTE[3])
         if "the kernel" in us:
-            axis.text(-0.15, -1.3, "µs saved\nwithout it", **soft)
-            for x, cut, name in COSTS:
+            for y, cut, name in COSTS:
                 if CUTS[cut] in us:
-                    text = f"{name}\n{us['the kernel'] - us[CUTS[cut]]:.2f}"
-                    axis.text(x, -1.3, text, **{**middle, "fontsize": 6.5})
+                    saved = f"{name}: {us['the kernel'] - us[CUTS[cut]]:.2f} µs"
+                    axis.text(2.6, y, saved, va="center", fontsize=8.5)
             if CUTS["copies_alone"] in us:
                 left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs, {gpu}"
-                axis.text(4.6, -2.1, f"copies and exchanges alone: {left}", **{**middle, "fontsize": 8})
+                axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=8.5)
     return Plot(
         "v8-tile",
         figure,
-        "Drawn from the order of the kernel, left to right, not to scale. Hatched: waiting, for K, for the parts of "
-        "the scores, for V and the weights. Below: how much shorter the whole kernel is without a part.",
+        "Drawn from the order of the kernel, downwards, not to scale. Right: what is sent to other blocks, and how "
+        "much shorter the whole kernel is without a part of its work.",
         "Timeline of one block: load and rotate Q while K is copied, multiply Q and K, send parts of the scores, "
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",

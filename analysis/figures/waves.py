@@ -45,7 +45,8 @@ def wave(e: Evidence) -> Plot | Missing:
         top = frame["speedup"].max()
         for words, heads in theirs.items():
             axis.axvline(heads, color="0.3", lw=1, ls=":")
-            axis.text(heads - 0.2, top, words, ha="right", va="center", fontsize=8.5)
+            inside = {"x": heads + 0.2, "ha": "left"} if heads == MAIN.heads else {"x": heads - 0.2, "ha": "right"}
+            axis.text(y=top, s=words, va="center", fontsize=8.5, **inside)
         axis.set_xlim(1.5, most)
         axis.set_xlabel("heads of 64 queries", loc="left")
         axis.set_ylabel("speedup of V7 (above 1: faster)")

@@ -23,6 +23,7 @@ from ..record.text import NOTHING, factor
 
 Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 PEERS = "peers"  # the page of them all
+SENTENCE = 60  # characters: a longer cell does not fit beside others on a phone
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
 VERDICT_STYLE = {
     **dict.fromkeys(STANDS, "ok"),
@@ -102,7 +103,9 @@ class Table:
                 cells = "".join(cell("td", i, text) for i, text in enumerate(row) if i)
                 body.append(f"<tr class='{'' if place else 'group'}'>{'' if place else start}{cells}</tr>")
         caption = f"<p class='evidence-caption'>{self.caption}</p>" if self.caption else ""
-        table = f"<table class='evidence'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        sentences = any(len(text) > SENTENCE for row in self.plain().rows for text in row)
+        kinds = "evidence cards" if sentences else "evidence"
+        table = f"<table class='{kinds}'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
 
 

@@ -1,7 +1,7 @@
 // What is wider than the page is marked, so that a reader sees that it scrolls. On a phone tables beside text are folded.
 (() => {
   const mark = () => {
-    for (const frame of document.querySelectorAll(".evidence-scroll, .bd-article div.highlight > pre")) {
+    for (const frame of document.querySelectorAll(".evidence-scroll, .pst-scrollable-table-container, .bd-article div.highlight > pre")) {
       frame.classList.toggle("wide", frame.scrollWidth > frame.clientWidth + 1);
     }
   };
