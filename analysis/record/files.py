@@ -9,7 +9,6 @@ import gzip
 import io
 import json
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -38,31 +37,9 @@ HASHES = DATA / "hashes.csv"
 
 Cells = dict[str, list[Any]]  # the values of each column of a table
 
-def _count(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _rates(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(each) in (int, float) and each > 0 for each in value.values())
-
-
-# What a gpu.json holds: words, whether it must, and a check. Ceilings may still be measured.
-CARD: dict[str, tuple[str, bool, Callable[[Any], bool]]] = {
-    "name": ("a name", True, _text),
-    "compute_capability": ('like "9.0"', True, lambda value: bool(re.fullmatch(r"\d+\.\d+", str(value)))),
-    "sms": ("a number of SMs", True, _count),
-    "ceilings": ("numbers above 0 by name", True, _rates),
-    "slug": ("the name of its folder", False, _text),
-    "uuid": ("a UUID, or null where the card says none", False, lambda value: value is None or _text(value)),
-    "memory_bytes": ("a number of bytes", False, _count),
-    "l2_bytes": ("a number of bytes, 0 where the card does not say", False, lambda value: value == 0 or _count(value)),
-    "power_limit_w": ("watts, or null", False, lambda value: value is None or type(value) is int),
-    "tensor_dtype": ("a dtype", False, _text),
-}
+# What a gpu.json holds: what it must, and what it may. Ceilings may still be measured.
+NEEDED = ("name", "compute_capability", "sms", "ceilings")
+CARD = (*NEEDED, "slug", "uuid", "memory_bytes", "l2_bytes", "power_limit_w", "tensor_dtype")
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
@@ -84,67 +61,45 @@ def _parse(column: Column, text: str) -> Any:
     return PARSERS[column.kind](text)
 
 
-def _text_of(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: damaged ({error})") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
-
-
 def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False) -> Cells:
     """The values of each column of a CSV of `SCHEMAS[table]`, gzipped or not, the problem as its columns.
 
     A column that may be empty may be missing: it was added to the table after the file was written. Where the file may
     be `torn`, as a run that is being written, a last line without an end is left out.
 
-    Raises:
-        DataError: the file is missing, a column is missing or unknown, a line is truncated or a value is
-            not of its column's kind; the message names file, line and column.
+    Raises: DataError with the file, and with the column that is missing, unknown or has a value not of its kind.
     """
     columns = {column.name: column for column in stored(table, of_run)}
-    names = [column.name for column in SCHEMAS[table] if not (of_run and column.name == "run")]
-    text = _text_of(path)
-    if torn:
-        text = text[: text.rfind("\n") + 1]
-        if not text:
-            return {name: [] for name in names}
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header, *rows = [*reader] or [[]]
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
-    for name, column in columns.items():
-        if name not in header and not (column.optional and header):
-            raise DataError(f"{path}, line 1: column {name!r} is missing")
-    for name in header:
-        if name not in columns:
-            raise DataError(f"{path}, line 1: column {name!r} is unknown; allowed: {', '.join(columns)}")
-    for line, row in enumerate(rows, 2):  # a row is a line
-        if len(row) != len(header):
-            raise DataError(f"{path}, line {line}: {len(row)} cells where {len(header)} are due")
-    if not text.endswith("\n"):
-        raise DataError(f"{path}, line {len(rows) + 1}: the last line has no end; the file is truncated")
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = content[: content.rfind(b"\n") + 1] if torn else content
+        if not content.endswith(b"\n") and not torn:
+            raise ValueError("the last line has no end")
+        frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except pd.errors.EmptyDataError:
+        frame = pd.DataFrame(columns=[*columns])
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged ({error})") from None
+    lacking = {name for name, column in columns.items() if name not in frame and not column.optional}
+    if wrong := lacking | (set(frame) - set(columns)):
+        raise DataError(f"{path}: column {min(wrong)!r} is {'missing' if lacking else 'unknown'}")
     found: Cells = {}
-    for name, texts in zip(header, zip(*rows) if rows else [()] * len(header), strict=True):
-        parse, values = functools.cache(functools.partial(_parse, columns[name])), []  # cells recur
-        try:
-            for cell in texts:
+    for name, column in columns.items():
+        parse = functools.cache(functools.partial(_parse, column))  # cells recur
+        values = []
+        for cell in frame[name] if name in frame else [""] * len(frame):
+            try:
                 values.append(parse(cell))
-        except (ValueError, KeyError):
-            bad, line = texts[len(values)], len(values) + 2
-            kind = columns[name].kind
-            raise DataError(f"{path}, line {line}, column {name!r}: {bad!r} where {kind} is due") from None
-        if columns[name].kind == "problem":
-            split = zip(*values) if values else [()] * len(PROBLEM_COLUMNS)
-            found.update(zip(PROBLEM_COLUMNS, map(list, split)))
+            except (ValueError, KeyError):
+                raise DataError(f"{path}, column {name!r}: {cell!r} where {column.kind} is due") from None
+        if column.kind == "problem":
+            found.update(zip(PROBLEM_COLUMNS, map(list, zip(*values)) if values else [[] for _ in PROBLEM_COLUMNS]))
         else:
             found[name] = values
-    return {name: found[name] if name in found else [None] * len(rows) for name in names}
+    return {column.name: found[column.name] for column in SCHEMAS[table] if column.name in found}
 
 
 def written(path: Path) -> tuple[int, ...]:
@@ -265,11 +220,10 @@ def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> No
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A card's gpu.json. Raises: DataError when the file is missing or damaged, or a field of `CARD` is not as said."""
+    """A card's gpu.json. Raises: DataError when the file is missing or damaged, or lacks a field that it must have."""
     card = load_json(path)
-    for name, (kind, needed, is_right) in CARD.items():
-        if (needed or name in card) and not is_right(card.get(name)):
-            raise DataError(f"{path}: {name} is {json.dumps(card.get(name))}; it must be {kind}")
+    if lacking := set(NEEDED) - set(card):
+        raise DataError(f"{path}: it lacks {min(lacking)}")
     return card
 
 
@@ -277,11 +231,7 @@ def load_json(path: Path) -> dict[str, Any]:
     """The fields of a JSON file; none where it holds something else. Raises: DataError when it is damaged."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except UnicodeDecodeError as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
     return found if isinstance(found, dict) else {}
 
