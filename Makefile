@@ -16,7 +16,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure tune op status claims compare \
+.PHONY: environment cluster book test test-deep gpu measure op status claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -38,9 +38,6 @@ gpu: .venv/.stamp
 
 measure: .venv/.stamp
 	$(run) -m analysis measure --study $(STUDY) $(card) $(if $(NEW_RUN),--new-run)
-
-tune: .venv/.stamp
-	$(run) -m analysis tune $(card) $(if $(NEW_RUN),--new-run)
 
 op: .venv/.stamp
 	$(run) -m analysis op $(card) $(if $(NEW_RUN),--new-run)

@@ -10,9 +10,8 @@ from analysis.errors import REFUSED, Failure, Refused
 
 COMMANDS = {  # the module whose `main` it calls, or the function named behind a colon; and what it does
     "build": ("book.build", "execute the notebooks and render the book"),
-    "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, tune, ..., claims and the book"),
+    "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
-    "tune": ("measure.tune", "search the shapes of V8 on the GPU at hand"),
     "op-decode": ("measure.op_decode", "check the op's decode calls at random and under stress"),
     "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
@@ -27,7 +26,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
-GO_ON = ("gpu", "measure", "tune", "op", "op-decode", "counters")  # after an interruption, with what is not done
+GO_ON = ("gpu", "measure", "op", "op-decode", "counters")  # after an interruption, with what is not done
 
 
 def main(arguments: list[str]) -> int:

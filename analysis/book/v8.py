@@ -1,7 +1,8 @@
-"""What V8's chapter loads, and its two figures."""
+"""The two figures of V8's chapter."""
 
 from __future__ import annotations
 
+from kernels import VERSIONS
 from kernels.limits import EMULATED_TARGET, capability
 from kernels.v8 import CLUSTERS_SINCE
 
@@ -10,26 +11,14 @@ from ..evidence import Evidence
 from ..evidence.origin import measured_on
 from ..figures.style import Plot
 from ..measure.studies import MAIN
-from ..measure.tune import choice
 from ..models import steps
-from ..models.rivals import NEEDED
-from . import notebook
-
-
-def load(gpu: str, source: str = "recorded") -> Evidence:
-    """As `notebook.load` of the studies that V8's chapters show; live the shapes are searched too. Raises: GpuError."""
-    e = notebook.load(gpu, source, *NEEDED)
-    if source == "live":
-        from ..measure.tune import tune
-
-        tune()
-    return Evidence.load(e.slug)
 
 
 def idea(e: Evidence) -> Plot:
     """The cluster that the card gets for the main shape; where its kernel has none, that of the emulated target."""
     target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
-    return figures.v8_idea(*choice(MAIN, target), MAIN, target)
+    shape = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape
+    return figures.v8_idea(shape.core, shape, MAIN, target)
 
 
 def tile(e: Evidence) -> Plot:

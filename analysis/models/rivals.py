@@ -13,11 +13,10 @@ from kernels.checking.reference import ERROR_FACTOR
 from ..evidence import Estimate, Evidence
 from ..evidence.known import NOT_MEASURED, WORDS, Known
 from ..measure.studies import AUTOTUNED, MAIN, ONE_GRAPH, STUDIES
-from ..measure.tune import VERSION as V8
 from .fusion import right
 
+V8 = "rope_v8"
 MEASURED_IN = ("beyond", "peers", "autotuned")  # studies with peers of RoPE
-NEEDED = ("beyond", "peers", "embeddings")  # and the last of MEASURED_IN takes PyTorch half a minute a problem
 
 BEYOND = STUDIES["beyond"].problems
 COMPARED = tuple(dict.fromkeys((*BEYOND, *STUDIES["peers"].problems)))

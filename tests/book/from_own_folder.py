@@ -38,7 +38,7 @@ def main() -> None:
         exec(first, names)  # finds the packages
 
         from analysis.book import saving
-        from analysis.measure import run, tune
+        from analysis.measure import run
         from tests import cards
 
         asked: list[str] = []
@@ -53,7 +53,6 @@ def main() -> None:
             return next(DATA.iterdir()).name
 
         run.measure_studies = measure_studies
-        tune.tune = lambda asked=asked: asked.append("tune")
         saving.save = lambda plot, where: None  # drawn, and no more
         saving.to_html = lambda plot, where: plot.caption
         for source in rest:

@@ -94,12 +94,12 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
         and calls[-1] == "-m analysis build --gpu lab"
     )
     calls = play("none", 0, "--without", "claims,build")
-    assert [call.split()[2] for call in calls] == ["measure", "tune", "sanitize", "op", "counters"]
+    assert [call.split()[2] for call in calls] == ["measure", "sanitize", "op", "counters"]
 
 
 @pytest.mark.parametrize(
     ("part", "code", "state", "exits"),
-    [("counters", REFUSED, "refused", 0), ("tune", 1, "failed", 0), ("measure", 1, "failed", 1)],
+    [("counters", REFUSED, "refused", 0), ("sanitize", 1, "failed", 0), ("measure", 1, "failed", 1)],
 )
 def test_what_fails_ends_no_other_part_and_the_summary_says_why(
     play: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], part: str, code: int, state: str, exits: int

@@ -11,7 +11,6 @@ import pytest
 from analysis.evidence import Evidence, Known
 from analysis.evidence.current import today
 from analysis.evidence.interval import TIE
-from analysis.measure import tune
 from analysis.measure.studies import AUTOTUNED, CHOSEN, MAIN, ONE_GRAPH
 from analysis.models import rivals, steps
 from analysis.models.rivals import BEYOND, V8
@@ -19,6 +18,7 @@ from analysis.record import files
 from analysis.record.files import problem_columns
 from kernels import VERSIONS, Problem
 from tests.evidence.made_up import GPU, make, record
+from tests.measure.stub_card import filled
 from tests.rows import append_rows, parsed
 
 COMPILED, EAGER, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa", "triton_rope"
@@ -101,13 +101,11 @@ def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
 
 
 def test_a_cut_is_compared_with_the_kernel_that_it_was_cut_from(folder: Path) -> None:
-    """Every candidate takes 10 us, the one that the rule chose 12, and it without its work 4.8."""
-    rows = []
-    for candidate in tune.candidates():
-        mine = {"measured_at": "1", "commit": "abc", "source_hash": today(V8), "status": "ok", **candidate.columns}
-        chosen = candidate.chosen and candidate.problem == MAIN
-        rows.append(mine | {"median_us": 12.0 if chosen else 10.0})
-        rows += [rows[-1] | {"cut": cut, "median_us": 4.8} for cut in steps.CUTS if chosen]
+    """A search tried two shapes; of the one that the rule chose, parts were left out."""
+    same = {**problem_columns(MAIN), "core": "wgmma", "source_hash": today(V8), "cut": None}
+    chosen, other = (filled("shapes", **same, cluster=size, chosen=size == 16) for size in (16, 8))
+    rows = [{**chosen, "median_us": 12.0}, {**other, "median_us": 10.0}]
+    rows += [{**chosen, "cut": cut, "median_us": 4.8} for cut in steps.CUTS]
     append_rows(folder / "shapes.csv", "shapes", rows)
     parts = steps.cuts(steps.shapes(Evidence.load(folder))).set_index("part")["share"]
     assert parts["the kernel"] == 1.0 and parts["only copies and exchanges"] == pytest.approx(0.4)
