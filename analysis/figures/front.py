@@ -66,7 +66,7 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}. V5: measured over float4 loads. V8: over separate kernels with its attention.",
+        f"Head dim {MAIN.hdim}. V5 measured over float4 loads, V8 over separate kernels of its own.",
         "Bars of speedups over separate kernels in three pairs, published and measured. Sinusoidal V5 and RoPE V7 are "
         "published above 1 and measured below; full RoPE fusion is published below 1 and measured above.",
         frame,

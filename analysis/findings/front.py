@@ -19,8 +19,8 @@ SMALL = (128, 512, 2048)
 
 @finding(
     "front-loads",
-    """**[The sinusoidal 2x was four floats.](loads.html)** Give the separate kernels the same loads, and the fused
-one takes {v5:slower} longer. It loses by the authors' own times, too.""",
+    """**[The sinusoidal 2x was four floats.](loads.html)** Where the separate kernels have the same loads, the
+fused one takes {v5:slower} longer. By the authors' own times it loses, too.""",
 )
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast when only its own blocks fit at once;
-elsewhere it mostly loses. On the authors' card? We cannot tell.""",
+    """**[RoPE's V7 won by a wave.](wave.html)** It is {v7:.1} as fast where only its own blocks all fit
+at once; elsewhere it mostly loses. For the authors' card we cannot tell.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)

@@ -106,8 +106,8 @@ def half_prompts(e: Evidence, embeds: bool = True) -> Estimates:
 
 @finding(
     "fuse-short",
-    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed: each tile rotates the keys
-again, but all at the same time, and launches are saved.""",
+    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed. Each tile rotates the keys
+again, but all tiles do so at the same time, and launches are saved.""",
 )
 def fuse_short(e: Evidence) -> Says:
     found = outcomes(e, short)
@@ -117,7 +117,7 @@ def fuse_short(e: Evidence) -> Says:
 @finding(
     "fuse-how",
     """How a kernel is written matters more than whether it is fused. V8 is at least {naive:.1} as fast as the
-log's last full fusion, which rotates K again for every query.""",
+authors' last full fusion, which rotates K again for every query.""",
 )
 def fuse_how(e: Evidence) -> Says:
     naive, *whether = (gains(e, each) for each in (NAIVE, HYBRID, SEPARATE))

@@ -29,7 +29,8 @@ def own(version: str, over: str) -> Estimates:
 @finding(
     "loads-own",
     """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those with scalar
-loads, with nothing fused in either. V5, which loads float4, takes {v5:slower} longer than the former.""",
+loads, with nothing fused in either. V5 also loads float4, and takes {v5:slower} longer than the
+faster of them.""",
 )
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
@@ -38,15 +39,14 @@ def by_their_times(e: Evidence) -> Says:
 
 @finding(
     "loads-here",
-    """Against scalar loads V5 wins, {scalar:.1} as fast at *their load* (they print {said:.1}). At *their shapes*
-it is {shapes:.1}. Against float4 loads it takes {float4:slower} longer there, and wins at no head dim that
-they print.""",
+    """Against scalar loads V5 wins: at *their load* it is {scalar:.1} as fast, and they print {said:.1}.
+Against float4 loads it takes {float4:slower} longer at *their shapes*, and wins at none of their head dims.""",
 )
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
     said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
     return numbers(
-        scalar=times(scalar.at(HDIM)), said=said, shapes=times(shapes.at(HDIM)), float4=float4.at(HDIM)
+        scalar=times(scalar.at(HDIM)), said=said, float4=float4.at(HDIM)
     ), checks(
         faster(scalar), faster(shapes), of_values(scalar.at(HDIM).within(0.1, said)), not_faster(float4),
         slower(float4.at(HDIM)),
@@ -55,8 +55,8 @@ def here(e: Evidence) -> Says:
 
 @finding(
     "loads-clock",
-    """By the authors' clock there is one exception. The host launches V5 once and does not wait, so at head dim
-512 it is {v5:.1} as fast as the float4 kernels.""",
+    """By the authors' clock there is an exception: V5 is a single launch, and the host does not wait for it, so at
+head dim 512 it is {v5:.1} as fast as the float4 kernels.""",
 )
 def clock(e: Evidence) -> Says:
     v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
@@ -75,8 +75,8 @@ def alone(e: Evidence) -> Says:
 
 @finding(
     "loads-once",
-    """Embed each key once, in a kernel of its own, and V5 draws level with the float4 kernels
-({once}). But then it is no longer fused.""",
+    """If a kernel of its own embeds K, V5 is as fast as the float4 kernels ({once}). But then it is no
+longer fully fused.""",
 )
 def once(e: Evidence) -> Says:
     once, share = (
@@ -88,8 +88,9 @@ def once(e: Evidence) -> Says:
 
 @finding(
     "loads-hybrid",
-    """On the H200 it is {gain:.1} as fast as they are. It is even faster than attention with *no* embedding, by
-{plain:faster}. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
+    """On the H200 it is {gain:.1} as fast as they are, so here the note's sentence is wrong too. It is even
+{plain:faster} faster than attention with *no* embedding. An embedding cannot cost less than nothing, so the lead
+is not from fusing.""",
 )
 def hybrid(e: Evidence) -> Says:
     gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))
@@ -98,7 +99,7 @@ def hybrid(e: Evidence) -> Says:
 
 @finding(
     "loads-loop",
-    """It is from the loop, which reads the query from shared memory and is unrolled further. A copy in CUDA C++
+    """It comes from the loop, which reads the query from shared memory and is unrolled further. A copy in CUDA C++
 with less unrolling fuses just as much and loses {share} of the lead.""",
 )
 def loop(e: Evidence) -> Says:
@@ -111,8 +112,8 @@ def loop(e: Evidence) -> Says:
 @finding(
     "loads-swap",
     """Swap the baselines and the verdicts swap. RoPE's V4, which also computes its frequencies once, loses to
-RoPE's separate kernels. Beside the scalar sinusoidal ones, of another family, it would look {crossed:.1} as
-fast.""",
+RoPE's separate kernels. Beside scalar kernels, which only the sinusoidal family has, it would look
+{crossed:.1} as fast.""",
 )
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))

@@ -21,8 +21,8 @@ def megabytes(problem: Problem) -> float:
     return 2 * FLOAT_BYTES * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
 
 
-@finding("setup-floor", """At head dim 2048 the card could move every input and output once, and then do all the
-arithmetic, in {floor}. The authors' separate kernels take {separate:.0f} times as long. So neither traffic with DRAM
+@finding("setup-floor", """At head dim 2048 the card could read every input, do all the arithmetic and write the
+output in {floor}. The authors' separate kernels take {separate:.0f} times as long. So neither traffic with DRAM
 nor arithmetic takes most of the time.""")
 def floor(e: Evidence) -> Says:
     ceilings, taken = e.gpu["ceilings"], e.time(SEPARATE, problem=MAIN)[MAIN]

@@ -18,9 +18,9 @@ from .v8 import beside_pytorch
 
 @finding(
     "use-speed",
-    """Nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where a card has too
-few blocks. There it loses on {starved.lost} of {starved.problems} shapes, mostly with a single query, which
-is what the decode kernels are for.""",
+    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except with many
+keys and few heads of K, where the card has too few blocks. There it loses on {starved.lost} of
+{starved.problems} shapes, mostly with a single query, which is what the decode kernels are for.""",
 )
 def speed(e: Evidence) -> Says:
     found = beside_pytorch(e)
@@ -29,8 +29,8 @@ def speed(e: Evidence) -> Says:
 
 @finding(
     "use-half",
-    """On the H100, prompts in half precision are faster than RoPE compiled before cuDNN or flash on all {all}
-shapes that we timed. In the median they are {median} times as fast.""",
+    """In half precision, on the H100, prompts are faster than with a compiled RoPE kernel and then cuDNN or
+FlashAttention, on all {all} shapes that we timed. In the median they are {median} times as fast.""",
     card=HOPPER,
 )
 def half(e: Evidence) -> Says:
@@ -51,8 +51,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 @finding(
     "use-overhead",
-    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph
-it takes no longer than that launch.""",
+    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph,
+with its defaults, it takes no longer than that launch.""",
 )
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
@@ -71,8 +71,8 @@ def overhead(e: Evidence) -> Says:
 
 @finding(
     "use-problems",
-    """{calls:,} random calls were compared with float64, some with infinities, NaN and values near
-the ends of float32, and all of them keep this rule.""",
+    """We compared {calls:,} random calls with float64, some with infinities, NaN and values near the ends of
+float32, and all of them keep this rule.""",
 )
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")

@@ -77,8 +77,8 @@ def beside_pytorch(e: Evidence) -> BesidePyTorch:
 
 @finding(
     "v8-time",
-    """V8 takes {v8}. PyTorch's fastest way, RoPE and attention compiled as one graph, takes {peer:.1} as long, and
-the log's separate kernels {separate} as long.""",
+    """V8 takes {v8}. The authors' separate kernels take {separate} as long. PyTorch's fastest way, RoPE and attention
+compiled as a graph, takes {peer:.1} as long.""",
 )
 def taken(e: Evidence) -> Says:
     peer, separate, us = over(e, (MAIN,)), over(e, (MAIN,), (LOG_SEPARATE,)), v8_time(e)
@@ -89,8 +89,8 @@ def taken(e: Evidence) -> Says:
 
 @finding(
     "v8-core",
-    """Most of that is a better attention kernel. Give the separate kernels the same one, and V8 is
-still {fused:.1} as fast: that is what fusing is worth here.""",
+    """Most of that is a better attention kernel. Over separate kernels with the same attention V8 is still
+{fused:.1} as fast: that is what fusing is worth here.""",
 )
 def core(e: Evidence) -> Says:
     fused = over(e, (MAIN,), (SEPARATE,))
@@ -100,8 +100,8 @@ def core(e: Evidence) -> Says:
 
 @finding(
     "v8-tiles",
-    """A cluster of {cluster} blocks handles a tile of {queries} queries. A head takes {tiles} tiles, so each key
-is rotated {tiles} times, and not once per query.""",
+    """A cluster of {cluster} blocks handles a tile of {queries} queries. A head has {tiles} such tiles, and each key
+is rotated for every tile, not for every query.""",
 )
 def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
@@ -114,8 +114,8 @@ def tiles(e: Evidence) -> Says:
 
 @finding(
     "v8-cuts",
-    """Leave out every product and rotation, and the kernel still takes {copies} of its time. Leave out the
-rotations alone, which the documents found so expensive, and it saves {rotations}.""",
+    """Without any product or rotation the kernel still takes {copies} of its time. The rotations alone, which the
+documents found so expensive, take {rotations}.""",
 )
 def cuts(e: Evidence) -> Says:
     searched = steps.shapes(e)
@@ -131,8 +131,8 @@ def cuts(e: Evidence) -> Says:
 
 @finding(
     "v8-counters",
-    """No unit of the card is the limit: the busiest is used to {busiest:.0f} % of its peak. What
-limits V8 is waiting, for K, for the parts of a score, and for the weights.""",
+    """No unit of the card is the limit: the busiest works at {busiest:.0f} % of its peak. What limits V8 is waiting
+for K, for the parts of a score, and for the weights.""",
 )
 def counters(e: Evidence) -> Says:
     frame = profiles.attention(profiles.launches(e.record.folder))
@@ -145,8 +145,8 @@ def counters(e: Evidence) -> Says:
 
 @finding(
     "v8-worth",
-    """With up to 64 tokens V8 beats a hybrid on the same core everywhere, by at least {few:faster}.
-From 2,048 tokens on it does not: it is up to {long:slower} slower.""",
+    """With up to 64 tokens V8 beats the hybrid everywhere, by at least {few:faster}. From 2,048 tokens on it does
+not, and takes up to {long:slower} longer.""",
 )
 def worth(e: Evidence) -> Says:
     few, many = ([p for p in BEYOND if of(p.seq_q)] for of in (lambda n: n <= 64, lambda n: n >= 2048))

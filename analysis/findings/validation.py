@@ -30,8 +30,8 @@ def nan(e: Evidence) -> Says:
 
 @finding(
     "checks-cost",
-    """The right reductions cost {cost:faster} of the time here. So the published times are usable, and this book
-keeps them.""",
+    """With correct reductions the kernel takes only {cost:faster} longer. So the published times are usable, and
+this book keeps them.""",
 )
 def cost(e: Evidence) -> Says:
     gain = e.speedup(ONLINE, over=FIXED, hdim=LOG)
@@ -40,8 +40,8 @@ def cost(e: Evidence) -> Says:
 
 @finding(
     "checks-rotation",
-    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow
-{allowed}. So the test would have passed a RoPE kernel without RoPE.""",
+    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow {allowed}. So the test
+would pass a RoPE kernel without RoPE.""",
 )
 def rotation(e: Evidence) -> Says:
     moved = forgotten_rope((512, HDIM), "uniform")

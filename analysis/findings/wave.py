@@ -23,7 +23,7 @@ HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads
 PLAIN = "attention_online_fixed"
 
 
-@finding("wave-shapes", "The winner lost: it takes {v7:slower} longer than separate kernels.")
+@finding("wave-shapes", "There the winner loses: V7 takes {v7:slower} longer than separate kernels.")
 def shapes(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, hdim=HDIM)
     return numbers(v7=v7), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
@@ -39,8 +39,8 @@ def load(e: Evidence) -> Says:
 
 @finding(
     "wave-window",
-    """We added heads, and found a window: V7 wins with {first} of them. It wins again with {second}. With every
-other number that we tried it loses, or leads by {level:faster} at most.""",
+    """V7 wins with {first} heads. It wins again with {second}. With every other number that we tried it loses, or
+leads by {level:faster} at most.""",
 )
 def window(e: Evidence) -> Says:
     heads, won, level = windows(e)
@@ -52,22 +52,22 @@ def window(e: Evidence) -> Says:
 
 @finding(
     "wave-fit",
-    """Threads of V7 need {own:.0f} registers and those of separate attention {others:.0f}. So the
-whole card holds {v7:.0f} blocks of V7 at a time, but only {separate:.0f} of the other kernel. *Their load* is
-{load:.0f} blocks, between the two.""",
+    """A thread of V7 needs fewer registers than a thread of the separate attention kernel, so more of its blocks
+fit: {v7:.0f} on the whole card, against {separate:.0f}. *Their load* is {load:.0f} blocks, between the two.""",
 )
 def fit(e: Evidence) -> Says:
     own, others = (e.resource(name, "registers", hdim=HDIM)[HDIM].value for name in (V7, SEPARATE))
     v7, separate = (held(e, name, HDIM)[HDIM].value for name in (V7, SEPARATE))
     load = e.blocks(V7, study="matched", hdim=HDIM)
-    return numbers(own=own, others=others, v7=v7, separate=separate, load=load[HDIM].value), checks(
+    return numbers(v7=v7, separate=separate, load=load[HDIM].value), checks(
         occupied(e, V7, "matched", SMALL) < 1, occupied(e, SEPARATE, "matched", SMALL) > 1, bool(own < others)
     )
 
 
 @finding(
     "wave-step",
-    """The head that brings the second wave makes a call of separate kernels take {separate:.1} as long.""",
+    """With the head that brings the second wave, a call of separate kernels takes {separate:.1} as long as without
+it.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -91,8 +91,9 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* V7 is {alone:.1} as fast as the other kernel's attention alone, with no embedding at all.
-Keeping the rotated query in global memory costs no more than {memory:faster}.""",
+    """At *their load* V7 is {alone:.1} as fast as the attention kernel of the separate path alone. So separate
+kernels would lose there even if their rotations were free. With the rotated query in global memory, V7 takes
+no more than {memory:faster} longer.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
@@ -104,17 +105,17 @@ def alone(e: Evidence) -> Says:
 
 @finding(
     "wave-theirs",
-    """Compiled by us for that card, an SM holds {v7} blocks of either kernel, and the whole card {all}. The shape
-has {log} blocks. So both would need a second wave.""",
+    """In our build for that card {all} blocks of either kernel fit at once, and the shape has {log}. So both would
+need a second wave.""",
 )
 def theirs(e: Evidence) -> Says:
     v7, separate = (compiled(e, name, "blocks_per_sm", AUTHORS_TARGET) for name in (V7, SEPARATE))
-    return numbers(v7=v7, all=v7 * AUTHORS_SMS, log=LOG_BLOCKS), checks(
+    return numbers(all=v7 * AUTHORS_SMS, log=LOG_BLOCKS), checks(
         v7 == separate, as_many_there(e), AUTHORS_SMS * v7 < LOG_BLOCKS
     )
 
 
-@finding("wave-clock", "With their clock and *their load* together we measure {v7}, where they print {said}.")
+@finding("wave-clock", "By their clock and at *their load* together we measure {v7}, and they print {said}.")
 def clock(e: Evidence) -> Says:
     v7, said = e.speedup(V7, over=SEPARATE, study="matched", timer="launched", hdim=SMALL), printed(V7, hdim=SMALL)
     return numbers(v7=v7.at(HDIM), said=said.at(HDIM)), checks(faster(v7), of_values(v7.within(0.1, said)))

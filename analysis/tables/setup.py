@@ -6,7 +6,6 @@ from ..evidence import Evidence
 from ..evidence.origin import computed
 from ..findings.setup import megabytes
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, partial_rope
-from ..record import published
 from ..record.text import number
 from .table import Table
 
@@ -25,7 +24,6 @@ def shapes(e: Evidence) -> Table:
                 f"{problem.heads} × {problem.seq_q}",
                 number(megabytes(problem), digits=2),
                 number(problem.flops / 1e6, digits=0),
-                number(problem.flops / megabytes(problem) / 1e6, digits=0),
                 str(blocks),
                 *(number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms)),
             )
@@ -35,13 +33,13 @@ def shapes(e: Evidence) -> Table:
         "heads × tokens",
         "MB",
         "MFLOP",
-        "FLOP per byte",
         "blocks",
-        f"blocks per SM, {published.card('rope')} ({AUTHORS_SMS})",
-        f"blocks per SM, {e.card.removeprefix('NVIDIA ')} ({sms})",
+        "per SM, theirs",
+        f"per SM, {e.card.removeprefix('NVIDIA ')}",
     )
     caption = (
         "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. Blocks: one per "
-        "query and head, as most kernels of the log run; in brackets the SMs of each card."
+        f"query and head, as most kernels of the log run, and for each of the {AUTHORS_SMS} SMs of their card or the "
+        f"{sms} of this one."
     )
     return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))
