@@ -119,9 +119,9 @@ def test_figures_of_the_op_are_of_its_latest_complete_run(folder: Path) -> None:
 
 def test_the_page_tells_every_argument_of_the_op_and_its_default() -> None:
     """A default is told as it is written in Python, where it is not a tensor's or made of the others."""
-    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "| argument | what |" in cell.source]
-    rows = [line.strip("|").split(" | ") for line in cell.source.splitlines() if line.startswith("| `")]
-    told = {name: last.strip(" |`") for first, *_, last in rows for name in re.findall(r"`(\w+)`", first)}
+    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "| argument | what it is |" in cell.source]
+    firsts = [line.split(" | ")[0] for line in cell.source.splitlines() if line.startswith("| `")]
+    told = {name: default for first in firsts for name, default in re.findall(r"`(\w+)=?(\w*)`", first)}
     parameters = inspect.signature(rope_attention).parameters
     assert list(told) == list(parameters)
     for name, parameter in parameters.items():
