@@ -1,4 +1,4 @@
-"""Peers for every family: PyTorch's attention after an eager or a compiled embedding, and FlashInfer.
+"""Peers for every family: PyTorch's attention after an eager or a compiled embedding.
 
 Positions do not change between calls, so tables and masks are made once, outside the timing, as in the log's separate
 paths. No peer here asks for TF32: float32 products are as exact as PyTorch's defaults.
@@ -7,7 +7,6 @@ paths. No peer here asks for TF32: float32 products are as exact as PyTorch's de
 from __future__ import annotations
 
 import functools
-import importlib
 import warnings
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,7 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..checking.reference import angles, positions, rotate
-from ..constants import FREQUENCY_BASE, MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
+from ..constants import MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
 from ..version import Buffer, Plan, Problem, Unsupported, register
 
 # Names of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
@@ -238,7 +237,6 @@ peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sd
 
 SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
 SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
-FLASHINFER_HDIMS = (64, 128, 256)  # head dims of its prebuilt kernels
 T = TypeVar("T")
 
 
@@ -348,50 +346,6 @@ def _rope_flex(problem: Problem, precision: str) -> Attention:
     return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
 
 
-def _halves(x: torch.Tensor) -> torch.Tensor:
-    """Reorder dims from pairs (2i, 2i + 1) to pairs (i, i + hdim / 2), which FlashInfer rotates."""
-    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-
-
-def _flashinfer_rope(problem: Problem) -> Attention:
-    """FlashInfer's prefill, which rotates inside the kernel: `pos_encoding_mode="ROPE_LLAMA"`.
-
-    Version 0.7.2 documents the call for one request and any `rope_theta`, ours by default
-    (docs.flashinfer.ai/generated/flashinfer.prefill.single_prefill_with_kv_cache.html). Its kernels assert 16-bit
-    elements where they rotate (prefill.cuh; issue 191 of flashinfer-ai/flashinfer explains it for float32). They rotate
-    all dims of a head in pairs (i, i + hdim / 2), so the interleaved ones are reordered, and align the last query with
-    the last key.
-    """
-    halves = ("float16", "bfloat16")
-    takes = "{kind} is {needed}; FlashInfer's prefill takes {allowed}"
-    require(problem.dtype in halves, "dtype", problem.dtype, " and ".join(halves), takes)
-    require(problem.hdim in FLASHINFER_HDIMS, "hdim", problem.hdim, ", ".join(map(str, FLASHINFER_HDIMS)), takes)
-    rotates = "rotary_dim is {needed} and hdim {allowed}; FlashInfer rotates all dims"
-    require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, rotates)
-    require(problem.batch == 1, "batch", problem.batch, 1, "batch is {needed}; FlashInfer's single prefill takes 1")
-    last = problem.seq_k - problem.seq_q
-    aligned = "q_offset is {needed}; FlashInfer takes seq_k - seq_q, {allowed}"
-    require(problem.q_offset == last, "q_offset", problem.q_offset, last, aligned)
-    try:
-        prefill = importlib.import_module("flashinfer").single_prefill_with_kv_cache
-    except ImportError as error:
-        raise Unsupported("library", "FlashInfer", str(error), "{needed} cannot be imported: {allowed}") from None
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out = prefill(
-            _halves(q[0]).transpose(0, 1).contiguous(),
-            _halves(k[0]),
-            v[0],
-            causal=problem.causal,
-            kv_layout="HND",
-            pos_encoding_mode="ROPE_LLAMA",
-            rope_theta=FREQUENCY_BASE,
-        )
-        return out.transpose(0, 1)[None]
-
-    return call
-
-
 def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
     return _with_reason(_rope_sdpa(problem, backend, compiled=True))
 
@@ -425,7 +379,4 @@ peer(
     _rope_flex,
     precision="tf32x3",
     beyond=True,
-)
-peer(
-    "flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer_rope, source="FlashInfer", beyond=True
 )

@@ -1,7 +1,8 @@
 """What the kernels take from the process that imports them: environment variables, and its version of Numba CUDA.
 
-FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`. NUMBA_*: Numba
-reads these. `compile` always uses its own options; the simulator is refused here.
+FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`. FLASHINFER: the
+folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. NUMBA_*: Numba reads these. `compile`
+always uses its own options; the simulator is refused here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ def cache_folder() -> Path | None:
     with contextlib.suppress(RuntimeError):  # raised by pathlib if HOME is unset and the user has no entry
         return Path(os.environ.get("FUSED_PE_CACHE") or "~/.cache/fused-positional-embeddings").expanduser().absolute()
     return None
+
+
+def flashinfer_folder() -> Path | None:
+    """The folder that FLASHINFER names; None where it is unset."""
+    folder = os.environ.get("FLASHINFER")
+    return Path(folder).expanduser().absolute() if folder else None
 
 
 def require_numba_cuda() -> None:

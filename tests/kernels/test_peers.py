@@ -130,10 +130,11 @@ def test_only_rope_with_earlier_keys_has_a_cache() -> None:
         ("triton_rope_sliced", {"hdim": 160}, "hdim is 160; slices of a head dim take a multiple of 64"),
         ("triton_rope_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
         ("triton_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
-        ("flashinfer_rope", {}, "dtype is float32; FlashInfer's prefill takes float16 and bfloat16"),
-        ("flashinfer_rope", {"dtype": "float16"}, "hdim is 32; FlashInfer's prefill takes 64, 128, 256"),
+        ("flashinfer_rope", {}, "dtype is float32; FlashInfer takes float16"),
+        ("flashinfer_rope", {"dtype": "float16"}, "hdim is 32; FlashInfer takes 64, 128, 256"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64}, "batch is 2; .* takes 1"),
+        ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64, "batch": 1}, "set .* FLASHINFER"),
     ],
 )
 def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
