@@ -225,6 +225,7 @@ HALF_PEERS = (
     "torch_rope_half_one_graph", "torch_rope_half_one_graph_autotuned", "torch_sdpa_half_flash",
     "torch_sdpa_half_cudnn",
 )  # fmt: skip
+FLASHINFER = ("flashinfer_rope", "flashinfer")
 
 
 def _decoded(dtype: str, *shapes: Any) -> tuple[Problem, ...]:
@@ -287,6 +288,8 @@ def _split_keys() -> Study:
         ((graph_autotuned,), one_half),
         ((cudnn,), _unembedded(half)),
         ((flash,), _unembedded(few_half)),
+        ((FLASHINFER[0],), half),
+        ((FLASHINFER[1],), _unembedded(half)),
     )
     about = "Up to 8 queries a head by keys that blocks share, in float32 and half precision"
     return Study("split_keys", about, ("device_warm", "device_cold"), parts)
@@ -318,6 +321,8 @@ def _half_prompts() -> Study:
         ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
         (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
         (("attention_prompt", *HALF_PEERS[2:]), plain),
+        ((FLASHINFER[0],), rope),
+        ((FLASHINFER[1],), plain),
     )
     return Study("half_prompts", "Prompts in half precision: Phase 7, and what else there is", ("device_warm",), parts)
 
@@ -354,6 +359,7 @@ def _studies() -> Iterator[Study]:
         *AUTOTUNED,
         *CACHED,
         *HALF_PEERS,
+        *FLASHINFER,
         "triton_rope_sliced",
     }
     others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
