@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from kernels import VERSIONS, Problem
+import pandas as pd
+
+from kernels import VERSIONS
 
 from ..evidence import Evidence, NotMeasured
 from ..evidence.current import Row
@@ -93,30 +94,16 @@ def _loss(peer: Rival) -> str:
 
 def op_times(rows: Iterable[Row]) -> Table:
     """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
-    samples: dict[tuple[Problem, str, str, str], list[float]] = {}
-    for row in rows:
-        if row["median_us"] is not None:
-            key = (problem_of(row), _called(row), row["what"], row["timer"])
-            samples.setdefault(key, []).append(row["median_us"])
-    times = {key: statistics.median(values) for key, values in samples.items()}
-    launches = {(problem, timer): us for (problem, _, what, timer), us in times.items() if what == "launch"}
-    shown = []
-    for problem, called in dict.fromkeys((problem, called) for problem, called, what, _ in times if what == "op"):
-        device, host = (times.get((problem, called, "op", timer)) for timer in ("device_warm", "host_loop"))
-        bare, bare_host = (launches.get((problem, timer)) for timer in ("device_warm", "host_loop"))
-        shown.append(
-            {
-                "problem": label(problem),
-                "called": called,
-                "device": device,
-                "launch": bare,
-                "over": device / bare if device and bare else None,
-                "host": host,
-                "added": host - bare_host if host is not None and bare_host is not None else None,
-            }
-        )
+    us = pd.DataFrame(
+        [(label(problem_of(row)), _called(row), row["what"], row["timer"], row["median_us"]) for row in rows],
+        columns=["problem", "called", "what", "timer", "us"],
+    ).pivot_table("us", ["problem", "called"], ["what", "timer"], "median", sort=False)
+    us = us.reindex(columns=pd.MultiIndex.from_product([("op", "launch"), ("device_warm", "host_loop")]))
+    op, bare = us["op"].dropna(how="all"), us["launch"].groupby(level="problem").transform("first")
+    shown = pd.DataFrame({"device": op["device_warm"], "launch": bare["device_warm"], "host": op["host_loop"]})
+    shown = shown.assign(over=shown["device"] / shown["launch"], added=op["host_loop"] - bare["host_loop"])
     return Table.from_frame(
-        shown,
+        shown.loc[op.index].reset_index(),
         {
             "problem": ("problem", str),
             "called": ("called with", str),
