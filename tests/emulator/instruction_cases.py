@@ -20,19 +20,19 @@ REGISTERS = {"f2": "b16", "f4": "f32", "f8": "f64", "i4": "b32", "i8": "b64", "u
 
 @dataclass(frozen=True)
 class Case:
-    """`body` is PTX from %a, %b, %c to %out; scratch: %p<4> (pred), %h<8>, %r<8>, %w<4>, %g<8> (f32).
+    """The instruction `name` from %a, %b, %c to %out, or what else `body` is, with %p<4>, %h<8>, %r<8>, %w<4>, %g<8>.
 
     `operands()` gives the arrays, whose dtypes are the registers' types. A result may differ from
     `reference(*operands)` by `relative * |reference| + absolute`; NaNs count as equal.
     """
 
     name: str
-    body: str
     operands: Callable[[], tuple[np.ndarray, ...]]
     reference: Callable[..., np.ndarray]
     output: np.dtype
     relative: float = 0.0
     absolute: float = 0.0
+    body: str = ""
 
 
 def kernel_text(case: Case, target: str = "sm_90") -> str:
@@ -43,7 +43,12 @@ def kernel_text(case: Case, target: str = "sm_90") -> str:
     lines = []
     for name, array in zip(names, arrays, strict=True):
         lines += [*_address(name, array.dtype), f"ld.global.b{8 * array.itemsize} %{name}, [%address];"]
-    lines += [case.body, *_address("out", case.output), f"st.global.b{8 * case.output.itemsize} [%address], %out;"]
+    plain = f"{case.name} %out, {', '.join(f'%{name}' for name in names)};"
+    lines += [
+        case.body or plain,
+        *_address("out", case.output),
+        f"st.global.b{8 * case.output.itemsize} [%address], %out;",
+    ]
     registers = {name: array.dtype for name, array in zip(names, arrays, strict=True)} | {"out": case.output}
     declared = "\n    ".join(f".reg .{REGISTERS[dtype.str[1:]]} %{name};" for name, dtype in registers.items())
     body = "\n    ".join(lines)
@@ -85,28 +90,8 @@ def _address(name: str, dtype: np.dtype) -> list[str]:
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 3.4028235e38, -3.4028235e38,
           2.0**-126, -(2.0**-126), 2.0**-149, -(2.0**-149), 2.0**-127, 8388607.5,
           2147483648.0, -2147483648.0, 4294967296.0, 1e-20]  # fmt: skip
-INTS = [
-    0,
-    1,
-    2,
-    3,
-    7,
-    31,
-    32,
-    33,
-    63,
-    64,
-    255,
-    256,
-    65535,
-    65536,
-    2**31 - 1,
-    2**31,
-    2**31 + 1,
-    2**32 - 1,
-    2**32 - 2,
-    2**32 - 7,
-]
+INTS = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 256, 65535, 65536,
+        2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1, 2**32 - 2, 2**32 - 7]  # fmt: skip
 
 
 def _fill(values: list, arity: int, random: Callable[[np.random.Generator], np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -397,39 +382,33 @@ _FLAG = " selp.u32 %out, 1, 0, %p0;"
 def _cases():
     # floating point, exactly rounded
     for name, function in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
-        yield Case(f"{name}.f32", f"{name}.rn.f32 %out, %a, %b;", floats(2), function, F32)
-        yield Case(f"{name}.ftz.f32", f"{name}.rn.ftz.f32 %out, %a, %b;", floats(2), flushed(function), F32)
-        yield Case(f"{name}.f64", f"{name}.rn.f64 %out, %a, %b;", doubles(2), function, F64)
+        yield Case(f"{name}.rn.f32", floats(2), function, F32)
+        yield Case(f"{name}.rn.ftz.f32", floats(2), flushed(function), F32)
+        yield Case(f"{name}.rn.f64", doubles(2), function, F64)
         for rounding in ("rz", "rm", "rp"):
-            yield Case(
-                f"{name}.{rounding}.f32",
-                f"{name}.{rounding}.f32 %out, %a, %b;",
-                near(2),
-                directed(rounding, function),
-                F32,
-            )
-    yield Case("add.sat.f32", "add.sat.f32 %out, %a, %b;", near(2), lambda a, b: np.clip(a + b, 0, 1), F32)
-    yield Case("fma.f32", "fma.rn.f32 %out, %a, %b, %c;", floats(3), fused, F32)
-    yield Case("fma.f32.double_rounding", "fma.rn.f32 %out, %a, %b, %c;", double_rounding, fused, F32)
-    yield Case("fma.f32.near", "fma.rn.f32 %out, %a, %b, %c;", near(3), fused, F32)
+            yield Case(f"{name}.{rounding}.f32", near(2), directed(rounding, function), F32)
+    yield Case("add.sat.f32", near(2), lambda a, b: np.clip(a + b, 0, 1), F32)
+    yield Case("fma.rn.f32", floats(3), fused, F32)
+    yield Case("fma.rn.f32", double_rounding, fused, F32)
+    yield Case("fma.rn.f32", near(3), fused, F32)
     for rounding in ("rz", "rm", "rp"):
         exact = directed(rounding, lambda a, b, c: a * b + c)
-        yield Case(f"fma.{rounding}.f32", f"fma.{rounding}.f32 %out, %a, %b, %c;", near(3), exact, F32)
-    yield Case("fma.f64", "fma.rn.f64 %out, %a, %b, %c;", doubles(3), _fused_double, F64)
-    yield Case("div.rn.f32", "div.rn.f32 %out, %a, %b;", floats(2), np.divide, F32)
-    yield Case("div.approx.f32", "div.approx.f32 %out, %a, %b;", near(2), np.divide, F32, relative=2.0**-21.9)
-    yield Case("div.full.f32", "div.full.f32 %out, %a, %b;", near(2), np.divide, F32, relative=2.0**-21.9)
-    yield Case("sqrt.rn.f32", "sqrt.rn.f32 %out, %a;", floats(1), np.sqrt, F32)
-    yield Case("rcp.rn.f32", "rcp.rn.f32 %out, %a;", floats(1), np.reciprocal, F32)
-    yield Case("neg.f32", "neg.f32 %out, %a;", floats(1), np.negative, F32)
-    yield Case("abs.f32", "abs.f32 %out, %a;", floats(1), np.abs, F32)
-    yield Case("copysign.f32", "copysign.f32 %out, %a, %b;", floats(2), lambda a, b: np.copysign(b, a), F32)
+        yield Case(f"fma.{rounding}.f32", near(3), exact, F32)
+    yield Case("fma.rn.f64", doubles(3), _fused_double, F64)
+    yield Case("div.rn.f32", floats(2), np.divide, F32)
+    yield Case("div.approx.f32", near(2), np.divide, F32, relative=2.0**-21.9)
+    yield Case("div.full.f32", near(2), np.divide, F32, relative=2.0**-21.9)
+    yield Case("sqrt.rn.f32", floats(1), np.sqrt, F32)
+    yield Case("rcp.rn.f32", floats(1), np.reciprocal, F32)
+    yield Case("neg.f32", floats(1), np.negative, F32)
+    yield Case("abs.f32", floats(1), np.abs, F32)
+    yield Case("copysign.f32", floats(2), lambda a, b: np.copysign(b, a), F32)
     for name, pick in (("min", np.fmin), ("max", np.fmax)):
         for suffix, nan in (("", False), (".NaN", True)):
             reference = _zeros_ordered(pick, name == "min", nan)
-            yield Case(f"{name}{suffix}.f32", f"{name}{suffix}.f32 %out, %a, %b;", floats(2), reference, F32)
+            yield Case(f"{name}{suffix}.f32", floats(2), reference, F32)
         body = f"{name}.xorsign.abs.f32 %out, %a, %b;"
-        yield Case(f"{name}.xorsign.abs.f32", body, floats(2), _of_magnitudes(pick), F32)
+        yield Case(f"{name}.xorsign.abs.f32", floats(2), _of_magnitudes(pick), F32, body=body)
     # asynchronous copies: %address is still that of the last operand
     for name, operands, size, reference in (
         ("cp.async.8", ints(1, U64), "", lambda a: a),
@@ -444,69 +423,24 @@ def _cases():
     cp.async.ca.shared.global [%r0], [%address], 8{size};
     cp.async.wait_all;
     ld.shared.b64 %out, [%r0];"""
-        yield Case(name, body, operands, reference, U64)
+        yield Case(name, operands, reference, U64, body=body)
     # approximations, within the error that the PTX ISA documents
-    yield Case(
-        "sin.approx",
-        "sin.approx.f32 %out, %a;",
-        uniform(-6.28, 6.28),
-        lambda a: np.sin(a.astype(F64)),
-        F32,
-        absolute=2.0**-20.5,
-    )
-    yield Case(
-        "cos.approx",
-        "cos.approx.f32 %out, %a;",
-        uniform(-6.28, 6.28),
-        lambda a: np.cos(a.astype(F64)),
-        F32,
-        absolute=2.0**-20.5,
-    )
-    yield Case(
-        "ex2.approx",
-        "ex2.approx.f32 %out, %a;",
-        uniform(-120, 120),
-        lambda a: np.exp2(a.astype(F64)),
-        F32,
-        relative=2.0**-22,
-    )
-    yield Case(
-        "ex2.approx.ftz",
-        "ex2.approx.ftz.f32 %out, %a;",
-        uniform(-120, 120),
-        lambda a: np.exp2(a.astype(F64)),
-        F32,
-        relative=2.0**-22,
-    )
-    yield Case("ex2.approx.ftz.small", "ex2.approx.ftz.f32 %out, %a;", uniform(-200, -127), np.zeros_like, F32)
-    yield Case(
-        "lg2.approx",
-        "lg2.approx.f32 %out, %a;",
-        spread(-100, 100),
-        lambda a: np.log2(a.astype(F64)),
-        F32,
-        2.0**-22,
-        2.0**-22,
-    )
-    yield Case(
-        "rcp.approx", "rcp.approx.f32 %out, %a;", spread(-120, 120, True), np.reciprocal, F32, relative=2.0**-22.9
-    )
-    yield Case(
-        "rsqrt.approx",
-        "rsqrt.approx.f32 %out, %a;",
-        spread(-120, 120),
-        lambda a: a.astype(F64) ** -0.5,
-        F32,
-        relative=2.0**-22.3,
-    )
-    yield Case("sqrt.approx", "sqrt.approx.f32 %out, %a;", spread(-120, 120), np.sqrt, F32, relative=2.0**-22)
-    yield Case("tanh.approx", "tanh.approx.f32 %out, %a;", uniform(-8, 8), np.tanh, F32, relative=2.0**-10.9)
+    yield Case("sin.approx.f32", uniform(-6.28, 6.28), lambda a: np.sin(a.astype(F64)), F32, absolute=2.0**-20.5)
+    yield Case("cos.approx.f32", uniform(-6.28, 6.28), lambda a: np.cos(a.astype(F64)), F32, absolute=2.0**-20.5)
+    yield Case("ex2.approx.f32", uniform(-120, 120), lambda a: np.exp2(a.astype(F64)), F32, relative=2.0**-22)
+    yield Case("ex2.approx.ftz.f32", uniform(-120, 120), lambda a: np.exp2(a.astype(F64)), F32, relative=2.0**-22)
+    yield Case("ex2.approx.ftz.f32", uniform(-200, -127), np.zeros_like, F32)
+    yield Case("lg2.approx.f32", spread(-100, 100), lambda a: np.log2(a.astype(F64)), F32, 2.0**-22, 2.0**-22)
+    yield Case("rcp.approx.f32", spread(-120, 120, True), np.reciprocal, F32, relative=2.0**-22.9)
+    yield Case("rsqrt.approx.f32", spread(-120, 120), lambda a: a.astype(F64) ** -0.5, F32, relative=2.0**-22.3)
+    yield Case("sqrt.approx.f32", spread(-120, 120), np.sqrt, F32, relative=2.0**-22)
+    yield Case("tanh.approx.f32", uniform(-8, 8), np.tanh, F32, relative=2.0**-10.9)
     # half precision
     for name, function in (("add", np.add), ("mul", np.multiply)):
         half = _on_halves(function)
-        yield Case(f"{name}.f16", f"{name}.rn.f16 %out, %a, %b;", halves(2), half, U16)
-    yield Case("fma.f16", "fma.rn.f16 %out, %a, %b, %c;", halves(3), _on_halves(lambda a, b, c: a * b + c), U16)
-    yield Case("add.f16x2", "add.rn.f16x2 %out, %a, %b;", lambda: (_pairs(1), _pairs(2)), _packed(np.add), U32)
+        yield Case(f"{name}.rn.f16", halves(2), half, U16)
+    yield Case("fma.rn.f16", halves(3), _on_halves(lambda a, b, c: a * b + c), U16)
+    yield Case("add.rn.f16x2", lambda: (_pairs(1), _pairs(2)), _packed(np.add), U32)
     # integers
     for name, function in (
         ("add", lambda a, b: a + b),
@@ -517,89 +451,57 @@ def _cases():
     ):
         for dtype, suffix in ((U32, "32"), (U64, "64")):
             kind = ("s" if name in ("add", "sub") else "b") + suffix
-            yield Case(f"{name}.{kind}", f"{name}.{kind} %out, %a, %b;", ints(2, dtype), python(function, dtype), dtype)
+            yield Case(f"{name}.{kind}", ints(2, dtype), python(function, dtype), dtype)
     for dtype, kind in ((U32, "u32"), (I32, "s32"), (U64, "u64"), (I64, "s64")):
         bits = 8 * dtype.itemsize
-        yield Case(
-            f"mul.lo.{kind}", f"mul.lo.{kind} %out, %a, %b;", ints(2, dtype), python(lambda a, b: a * b, dtype), dtype
-        )
-        yield Case(
-            f"mul.hi.{kind}",
-            f"mul.hi.{kind} %out, %a, %b;",
-            ints(2, dtype),
-            python(lambda a, b, n=bits: a * b >> n, dtype),
-            dtype,
-        )
-        yield Case(
-            f"mad.lo.{kind}",
-            f"mad.lo.{kind} %out, %a, %b, %c;",
-            ints(3, dtype),
-            python(lambda a, b, c: a * b + c, dtype),
-            dtype,
-        )
-        yield Case(f"div.{kind}", f"div.{kind} %out, %a, %b;", _divisors(dtype), python(truncated, dtype), dtype)
+        yield Case(f"mul.lo.{kind}", ints(2, dtype), python(lambda a, b: a * b, dtype), dtype)
+        yield Case(f"mul.hi.{kind}", ints(2, dtype), python(lambda a, b, n=bits: a * b >> n, dtype), dtype)
+        yield Case(f"mad.lo.{kind}", ints(3, dtype), python(lambda a, b, c: a * b + c, dtype), dtype)
+        yield Case(f"div.{kind}", _divisors(dtype), python(truncated, dtype), dtype)
         remainder = python(lambda a, b: a - b * truncated(a, b), dtype)
-        yield Case(f"rem.{kind}", f"rem.{kind} %out, %a, %b;", _divisors(dtype), remainder, dtype)
-        yield Case(f"min.{kind}", f"min.{kind} %out, %a, %b;", ints(2, dtype), np.minimum, dtype)
-        yield Case(f"max.{kind}", f"max.{kind} %out, %a, %b;", ints(2, dtype), np.maximum, dtype)
+        yield Case(f"rem.{kind}", _divisors(dtype), remainder, dtype)
+        yield Case(f"min.{kind}", ints(2, dtype), np.minimum, dtype)
+        yield Case(f"max.{kind}", ints(2, dtype), np.maximum, dtype)
         right = python(lambda a, s: a >> s, dtype)
+        yield Case(f"shr.{kind}", shifts(dtype), lambda a, s, f=right: f(a, np.minimum(s, 64)), dtype)
         yield Case(
-            f"shr.{kind}",
-            f"shr.{kind} %out, %a, %b;",
-            shifts(dtype),
-            lambda a, s, f=right: f(a, np.minimum(s, 64)),
+            f"bfe.{kind}",
+            fields(dtype),
+            python(extract(bits, kind[0] == "s"), dtype),
             dtype,
+            body=f"and.b32 %r0, %b, 255; shr.u32 %r1, %b, 8; bfe.{kind} %out, %a, %r0, %r1;",
         )
-        yield Case(f"bfe.{kind}", f"and.b32 %r0, %b, 255; shr.u32 %r1, %b, 8; bfe.{kind} %out, %a, %r0, %r1;",
-                   fields(dtype), python(extract(bits, kind[0] == "s"), dtype), dtype)  # fmt: skip
     for dtype, wide, kind in ((U32, U64, "u32"), (I32, I64, "s32")):
-        yield Case(
-            f"mul.wide.{kind}", f"mul.wide.{kind} %out, %a, %b;", ints(2, dtype), python(lambda a, b: a * b, wide), wide
-        )
+        yield Case(f"mul.wide.{kind}", ints(2, dtype), python(lambda a, b: a * b, wide), wide)
         body = f"cvt.{kind.replace('32', '64')}.{kind} %w0, %c; mad.wide.{kind} %out, %a, %b, %w0;"
-        yield Case(f"mad.wide.{kind}", body, ints(3, dtype), python(lambda a, b, c: a * b + c, wide), wide)
+        yield Case(f"mad.wide.{kind}", ints(3, dtype), python(lambda a, b, c: a * b + c, wide), wide, body=body)
     for dtype, bits in ((U32, 32), (U64, 64)):
         left = python(lambda a, s: a << s, dtype)
-        yield Case(
-            f"shl.b{bits}",
-            f"shl.b{bits} %out, %a, %b;",
-            shifts(dtype),
-            lambda a, s, f=left: f(a, np.minimum(s, 64)),
-            dtype,
-        )
-        yield Case(f"not.b{bits}", f"not.b{bits} %out, %a;", ints(1, dtype), np.invert, dtype)
+        yield Case(f"shl.b{bits}", shifts(dtype), lambda a, s, f=left: f(a, np.minimum(s, 64)), dtype)
+        yield Case(f"not.b{bits}", ints(1, dtype), np.invert, dtype)
         reverse = python(lambda a, n=bits: int(f"{a:0{n}b}"[::-1], 2), dtype)
-        yield Case(f"brev.b{bits}", f"brev.b{bits} %out, %a;", ints(1, dtype), reverse, dtype)
-        yield Case(
-            f"clz.b{bits}",
-            f"clz.b{bits} %out, %a;",
-            ints(1, dtype),
-            python(lambda a, n=bits: n - a.bit_length(), U32),
-            U32,
-        )
-        yield Case(
-            f"popc.b{bits}", f"popc.b{bits} %out, %a;", ints(1, dtype), python(lambda a: a.bit_count(), U32), U32
-        )
-    yield Case("neg.s32", "neg.s32 %out, %a;", ints(1, I32), python(lambda a: -a, I32), I32)
-    yield Case("abs.s32", "abs.s32 %out, %a;", ints(1, I32), python(abs, I32), I32)
-    yield Case("bfi.b32", "and.b32 %r0, %c, 255; shr.u32 %r1, %c, 8; bfi.b32 %out, %a, %b, %r0, %r1;",
-               fields(U32, True), python(insert, U32), U32)  # fmt: skip
-    yield Case("prmt.b32", "prmt.b32 %out, %a, %b, %c;", ints(3), python(permuted, U32), U32)
+        yield Case(f"brev.b{bits}", ints(1, dtype), reverse, dtype)
+        yield Case(f"clz.b{bits}", ints(1, dtype), python(lambda a, n=bits: n - a.bit_length(), U32), U32)
+        yield Case(f"popc.b{bits}", ints(1, dtype), python(lambda a: a.bit_count(), U32), U32)
+    yield Case("neg.s32", ints(1, I32), python(lambda a: -a, I32), I32)
+    yield Case("abs.s32", ints(1, I32), python(abs, I32), I32)
+    yield Case(
+        "bfi.b32",
+        fields(U32, True),
+        python(insert, U32),
+        U32,
+        body="and.b32 %r0, %c, 255; shr.u32 %r1, %c, 8; bfi.b32 %out, %a, %b, %r0, %r1;",
+    )
+    yield Case("prmt.b32", ints(3), python(permuted, U32), U32)
     for table, function in (
         (0x96, lambda a, b, c: a ^ b ^ c),
         (0xE8, lambda a, b, c: a & b | a & c | b & c),
         (0xCA, lambda a, b, c: a & b | ~a & c),
     ):
-        yield Case(f"lop3.{table:x}", f"lop3.b32 %out, %a, %b, %c, {table};", ints(3), function, U32)
+        yield Case(f"lop3.{table:x}", ints(3), function, U32, body=f"lop3.b32 %out, %a, %b, %c, {table};")
     for mode in ("wrap", "clamp"):
         for side in "lr":
-            yield Case(
-                f"shf.{side}.{mode}",
-                f"shf.{side}.{mode}.b32 %out, %a, %b, %c;",
-                _funnels,
-                python(_funnel(side, mode), U32),
-                U32,
-            )
+            yield Case(f"shf.{side}.{mode}.b32", _funnels, python(_funnel(side, mode), U32), U32)
     # comparison and selection
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         ordered = {
@@ -617,197 +519,190 @@ def _cases():
         def either(test=ordered):
             return lambda a, b: test(a, b) | np.isnan(a) | np.isnan(b)
 
-        yield Case(f"setp.{name}.f32", f"setp.{name}.f32 %p0, %a, %b;{_FLAG}", floats(2), bits32(both()), U32)
-        yield Case(f"setp.{name}u.f32", f"setp.{name}u.f32 %p0, %a, %b;{_FLAG}", floats(2), bits32(either()), U32)
+        yield Case(f"setp.{name}.f32", floats(2), bits32(both()), U32, body=f"setp.{name}.f32 %p0, %a, %b;{_FLAG}")
+        yield Case(f"setp.{name}u.f32", floats(2), bits32(either()), U32, body=f"setp.{name}u.f32 %p0, %a, %b;{_FLAG}")
         for dtype, kind in ((I32, "s32"), (U32, "u32"), (I64, "s64"), (U64, "u64")):
             yield Case(
-                f"setp.{name}.{kind}", f"setp.{name}.{kind} %p0, %a, %b;{_FLAG}", ints(2, dtype), bits32(ordered), U32
+                f"setp.{name}.{kind}",
+                ints(2, dtype),
+                bits32(ordered),
+                U32,
+                body=f"setp.{name}.{kind} %p0, %a, %b;{_FLAG}",
             )
     for name, function in (("lo", np.less), ("ls", np.less_equal), ("hi", np.greater), ("hs", np.greater_equal)):
-        yield Case(f"setp.{name}.u32", f"setp.{name}.u32 %p0, %a, %b;{_FLAG}", ints(2), bits32(function), U32)
+        yield Case(f"setp.{name}.u32", ints(2), bits32(function), U32, body=f"setp.{name}.u32 %p0, %a, %b;{_FLAG}")
     yield Case(
         "setp.num.f32",
-        f"setp.num.f32 %p0, %a, %b;{_FLAG}",
         floats(2),
         bits32(lambda a, b: ~(np.isnan(a) | np.isnan(b))),
         U32,
+        body=f"setp.num.f32 %p0, %a, %b;{_FLAG}",
     )
     yield Case(
         "setp.nan.f32",
-        f"setp.nan.f32 %p0, %a, %b;{_FLAG}",
         floats(2),
         bits32(lambda a, b: np.isnan(a) | np.isnan(b)),
         U32,
+        body=f"setp.nan.f32 %p0, %a, %b;{_FLAG}",
     )
     body = "setp.lt.s32 %p0|%p1, %a, %b; selp.u32 %r0, 1, 0, %p0; selp.u32 %r1, 2, 0, %p1; or.b32 %out, %r0, %r1;"
-    yield Case("setp.two", body, ints(2, I32), lambda a, b: np.where(a < b, 1, 2).astype(U32), U32)
+    yield Case("setp.two", ints(2, I32), lambda a, b: np.where(a < b, 1, 2).astype(U32), U32, body=body)
     yield Case(
         "setp.and",
-        f"setp.gt.s32 %p1, %b, 5; setp.lt.and.s32 %p0, %a, %b, !%p1;{_FLAG}",
         ints(2, I32),
         bits32(lambda a, b: (a < b) & (b <= 5)),
         U32,
+        body=f"setp.gt.s32 %p1, %b, 5; setp.lt.and.s32 %p0, %a, %b, !%p1;{_FLAG}",
     )
+    yield Case("set.lt.u32.s32", ints(2, I32), lambda a, b: np.where(a < b, 2**32 - 1, 0).astype(U32), U32)
     yield Case(
-        "set.u32",
-        "set.lt.u32.s32 %out, %a, %b;",
-        ints(2, I32),
-        lambda a, b: np.where(a < b, 2**32 - 1, 0).astype(U32),
+        "testp.subnormal",
+        floats(1),
+        bits32(lambda a: (a != 0) & (np.abs(a) < 2.0**-126)),
         U32,
+        body=f"testp.subnormal.f32 %p0, %a;{_FLAG}",
     )
-    yield Case("testp.subnormal", f"testp.subnormal.f32 %p0, %a;{_FLAG}", floats(1),
-               bits32(lambda a: (a != 0) & (np.abs(a) < 2.0**-126)), U32)  # fmt: skip
-    yield Case(
-        "slct", "slct.u32.s32 %out, %a, %b, %c;", ints(3, U32), lambda a, b, c: np.where(c.view(I32) >= 0, a, b), U32
-    )
+    yield Case("slct.u32.s32", ints(3, U32), lambda a, b, c: np.where(c.view(I32) >= 0, a, b), U32)
     # moves and conversions
     yield Case(
-        "mov.pack", "mov.b64 %out, {%a, %b};", ints(2), lambda a, b: a.astype(U64) | b.astype(U64) << np.uint64(32), U64
+        "mov.pack",
+        ints(2),
+        lambda a, b: a.astype(U64) | b.astype(U64) << np.uint64(32),
+        U64,
+        body="mov.b64 %out, {%a, %b};",
     )
-    yield Case("mov.unpack", "mov.b64 {%r0, %r1}, %a; xor.b32 %out, %r0, %r1;", ints(1, U64),
-               lambda a: (a ^ a >> np.uint64(32)).astype(U32), U32)  # fmt: skip
+    yield Case(
+        "mov.unpack",
+        ints(1, U64),
+        lambda a: (a ^ a >> np.uint64(32)).astype(U32),
+        U32,
+        body="mov.b64 {%r0, %r1}, %a; xor.b32 %out, %r0, %r1;",
+    )
     yield Case(
         "mov.b16",
-        "mov.b32 {%h0, %h1}, %a; mov.b32 %out, {%h1, %h0};",
         ints(1),
         lambda a: a >> np.uint32(16) | a << np.uint32(16),
         U32,
+        body="mov.b32 {%h0, %h1}, %a; mov.b32 %out, {%h1, %h0};",
     )
     for mode, function in (("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)):
         for dtype, kind in ((I32, "s32"), (U32, "u32"), (I64, "s64"), (U64, "u64")):
-            yield Case(
-                f"cvt.{mode}.{kind}.f32",
-                f"cvt.{mode}.{kind}.f32 %out, %a;",
-                floats(1),
-                to_integer(dtype, function),
-                dtype,
-            )
-        yield Case(f"cvt.{mode}.f32.f32", f"cvt.{mode}.f32.f32 %out, %a;", floats(1), function, F32)
+            yield Case(f"cvt.{mode}.{kind}.f32", floats(1), to_integer(dtype, function), dtype)
+        yield Case(f"cvt.{mode}.f32.f32", floats(1), function, F32)
     for dtype, kind in ((I32, "s32"), (U32, "u32"), (I64, "s64"), (U64, "u64")):
-        yield Case(f"cvt.rn.f32.{kind}", f"cvt.rn.f32.{kind} %out, %a;", ints(1, dtype), _nearest_of_int, F32)
-    yield Case(
-        "cvt.sat.f32.f32",
-        "cvt.sat.f32.f32 %out, %a;",
-        floats(1),
-        lambda a: np.where(a > 0, np.minimum(a, F32.type(1)), F32.type(0)),
-        F32,
-    )
-    yield Case("cvt.f64.f32", "cvt.f64.f32 %out, %a;", floats(1), lambda a: a.astype(F64), F64)
-    yield Case("cvt.rn.f32.f64", "cvt.rn.f32.f64 %out, %a;", doubles(1), lambda a: a.astype(F32), F32)
+        yield Case(f"cvt.rn.f32.{kind}", ints(1, dtype), _nearest_of_int, F32)
+    yield Case("cvt.sat.f32.f32", floats(1), lambda a: np.where(a > 0, np.minimum(a, F32.type(1)), F32.type(0)), F32)
+    yield Case("cvt.f64.f32", floats(1), lambda a: a.astype(F64), F64)
+    yield Case("cvt.rn.f32.f64", doubles(1), lambda a: a.astype(F32), F32)
     for rounding in ("rz", "rm", "rp"):
-        yield Case(
-            f"cvt.{rounding}.f32.f64",
-            f"cvt.{rounding}.f32.f64 %out, %a;",
-            doubles(1),
-            directed(rounding, lambda a: a),
-            F32,
-        )
-    yield Case("cvt.s64.s32", "cvt.s64.s32 %out, %a;", ints(1, I32), lambda a: a.astype(I64), I64)
-    yield Case("cvt.u64.u32", "cvt.u64.u32 %out, %a;", ints(1), lambda a: a.astype(U64), U64)
-    yield Case("cvt.u32.u64", "cvt.u32.u64 %out, %a;", ints(1, U64), lambda a: a.astype(U32), U32)
-    yield Case("cvt.s32.s8", "cvt.s32.s8 %out, %a;", ints(1), lambda a: a.astype(np.int8).astype(I32), I32)
-    yield Case("cvt.u32.u16", "cvt.u32.u16 %out, %a;", halves(1), lambda a: a.astype(U32), U32)
-    yield Case(
-        "cvt.sat.u8.s32", "cvt.sat.u8.s32 %out, %a;", ints(1, I32), lambda a: np.clip(a, 0, 255).astype(U32), U32
-    )
-    yield Case("cvt.rn.f16.f32", "cvt.rn.f16.f32 %out, %a;", near(1), lambda a: a.astype(F16).view(U16), U16)
-    yield Case("cvt.f32.f16", "cvt.f32.f16 %out, %a;", halves(1), lambda a: a.view(F16).astype(F32), F32)
-    yield Case("cvt.rn.bf16.f32", "cvt.rn.bf16.f32 %out, %a;", near(1), bfloat, U16)
-    yield Case(
-        "cvt.f32.bf16", "cvt.f32.bf16 %out, %a;", halves(1), lambda a: (a.astype(U32) << np.uint32(16)).view(F32), F32
-    )
-    yield Case("cvt.rn.f16x2.f32", "cvt.rn.f16x2.f32 %out, %a, %b;", near(2),
-               lambda a, b: half_bits(a).astype(U32) << np.uint32(16) | half_bits(b), U32)  # fmt: skip
-    yield Case(
-        "cvt.rn.bf16x2.f32",
-        "cvt.rn.bf16x2.f32 %out, %a, %b;",
-        near(2),
-        lambda a, b: bfloat(a).astype(U32) << np.uint32(16) | bfloat(b),
-        U32,
-    )
-    yield Case(
-        "cvt.rna.tf32.f32",
-        "cvt.rna.tf32.f32 %out, %a;",
-        near(1),
-        lambda a: (a.view(U32) + np.uint32(4096)) & np.uint32(0xFFFFE000),
-        U32,
-    )
+        yield Case(f"cvt.{rounding}.f32.f64", doubles(1), directed(rounding, lambda a: a), F32)
+    yield Case("cvt.s64.s32", ints(1, I32), lambda a: a.astype(I64), I64)
+    yield Case("cvt.u64.u32", ints(1), lambda a: a.astype(U64), U64)
+    yield Case("cvt.u32.u64", ints(1, U64), lambda a: a.astype(U32), U32)
+    yield Case("cvt.s32.s8", ints(1), lambda a: a.astype(np.int8).astype(I32), I32)
+    yield Case("cvt.u32.u16", halves(1), lambda a: a.astype(U32), U32)
+    yield Case("cvt.sat.u8.s32", ints(1, I32), lambda a: np.clip(a, 0, 255).astype(U32), U32)
+    yield Case("cvt.rn.f16.f32", near(1), lambda a: a.astype(F16).view(U16), U16)
+    yield Case("cvt.f32.f16", halves(1), lambda a: a.view(F16).astype(F32), F32)
+    yield Case("cvt.rn.bf16.f32", near(1), bfloat, U16)
+    yield Case("cvt.f32.bf16", halves(1), lambda a: (a.astype(U32) << np.uint32(16)).view(F32), F32)
+    yield Case("cvt.rn.f16x2.f32", near(2), lambda a, b: half_bits(a).astype(U32) << np.uint32(16) | half_bits(b), U32)
+    yield Case("cvt.rn.bf16x2.f32", near(2), lambda a, b: bfloat(a).astype(U32) << np.uint32(16) | bfloat(b), U32)
+    yield Case("cvt.rna.tf32.f32", near(1), lambda a: (a.view(U32) + np.uint32(4096)) & np.uint32(0xFFFFE000), U32)
     # warps
     full = "0xffffffff"
     yield Case(
         "shfl.bfly",
-        f"shfl.sync.bfly.b32 %out, %a, 5, 31, {full};",
         ints(1),
         shuffled(lambda n: n ^ 5, lambda n: True),
         U32,
+        body=f"shfl.sync.bfly.b32 %out, %a, 5, 31, {full};",
     )
     yield Case(
         "shfl.up",
-        f"shfl.sync.up.b32 %out, %a, 3, 0, {full};",
         ints(1),
         shuffled(lambda n: n - 3, lambda n: n >= 3),
         U32,
+        body=f"shfl.sync.up.b32 %out, %a, 3, 0, {full};",
     )
     yield Case(
         "shfl.down",
-        f"shfl.sync.down.b32 %out, %a, 3, 31, {full};",
         ints(1),
         shuffled(lambda n: n + 3, lambda n: n < 29),
         U32,
+        body=f"shfl.sync.down.b32 %out, %a, 3, 31, {full};",
     )
     yield Case(
-        "shfl.idx", f"shfl.sync.idx.b32 %out, %a, 7, 31, {full};", ints(1), shuffled(lambda n: 7, lambda n: True), U32
+        "shfl.idx",
+        ints(1),
+        shuffled(lambda n: 7, lambda n: True),
+        U32,
+        body=f"shfl.sync.idx.b32 %out, %a, 7, 31, {full};",
     )
     segment = (24 << 8) | 31  # segments of eight lanes
     yield Case(
         "shfl.bfly.8",
-        f"shfl.sync.bfly.b32 %out, %a, 4, {segment}, {full};",
         ints(1),
         shuffled(lambda n: n ^ 4, lambda n: True),
         U32,
+        body=f"shfl.sync.bfly.b32 %out, %a, 4, {segment}, {full};",
     )
     yield Case(
         "shfl.down.8",
-        f"shfl.sync.down.b32 %out, %a, 2, {segment}, {full};",
         ints(1),
         shuffled(lambda n: n + 2, lambda n: n % 8 < 6),
         U32,
+        body=f"shfl.sync.down.b32 %out, %a, 2, {segment}, {full};",
     )
     yield Case(
         "shfl.up.8",
-        f"shfl.sync.up.b32 %out, %a, 2, {24 << 8}, {full};",
         ints(1),
         shuffled(lambda n: n - 2, lambda n: n % 8 >= 2),
         U32,
+        body=f"shfl.sync.up.b32 %out, %a, 2, {24 << 8}, {full};",
     )
     yield Case(
         "shfl.idx.8",
-        f"shfl.sync.idx.b32 %out, %a, 3, {segment}, {full};",
         ints(1),
         shuffled(lambda n: n // 8 * 8 + 3, lambda n: True),
         U32,
+        body=f"shfl.sync.idx.b32 %out, %a, 3, {segment}, {full};",
     )
-    yield Case("shfl.variable", f"shfl.sync.idx.b32 %out, %a, %b, 31, {full};", ints(2), _variable_shuffle, U32)
-    yield Case("shfl.predicate", f"shfl.sync.down.b32 %r0|%p0, %a, 3, 31, {full};{_FLAG}", ints(1),
-               lambda a: np.tile(np.where(np.arange(32) < 29, 1, 0).astype(U32), COUNT // 32), U32)  # fmt: skip
+    yield Case("shfl.variable", ints(2), _variable_shuffle, U32, body=f"shfl.sync.idx.b32 %out, %a, %b, 31, {full};")
+    yield Case(
+        "shfl.predicate",
+        ints(1),
+        lambda a: np.tile(np.where(np.arange(32) < 29, 1, 0).astype(U32), COUNT // 32),
+        U32,
+        body=f"shfl.sync.down.b32 %r0|%p0, %a, 3, 31, {full};{_FLAG}",
+    )
     for mode, reduce in (("all", np.all), ("any", np.any)):
         limit = 0xF0000000 if mode == "all" else 0x10000000
         body = f"setp.lt.u32 %p1, %a, {limit}; vote.sync.{mode}.pred %p0, %p1, {full};{_FLAG}"
-        yield Case(f"vote.{mode}", body, ints(1), _vote(reduce, limit), U32)
+        yield Case(f"vote.{mode}", ints(1), _vote(reduce, limit), U32, body=body)
     yield Case(
-        "vote.ballot", f"setp.lt.s32 %p1, %a, 0; vote.sync.ballot.b32 %out, %p1, {full};", ints(1, I32), _ballot, U32
+        "vote.ballot",
+        ints(1, I32),
+        _ballot,
+        U32,
+        body=f"setp.lt.s32 %p1, %a, 0; vote.sync.ballot.b32 %out, %p1, {full};",
     )
     yield Case(
         "activemask",
-        "setp.lt.s32 %p1, %a, 0; mov.u32 %out, 0; @%p1 bra $done; activemask.b32 %out; $done:",
         ints(1, I32),
         _converse,
         U32,
+        body="setp.lt.s32 %p1, %a, 0; mov.u32 %out, 0; @%p1 bra $done; activemask.b32 %out; $done:",
     )
     for name, ufunc in (("add", np.add), ("min", np.minimum), ("max", np.maximum)):
-        yield Case(f"redux.{name}", f"redux.sync.{name}.u32 %out, %a, {full};", ints(1),
-                   lambda a, f=ufunc: f.reduce(a.reshape(-1, 32), axis=1, dtype=U32).repeat(32), U32)  # fmt: skip
-    yield Case("match.any", f"and.b32 %r0, %a, 3; match.any.sync.b32 %out, %r0, {full};", ints(1), _match, U32)
+        yield Case(
+            f"redux.{name}",
+            ints(1),
+            lambda a, f=ufunc: f.reduce(a.reshape(-1, 32), axis=1, dtype=U32).repeat(32),
+            U32,
+            body=f"redux.sync.{name}.u32 %out, %a, {full};",
+        )
+    yield Case("match.any", ints(1), _match, U32, body=f"and.b32 %r0, %a, 3; match.any.sync.b32 %out, %r0, {full};")
 
 
 def _fused_double(a, b, c):
