@@ -34,18 +34,20 @@ Wrong arguments are a TypeError or ValueError that names what was given and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
+from .flash.choose import MOST_QUERIES
+from .runtime import classes
 from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, require_out
+from .runtime.decode import DTYPES
 from .runtime.torch_op import attention as _op
 from .runtime.torch_op import compute, fall_back
 from .runtime.torch_path import attend
-from .version import Unsupported
+from .version import Problem, Unsupported
 
 _C, _FUNCTORCH = torch._C, torch._C._functorch
 _PLAIN = (torch.Tensor, type(None))
@@ -143,23 +145,51 @@ def warm_up(
     kv_heads: int,
     hdim: int,
     *,
+    rotary_dim: int | None = None,
     dtype: torch.dtype = torch.float16,
-    device: torch.device | str = "cuda",
-    seq_q: Sequence[int] = (1,),
+    seq_q: Iterable[int] = (1,),
+    seq_k: Iterable[int] = (),
+    batch: Iterable[int] = (1,),
     op: Callable[..., torch.Tensor] = rope_attention,
-    **arguments: Any,
-) -> None:
-    """Compile and load the kernels of a model's decode calls, so that none of these waits, and a graph captures any.
+    base: float = 10_000.0,
+    interleaved: bool = True,
+    causal: bool = False,
+    tables: bool = False,
+    positions: bool = False,
+    lengths: bool = False,
+    device: torch.device | str | int = "cuda",
+    target: str | None = None,
+) -> int:
+    """Compile, in processes side by side, and load the kernels of a model's calls, so that none of these waits.
 
-    Prompts have kernels by the number of keys too: make one call of each kind.
+    Returns how many kernels they are. A CUDA graph then captures calls whose `base`, and batch with ALiBi, are these.
 
-    A model needs two kernels, whatever batch and keys it has, and a further one for another number of queries a head,
-    as speculative decoding has them; `seq_q` are those numbers. `arguments` are those of the calls to come;
-    tensors among them need rows for no more keys than queries, and lengths one. Raises: as the op, and Unsupported.
+    dtype: float32, float16 or bfloat16
+    seq_q: the numbers of queries a head. Up to 8 are decode, with any number of keys in any batch: one kernel for 1, 2,
+        4, .. rows (queries times heads / kv_heads) up to 16, and one that they share. More are a prompt:
+        `range(9, 8193)` warms prompts up to 8192 queries.
+    seq_k, batch: the numbers of keys and the batches of prompts; by default as many keys as queries, and 1. In half
+        precision prompts of all lengths have at most 4 kernels, in float32 about 12.
+    op: `rope_attention`, `attention` or `alibi_attention`
+    rotary_dim, base, interleaved, causal: as in the calls
+    tables, positions, lengths: whether the calls have `cos` and `sin`, `positions`, `lengths`
+    target: such as "sm_90", in place of a device: compile only, into the folder of kernels. It needs no GPU.
+
+    Raises: TypeError or ValueError as a call, Unsupported for one that no kernel takes.
     """
-    for queries in seq_q:
-        q, k = (torch.zeros(1, count, queries, hdim, dtype=dtype, device=device) for count in (heads, kv_heads))
-        op(q, k, k, fallback=False, **arguments)
+    families = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
+    family, seq_k, batch = families.get(op, str(op)), tuple(seq_k), tuple(batch)
+    rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else rotary_dim
+    given = interleaved, tables and rotary_dim > 0, positions and rotary_dim > 0, lengths
+    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), causal
+    calls = (
+        classes.Call(Problem(family, each, heads, kv_heads, queries, keys, *of_model), *given)
+        for queries in seq_q
+        for keys in (seq_k if queries > MOST_QUERIES and seq_k else (queries,))
+        for each in batch
+        if keys >= queries
+    )
+    return classes.compile_classes(calls, target)[1] if target else classes.load_classes(calls, base, device)
 
 
 def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:

@@ -29,14 +29,12 @@ from torch.nn.functional import pad
 from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
-from kernels.flash.choose import MOST_QUERIES, require_decode, shape_of
-from kernels.flash.plan import H100_SMS, Decode, embedding_of
-from kernels.flash.prompt_plan import chosen, require_prompt
+from kernels.flash.choose import MOST_QUERIES
+from kernels.runtime import classes
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import Program, device_target
-from kernels.runtime.tensors import plan_launch, planned_keys
 from kernels.runtime.torch_path import attend
 from kernels.version import Kernel
 
@@ -206,28 +204,9 @@ def random_call(dice: random.Random, hdims: Sequence[int] = HDIMS, most_queries:
 
 def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
     """The kernels of a call, planned as the op plans it; none where PyTorch computes it."""
-    problem, tables, positions = call.problem, "tables" in call.mode, "positions" in call.mode
-    half_split = not call.interleaved and problem.rotary_dim > 0
-    if problem.dtype != "float32" and problem.seq_q > MOST_QUERIES:
-        how = (*problem.q_shape[:2], problem.kv_heads, problem.seq_q, problem.causal, call.softmax_scale, call.lengths)
-        with contextlib.suppress(Unsupported):
-            require_prompt(problem.dtype, problem.hdim, problem.rotary_dim, half_split, target)
-            embedding = embedding_of(problem.family, problem.rotary_dim, tables, positions)
-            of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, H100_SMS)
-            return tuple(launch.kernel for launch in chosen(*of_shape, *how).launches((), problem.seq_k))
-        return ()
+    given = call.interleaved, "tables" in call.mode, "positions" in call.mode, call.lengths
     with contextlib.suppress(Unsupported):
-        require_decode(problem.dtype, problem.hdim, problem.seq_q, problem.rotary_dim, half_split, target)
-        embedding = embedding_of(problem.family, problem.rotary_dim, tables, positions)
-        rows = problem.heads // problem.kv_heads * problem.seq_q
-        shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
-        sizes = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q)
-        decode = Decode(shape, *sizes, problem.causal, call.softmax_scale, call.lengths, sms=1)
-        return tuple(launch.kernel for launch in decode.launches(splits=2))
-    seq_k = planned_keys(problem.seq_k)
-    problem = dataclasses.replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-    with contextlib.suppress(Unsupported):
-        return (plan_launch(problem, target, call.interleaved, tables, positions).launch.kernel,)
+        return classes.Call(call.problem, *given).kernels(target)
     return ()
 
 

@@ -55,7 +55,8 @@ class Prompter:
         self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
         self._maps: dict[Any, bytes] = {}
 
-    def _planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
+    def planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
+        """Both, and the call with its launches, compiled and loaded; `strides` are those of v but the last."""
         sizes = zip((self.batch, self.kv_heads, seq_k), strides, strict=True)
         how = (self.batch, self.heads, self.kv_heads, self.seq_q, self.causal, self.scale, self.by_length)
         if all(size == 1 or stride for size, stride in sizes):
@@ -96,7 +97,7 @@ class Prompter:
         """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
         last = self._last
         if last[0] != seq_k or last[1] != strides[VALUES]:
-            last = self._last = self._planned(seq_k, strides[VALUES])
+            last = self._last = self.planned(seq_k, strides[VALUES])
         _, _, call, launches = last
         moving = (*addresses, lengths)
         made_of = (self, seq_k, q_offset, strides) if self.kept else None

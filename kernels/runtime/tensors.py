@@ -225,6 +225,15 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
+def prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
+    """Plan, compile and load what a call launches; `device` is the current one. Raises: Unsupported."""
+    ready = _prepare(q, k, tensors, settled, device)
+    if isinstance(ready, Unsupported):
+        raise ready
+    if isinstance(ready, Prompter):
+        ready.planned(k.shape[2], (1, 1, 1))
+
+
 def _prepare(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
 ) -> Decoder | Prompter | _Ready | Unsupported:

@@ -1,0 +1,124 @@
+"""The kernels that calls of the ops need, and how they are compiled before the calls: in processes side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..flash.choose import MOST_QUERIES, require_decode, shape_of
+from ..flash.plan import H100_SMS, Decode, embedding_of
+from ..flash.prompt_plan import chosen, require_prompt
+from ..version import Kernel, Problem, Unsupported
+from . import cache, gpu
+from . import compile as compiler
+from .arguments import Settled, Tensors
+from .tensors import PACKAGE, card_of, plan_launch, planned_keys, prepare
+
+MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
+FEW = 4  # classes that one process compiles sooner
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, as far as its kernels depend on it: the tensors that are given count, not what they hold."""
+
+    problem: Problem
+    interleaved: bool = True
+    tables: bool = False
+    positions: bool = False
+    lengths: bool = False
+
+    def kernels(self, target: str, sms: int = H100_SMS) -> tuple[Kernel, ...]:
+        """The kernels on a card with `sms` multiprocessors, planned as the op plans the call. Raises: Unsupported."""
+        problem = self.problem
+        half_split = not self.interleaved and problem.rotary_dim > 0
+        half, rotary_dim = problem.dtype != "float32", problem.rotary_dim
+        embedding = embedding_of(problem.family, rotary_dim, self.tables, self.positions)
+        how = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.causal, problem.softmax_scale)
+        if half and problem.seq_q > MOST_QUERIES:
+            require_prompt(problem.dtype, problem.hdim, rotary_dim, half_split, target)
+            of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, sms)
+            return tuple(launch.kernel for launch in chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
+        try:
+            require_decode(problem.dtype, problem.hdim, problem.seq_q, rotary_dim, half_split, target)
+        except Unsupported:
+            if half or self.lengths:
+                raise
+            seq_k = planned_keys(problem.seq_k)
+            problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
+            return (plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch.kernel,)
+        rows = problem.heads // problem.kv_heads * problem.seq_q
+        shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
+        return tuple(launch.kernel for launch in Decode(shape, *how, self.lengths, sms).launches(splits=2))
+
+
+def compile_classes(calls: Iterable[Call], target: str, sms: int = H100_SMS) -> tuple[list[Call], int]:
+    """Compile the kernels of calls into the cache; return a call of each class, and how many kernels they have.
+
+    What the processes leave undone is compiled in this one, so that errors are raised here: Unsupported, CompileError.
+    """
+    classes: list[Call] = []
+    kernels: dict[Kernel, None] = {}
+    for call in calls:
+        if not kernels.keys() >= set(needed := call.kernels(target, sms)):
+            classes.append(call)
+            kernels |= dict.fromkeys(needed)
+    missing = [call for call in classes if not all(compiler.is_cached(x, target) for x in call.kernels(target, sms))]
+    count = min(len(missing), len(os.sched_getaffinity(0)), MOST_PROCESSES) if cache.keeps() else 0
+    if count > 1 and len(missing) > FEW:
+        print(f"{PACKAGE}: compiling for {target}, {count} kernels at a time", file=sys.stderr, flush=True)
+        _in_processes([(missing[first::count], target, sms) for first in range(count)])
+    for kernel in kernels:
+        if not compiler.is_cached(kernel, target):
+            compiler.assembled(compiler.compile_ptx(kernel, target), target)
+    return classes, len(kernels)
+
+
+def load_classes(calls: Iterable[Call], base: float, device: torch.device | str | int) -> int:
+    """Compile the kernels of calls and load them on a device; return how many. Raises: Unsupported, CompileError."""
+    one = torch.zeros(1, device=device)
+    index = card_of(one)
+    with torch.cuda.device(index):
+        classes, count = compile_classes(calls, gpu.device_target(), gpu.multiprocessors(index))
+        for call in classes:
+            of = call.problem
+            q, k = (one.to(getattr(torch, of.dtype)).expand(shape) for shape in (of.q_shape, of.kv_shape))
+            given = {"cos": call.tables, "positions": call.positions, "lengths": call.lengths}
+            tensors = Tensors(**{name: one for name in given if given[name]})
+            how = of.rotary_dim, base, call.interleaved, of.causal, of.softmax_scale
+            prepare(q, k, tensors, Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={}), index)
+    return count
+
+
+def _in_processes(shares: list[tuple[list[Call], str, int]]) -> None:
+    """Each share in a process of its own, which runs nothing of the caller's program, as a pool would."""
+    run = [sys.executable, "-c", f"from {__name__} import compile_share; compile_share()"]
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "FUSED_PE_CACHE": str(cache.FOLDER)}
+    with contextlib.ExitStack() as running:
+        started = []
+        for share in shares:
+            process = subprocess.Popen(run, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, **own})
+            running.callback(process.wait)
+            running.callback(process.kill)
+            assert process.stdin
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(pickle.dumps(share))
+            started.append(process)
+        for process in started:
+            process.wait()
+
+
+def compile_share() -> None:
+    """What a process of `compile_classes` does: compile the calls that it is handed on stdin."""
+    calls, target, sms = pickle.load(sys.stdin.buffer)
+    for call in calls:
+        with contextlib.suppress(Unsupported, compiler.CompileError):
+            for kernel in call.kernels(target, sms):
+                compiler.assembled(compiler.compile_ptx(kernel, target), target)
