@@ -16,10 +16,10 @@ from ..flash.choose import MOST_QUERIES, require_decode, shape_of
 from ..flash.plan import H100_SMS, Decode, embedding_of
 from ..flash.prompt_plan import chosen, require_prompt
 from ..version import Kernel, Problem, Unsupported
-from . import cache, gpu
+from . import cache, gpu, tensors
 from . import compile as compiler
 from .arguments import Settled, Tensors
-from .tensors import PACKAGE, card_of, plan_launch, planned_keys, prepare
+from .tensors import PACKAGE, plan_launch, planned_keys
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
 FEW = 4  # classes that one process compiles sooner
@@ -71,8 +71,8 @@ def compile_classes(calls: Iterable[Call], target: str, sms: int = H100_SMS) -> 
             classes.append(call)
             kernels |= dict.fromkeys(needed)
     missing = [call for call in classes if not all(compiler.is_cached(x, target) for x in call.kernels(target, sms))]
-    count = min(len(missing), len(os.sched_getaffinity(0)), MOST_PROCESSES) if cache.keeps() else 0
-    if count > 1 and len(missing) > FEW:
+    if len(missing) > FEW and cache.keeps():
+        count = min(len(missing), len(os.sched_getaffinity(0)), MOST_PROCESSES)
         print(f"{PACKAGE}: compiling for {target}, {count} kernels at a time", file=sys.stderr, flush=True)
         _in_processes([(missing[first::count], target, sms) for first in range(count)])
     for kernel in kernels:
@@ -84,16 +84,17 @@ def compile_classes(calls: Iterable[Call], target: str, sms: int = H100_SMS) -> 
 def load_classes(calls: Iterable[Call], base: float, device: torch.device | str | int) -> int:
     """Compile the kernels of calls and load them on a device; return how many. Raises: Unsupported, CompileError."""
     one = torch.zeros(1, device=device)
-    index = card_of(one)
+    index = tensors.card_of(one)
     with torch.cuda.device(index):
         classes, count = compile_classes(calls, gpu.device_target(), gpu.multiprocessors(index))
         for call in classes:
             of = call.problem
             q, k = (one.to(getattr(torch, of.dtype)).expand(shape) for shape in (of.q_shape, of.kv_shape))
             given = {"cos": call.tables, "positions": call.positions, "lengths": call.lengths}
-            tensors = Tensors(**{name: one for name in given if given[name]})
+            beside = Tensors(**{name: one for name in given if given[name]})
             how = of.rotary_dim, base, call.interleaved, of.causal, of.softmax_scale
-            prepare(q, k, tensors, Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={}), index)
+            settled = Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={})
+            tensors.prepare(q, k, beside, settled, index)
     return count
 
 

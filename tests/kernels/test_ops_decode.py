@@ -14,7 +14,7 @@ from ops_reference import allowed_of, expected_of, random_call
 from test_ops_launch import CELLS, at, use
 
 import kernels
-from kernels import alibi_attention, attention, rope_attention, warm_up
+from kernels import alibi_attention, attention, rope_attention
 from kernels.flash import args
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
@@ -164,17 +164,6 @@ def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: Card)
             rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k], interleaved=False)
             assert (card.launched[-1]["k"], card.launched[-1]["seq_k"]) == (cache.data_ptr(), seq_k)
     assert len(card.names) == 2
-
-
-def test_a_model_is_warm_after_warm_up(card: Card) -> None:
-    how = {"interleaved": False, "causal": True, "rotary_dim": 64}
-    warm_up(8, 2, 128, dtype=torch.bfloat16, device="cpu", seq_q=(1, 4), **how)
-    loaded = list(card.names)
-    assert len(loaded) == 3
-    for batch, queries, seq_k in ((1, 1, 900), (5, 4, 77), (3, 1, 8)):
-        q, k = (normal(batch, heads, seq, 128, dtype=torch.bfloat16) for heads, seq in ((8, queries), (2, seq_k)))
-        rope_attention(q, k, k, **how)
-    assert card.names == loaded
 
 
 def test_lengths_are_read_by_each_launch(card: Card) -> None:

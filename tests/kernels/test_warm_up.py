@@ -1,0 +1,90 @@
+"""What `warm_up` compiles: all kernels of a model's calls, few of them, in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_ops_decode import Card
+from test_ops_launch import use
+
+from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
+from kernels.runtime import cache, classes, gpu
+from kernels.runtime import compile as compiler
+from kernels.tensor_map import MAP_BYTES
+
+LLAMA = {"heads": 32, "kv_heads": 8, "hdim": 128, "interleaved": False, "causal": True}
+PROMPTS = (*range(9, 2049), *range(2049, 131_073, 997))
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that a made-up card, which computes nothing, has loaded."""
+    made = Card()
+    monkeypatch.setattr(made, "launch", lambda *_: 0)
+    configure = gpu.configure
+    own = (gpu, "multiprocessors", lambda device: 132), (gpu, "configure", lambda *launch: configure(*launch[:3]))
+    on_card = (torch.cuda, "device", contextlib.nullcontext), (gpu, "encode_map", lambda *_: bytes(MAP_BYTES))
+    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own, *on_card)
+    return made.names
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 12), (torch.bfloat16, 4)])
+def test_a_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, most: int) -> None:
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
+    assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=range(1, 9), target="sm_90") <= 4
+    assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=PROMPTS, target="sm_90") <= most
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "given"),
+    [
+        (rope_attention, torch.float32, ()),
+        (rope_attention, torch.bfloat16, ("lengths",)),
+        (rope_attention, torch.float16, ("tables", "positions")),
+        (alibi_attention, torch.float16, ()),
+        (attention, torch.float32, ()),
+    ],
+)
+def test_no_call_within_the_bounds_compiles_after_warm_up(
+    loaded: list[str], op: Any, dtype: torch.dtype, given: tuple[str, ...]
+) -> None:
+    most, batches, how = 400, (1, 3), {"causal": True, "interleaved": False}
+    flags = {name: True for name in given}
+    count = warm_up(8, 2, 64, dtype=dtype, seq_q=range(1, most), batch=batches, op=op, device="cpu", **how, **flags)
+    warm = list(loaded)
+    assert len(warm) == len(set(warm)) == count
+    if op is not rope_attention:
+        how.pop("interleaved")
+    dice = random.Random(0)
+    for _ in range(60):
+        seq_q, batch = dice.choice((dice.randint(1, 8), dice.randint(9, most - 1))), dice.choice(batches)
+        seq_k = seq_q if seq_q > 8 else dice.randint(8, 5000)
+        q, k = torch.zeros(batch, 8, seq_q, 64, dtype=dtype), torch.zeros(batch, 2, seq_k, 64, dtype=dtype)
+        arguments: dict[str, Any] = {}
+        if "lengths" in given:
+            arguments["lengths"] = torch.full((batch,), seq_k, dtype=torch.int32)
+        if "tables" in given:
+            arguments |= {"cos": torch.ones(5000, 32), "sin": torch.zeros(5000, 32)}
+            arguments["positions"] = torch.arange(5000)
+        op(q, k, k, **how, **arguments, fallback=False)
+    assert loaded == warm
+
+
+def test_other_processes_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "FOLDER", tmp_path)
+    monkeypatch.setattr(classes, "FEW", 0)
+    monkeypatch.delattr(compiler, "_numba_ptx")  # with which this one would
+    assert warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
+    assert len(list(tmp_path.glob("*/*.cubin"))) == 2
+
+
+def test_a_model_that_no_kernel_takes_is_refused() -> None:
+    with pytest.raises(Unsupported, match="hdim is 1000"):
+        warm_up(8, 8, 1000, dtype=torch.float16, target="sm_90")
+    with pytest.raises(ValueError, match="dtype is 'torch"):
+        warm_up(8, 8, 64, dtype=torch.float64, target="sm_90")
