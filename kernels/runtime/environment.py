@@ -1,8 +1,8 @@
 """What the kernels take from the process that imports them: environment variables, and its version of Numba CUDA.
 
-FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`. FLASHINFER: the
-folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. NUMBA_*: Numba reads these. `compile`
-always uses its own options; the simulator is refused here.
+FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`; /dev/null, none.
+FLASHINFER: the folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. NUMBA_*: Numba reads
+these. `compile` always uses its own options; the simulator is refused here.
 """
 
 from __future__ import annotations
