@@ -6,12 +6,12 @@ e = Evidence.load("nvidia-h200")
 e.speedup("rope_v7", "rope_separate")    # Estimates by head dim, above 1 is faster
 """
 
-from .estimates import Comparison, Estimate, Estimates, either, every, maximum
+from .estimates import Comparison, Estimate, Estimates, every, maximum
 from .evidence import Evidence, NotMeasured, Undecided, said, stated
 from .known import Known
 from .study import Check, Study
 
 __all__ = [
-    "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "either",
-    "every", "maximum", "said", "stated",
+    "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "every",
+    "maximum", "said", "stated",
 ]  # fmt: skip

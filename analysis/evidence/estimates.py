@@ -309,29 +309,16 @@ class Comparison:
         return cls(held, held, held)
 
     def __bool__(self) -> bool:
-        raise TypeError("a comparison is joined by every() or either(), and asked for its values or intervals")
+        raise TypeError("a comparison is joined by every(), and asked for its values or intervals")
 
 
 def every(*comparisons: Comparison) -> Comparison:
     """Whether all hold."""
-    return _joint(_all, comparisons)
 
+    def joint(found: Sequence[bool | None]) -> bool | None:
+        return False if False in found else None if None in found or not found else True
 
-def either(*comparisons: Comparison) -> Comparison:
-    """Whether one holds."""
-
-    def one(found: Sequence[bool | None]) -> bool | None:
-        return True if True in found else None if None in found else False
-
-    return _joint(one, comparisons)
-
-
-def _joint(join: Callable[[Sequence[bool | None]], bool | None], all: Sequence[Comparison]) -> Comparison:
-    return Comparison(join([c.values for c in all]), join([c.intervals for c in all]), join([c.possible for c in all]))
-
-
-def _all(found: Sequence[bool | None]) -> bool | None:
-    return False if False in found else None if None in found or not found else True
+    return Comparison(*(joint([getattr(c, name) for c in comparisons]) for name in ("values", "intervals", "possible")))
 
 
 # ---------------------------------------------------------------- by head dim or problem
@@ -455,6 +442,3 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
         if self.unit == "%" or spec == "%":
             return span([100 * value for value in values], "%", digits or 0)
         return span(values, self.unit, 2 if self.unit == "×" and digits is None else digits)
-
-    def __repr__(self) -> str:
-        return f"Estimates({self._by_key!r}, {self.unit!r})"

@@ -369,10 +369,6 @@ class Evidence:
 
         return self._plans(version, number, needed=not array, **asked)
 
-    def launches(self, version: str, **asked: Any) -> Estimates:
-        """Launches of a call."""
-        return self._plans(version, lambda plan: len(plan.launches), **asked)
-
     def blocks(self, version: str, **asked: Any) -> Estimates:
         """Blocks of the last launch."""
         return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].grid)), **asked)
@@ -425,10 +421,6 @@ class Evidence:
         if name not in self.gpu["ceilings"]:
             return Estimate.none(Known(NOT_MEASURED, f"ceiling {name} is not measured"))
         return Estimate.exact(self.gpu["ceilings"][name], "gpu.json")
-
-    def identity(self, name: str) -> Estimate:
-        """What the GPU is: sms, l2_bytes, ..."""
-        return Estimate.exact(self.gpu[name], "gpu.json")
 
 
 def said(row: str) -> Estimate:

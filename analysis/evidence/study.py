@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kernels import VERSIONS, Problem, Unsupported
+from kernels import VERSIONS, Problem
 
 from ..record.columns import STATUSES
 from ..record.problems import with_problems
@@ -166,17 +166,6 @@ class Study:
         """The hash of the code that was measured, as it is called today; empty where nothing was."""
         rows = self._checked.get((version, problem))
         return called_today(rows[-1]["source_hash"]) if rows else ""
-
-    def core(self, version: str, problem: Problem) -> str:
-        """The V8 core that ran, empty where none did; of checks that do not say so, that of the emulated target."""
-        check = self.check(version, problem)
-        if check is None or check.status not in ("ok", "wrong") or VERSIONS[version].is_peer:
-            return ""
-        recorded = [row["core"] for row in self._checked[version, problem] if isinstance(row["core"], str)]
-        try:
-            return recorded[-1] if recorded else VERSIONS[version](problem).core
-        except Unsupported:  # today
-            return ""
 
 
 def _judged(rows: list[dict[str, Any]]) -> Check:

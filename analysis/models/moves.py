@@ -52,10 +52,6 @@ class Stage:
     def attends(self) -> bool:
         return "v" in self.reads
 
-    def times(self, buffer: str) -> int:
-        """How often it reads a buffer: keys and values once for each tile of queries."""
-        return self.passes if self.attends and buffer[0] in "kv" else 1
-
 
 def known(name: str) -> Version:
     """The version called `name`. Raises: DataError with the known ids, those spelt alike first."""

@@ -210,8 +210,8 @@ def test_a_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
     assert row["low"] > 1.98 and row["high"] < 2.02, "the spread of the times themselves is no matter"
     assert (row["place"], row["unit"], row["rule"]) == ("hdim 512", "x", "published 2")
     assert row["evidence"] == "timings of log, run r"
-    row = asked(card, lambda e: e.launches("rope_separate", hdim=512) * e.ceiling("read_gb_s"), equals=3)
-    assert row["outcome"] == HOLDS and row["measured"] == 3 and "low" not in row and row["condition"] == ""
+    row = asked(card, lambda e: e.threads("rope_separate", hdim=512) * e.ceiling("read_gb_s"), equals=256)
+    assert row["outcome"] == HOLDS and row["measured"] == 256 and "low" not in row and row["condition"] == ""
     assert row["evidence"] == "plans; gpu.json"
 
 
@@ -307,7 +307,7 @@ def test_stale_evidence_is_shown_so(card: Path) -> None:
         (lambda e: e.time("rope_v7", timer="launched", hdim=512), "rope_v7 has no time by launched on rope B1 H4 S64"),
         (lambda e: e.count("rope_v7", "barriers", hdim=512), "counts of rope_v7 are not recorded"),
         (lambda e: e.counter("rope_v7", "dram__bytes_read.sum", hdim=512), "counters of rope_v7 are not recorded"),
-        (lambda e: e.launches("rope_v3", hdim=4096), "rope_v3 refuses hdim 4096: hdim 4096 needs 66,688 B"),
+        (lambda e: e.threads("rope_v3", hdim=4096), "rope_v3 refuses hdim 4096: hdim 4096 needs 66,688 B"),
         (lambda e: 1 / e.status("rope_v7", "wrong", hdim=512), "it divides by a count of zero"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.evidence import Estimate, Estimates, Evidence, Known, either, every, maximum, pool
+from analysis.evidence import Estimate, Estimates, Evidence, Known, every, maximum, pool
 from analysis.evidence.estimates import About, Sample
 from analysis.evidence.interval import Pool, half_width
 from analysis.record import rows as whole
@@ -146,7 +146,6 @@ def test_comparisons_tell_values_from_intervals_and_both_from_nothing() -> None:
     assert asked(numbers(b=refused) > 1) == (None, None)
     assert asked(numbers(a=sure) > numbers(a=near)) == (True, True)
     assert asked(every(numbers(a=sure) > 1, numbers(a=none) > 1)) == (None, None)
-    assert asked(either(numbers(a=sure) > 1, numbers(a=none) > 1)) == (True, True)
     with pytest.raises(TypeError):
         bool(numbers(a=sure) > 1)
     with pytest.raises(ValueError, match="different keys"):

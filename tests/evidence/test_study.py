@@ -67,19 +67,6 @@ def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
     assert measured.check("rope_v4", PROBLEM) == Check(**{**ok, "reason": ""}, excess=6e-9 / 7e-9)
 
 
-def test_the_core_that_ran_is_the_recorded_one_or_that_of_the_emulated_target(folder: Path) -> None:
-    names = ("rope_v8", "rope_v7", "rope_v8_mma", "rope_separate_v8", "rope_hybrid_v8")
-    add_run(folder, "1", {name: [10.0] for name in names[:2]})
-    for name, row in zip(
-        names[2:], ({"status": "unsupported"}, {"status": "ok", "core": "portable"}, {"status": "wrong"})
-    ):
-        common = {"run": "1", "study": "log", "version": name, "source_hash": today(name), "measured_at": "1"}
-        append_rows(folder / "checks.csv", "checks", [{**common, **problem_columns(PROBLEM), "inputs": "sharp", **row}])
-    measured = Evidence.load(folder).study("log")
-    assert [measured.core(name, PROBLEM) for name in names] == ["wgmma", "", "", "portable", "wgmma"]
-    assert measured.core("rope_v8_portable", PROBLEM) == ""  # not measured
-
-
 def test_published_numbers_are_joined_by_version_and_shape() -> None:
     found = published.published("rope_v7", PROBLEM)
     assert found == (0.047, 0.047, 0.048)
