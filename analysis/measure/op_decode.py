@@ -1,9 +1,13 @@
-"""Decode calls and prompts in half precision of the op on the GPU at hand: at random; on two streams; replayed."""
+"""Decode calls and prompts in half precision of the op on the GPU at hand: at random; and under stress."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -21,7 +25,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 HDIMS = tuple(hdim for hdim in op.HDIMS if hdim % 8 == 0 and hdim <= MOST_DIMS)
 PROMPT_HDIMS = (64, 64, 80, 96, 128, 128, 192, 256)
 SEED, MOST_KERNELS = 43, 90
-STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
+STREAM_CALLS, REPLAYS, TOGETHER, KILLS = 10_000, 2_000, 10, 2
 SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
 STRESSED = tuple(
     op.Call(Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1))
@@ -91,27 +95,74 @@ def graph_and_eager(run: Run, sets: list[list[torch.Tensor]], right: list[torch.
     return wrong
 
 
-def _stresses(call: op.Call) -> Iterator[Row]:
+def two_devices(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
+    """How many calls on two cards at once, whichever is current, differ from the same call alone on the first."""
+    cards = [(sets[0], right[0]), ([x.to("cuda:1") for x in sets[1]], right[1].to("cuda:1"))]
+    wrong = [torch.zeros((), device=out.device) for _, out in cards]
+    for current in range(2):
+        with torch.cuda.device(current):
+            for _ in range(STREAM_CALLS // 4):
+                for card, (qkv, out) in enumerate(cards):
+                    wrong[card] += (run(qkv) != out).any()
+    return wrong[0].cpu() + wrong[1].cpu()
+
+
+def runs(call: op.Call) -> Run:
+    """The op on q, k and v, as a call asks."""
     options = op.tensors(call, "cuda")[1]
+    return lambda qkv: op.function_of(call)(*qkv, **options, fallback=False)
 
-    def run(qkv: list[torch.Tensor]) -> torch.Tensor:
-        return op.function_of(call)(*qkv, **options, fallback=False)
 
+def decode_for_ever(place: int) -> None:
+    """Make a call of `STRESSED` until the process is killed; a line says that launches are under way."""
+    run, qkv = runs(STRESSED[place]), op.tensors(STRESSED[place], "cuda")[0]
+    run(qkv)
+    torch.cuda.synchronize()
+    print("begun", flush=True)
+    while True:
+        run(qkv)
+
+
+def killed(place: int, run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
+    """How many calls beside another process, and after it was killed amid its launches, differ from a call alone."""
+    wrong = torch.zeros((), device="cuda")
+    command = f"from {__name__} import decode_for_ever; decode_for_ever({place})"
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    for _ in range(KILLS):
+        with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, env=here) as other:
+            assert other.stdout and other.stdout.readline()
+            for step in range(2 * TOGETHER):
+                if step == TOGETHER:
+                    other.kill()
+                wrong += (run(sets[step % 2]) != right[step % 2]).any()
+    return wrong
+
+
+def _stresses(place: int) -> Iterator[Row]:
+    call = STRESSED[place]
+    run = runs(call)
     sets = [op.tensors(dataclasses.replace(call, seed=seed), "cuda")[0] for seed in (1, 2)]
     right = [run(qkv) for qkv in sets]
-    works: tuple[tuple[Any, int], ...] = ((two_streams, STREAM_CALLS), (graph_and_eager, REPLAYS))
-    for work, count in works:
+    works: list[tuple[str, Any, int]] = [
+        ("two_streams", two_streams, STREAM_CALLS),
+        ("graph_and_eager", graph_and_eager, REPLAYS),
+        ("killed", functools.partial(killed, place), KILLS),
+    ]
+    cards = {torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count())}
+    if torch.cuda.device_count() > 1 and len(cards) == 1:  # others may split keys into other parts
+        works.append(("two_devices", two_devices, STREAM_CALLS))
+    for what, work, count in works:
         began = time.monotonic()
         wrong = int(work(run, sets, right))
         seconds = round(time.monotonic() - began, 3)
         found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
-        yield {**call.columns, "what": work.__name__, "n": count, "seconds": seconds, **found}
+        yield {**call.columns, "what": what, "n": count, "seconds": seconds, **found}
 
 
 def stress(send: Connection) -> None:
     """Body of a measuring process: a row for each stress of each call."""
-    for call in STRESSED:
-        for row in _stresses(call):
+    for place in range(len(STRESSED)):
+        for row in _stresses(place):
             send.send(("row", row))
 
 

@@ -253,7 +253,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
             "what", "op_time: op, op_out (writes to `out=`) or launch (that of the version, prepared); op_compile: "
             "import, first_call_cold (nothing cached), first_call_cached (on disk) or second_call; op_classes: decode "
             "(seq_k 1 to 32768 at one query), prefill (seq 1 to 8192), decode_batches and prefill_batches (1 to 64), "
-            "or all of these; op_stress: two_streams, graph_and_eager or two_devices; op_sanitize: the tool",
+            "or all of these; op_stress: two_streams, graph_and_eager, killed or two_devices; op_sanitize: the tool",
         ),
         text("model", "model whose attention it is", True),
         _OP_FAMILY, *optional(*PROBLEM, *_OP_OPTIONS),

@@ -94,7 +94,7 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
         and calls[-1] == "-m analysis build --gpu lab"
     )
     calls = play("none", 0, "--without", "claims,build")
-    assert [call.split()[2] for call in calls] == ["measure", "sanitize", "op", "counters"]
+    assert [call.split()[2] for call in calls] == ["measure", "sanitize", "op", "op-decode", "counters"]
 
 
 @pytest.mark.parametrize(
