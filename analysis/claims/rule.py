@@ -50,6 +50,24 @@ BETWEEN = (SAME_DIRECTION, IN_PART, ON_LOAD, ON_TIMER)
 FALLS = (NO_DIFFERENCE, OPPOSITE, A_DIFFERENCE, REFUTED, NOT_SUPPORTED, WRONG)
 OPEN = (NOT_TESTED, UNDECIDED)
 VERDICTS = (*STANDS, *BETWEEN, *FALLS, *OPEN)
+MEANS = {  # what a verdict says of a claim, to readers
+    REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
+    SAME_DIRECTION: "a published ratio: the interval is on its side of 1, but not all within 10 %",
+    NO_DIFFERENCE: "a difference is published, and none is measured",
+    A_DIFFERENCE: "a tie is published, and a difference is measured",
+    OPPOSITE: "faster is published and slower is measured, or the reverse",
+    HOLDS: "true wherever the claim says so",
+    REFUTED: "false: at least one counterexample, which is named, or the cause closes nothing of the gap",
+    SUPPORTED: "the cause, taken away, closes at least half of the gap",
+    NOT_SUPPORTED: "the cause, taken away, closes less, or there is no gap",
+    EXACT: "a count that agrees to the last digit",
+    WRONG: "a count that does not; the row says what it is",
+    IN_PART: "the claim has parts; some stand and some fall",
+    ON_LOAD: "another verdict when the card is loaded as the authors' card was",
+    ON_TIMER: "another verdict when launches and host waits are timed",
+    NOT_TESTED: "a cause that no measurement takes away",
+    UNDECIDED: "the intervals are too wide, or it is not measured here",
+}
 IN_PROSE = {  # the four words of prose
     **dict.fromkeys(STANDS, "right"),
     **dict.fromkeys((SAME_DIRECTION, IN_PART), "right direction"),

@@ -33,8 +33,8 @@ ABOUT = "run.json"
 OF_STUDY = ("finished_at", "complete", "seconds", "throttle", "other_processes", "repeated")
 OF_RUN = tuple(column.name for column in SCHEMAS["runs"] if column.name not in (*OF_STUDY, "run", "study"))
 # Tables that hold one state of a card: what a later run has of a key takes the place of what earlier ones have.
-STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"], "shapes": []}
-TABLES = ("runs", "checks", "timings", "op", "op_problems", *STATES)
+STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"]}
+TABLES = ("runs", "checks", "timings", "op", "op_problems", "shapes", *STATES)
 LOCK = ".lock"
 PAUSE_S = 0.5
 
@@ -124,8 +124,6 @@ def _rows(card: Path, table: str, state: tuple[int, ...]) -> pd.DataFrame:
 
 
 def _state(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    if table == "shapes":  # rows of past audits stay
-        return frame[(frame["run"] == frame["run"].max()) | frame["cut"].notna()].reset_index(drop=True)
     latest = frame.groupby(STATES[table], sort=False, dropna=False)["run"].transform("max")
     place = {name: number for number, name in enumerate(VERSIONS)}
     return frame[frame["run"] == latest].sort_values(
