@@ -261,7 +261,7 @@ def judge(call: Call, given: Given, out: torch.Tensor) -> Row:
     exact = expected(call, given, torch.float64)
     singles = [expected(call, given, torch.float32, order) for order in range(ORDERS)]
     if q.dtype != torch.float32 and call.problem.rotary_dim:
-        singles.append(expected(call, given, torch.float32, between=q.dtype))
+        singles += [expected(call, given, torch.float32, order, between=q.dtype) for order in range(ORDERS)]
     if bool((singles[0].isfinite() & ~out.isfinite()).any()):
         return {"reason": "not_finite"}
     fp32, worst = (max(float((x - exact).abs().max()) for x in some) for some in (singles, [out]))

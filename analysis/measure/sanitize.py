@@ -37,7 +37,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, encode_map, load_ptx, prepare_launch, require_gpu
 from kernels.runtime.probes import EMPTY
 
 from ..errors import REFUSED, MeasureError
@@ -133,12 +133,14 @@ def run_version(name: str, problem: Problem, tool: str) -> None:
         if contents is not None:
             host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
             _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
+    maps = {name: buffer.tensor_map for name, buffer in plan.buffers.items() if buffer.tensor_map is not None}
+    given = addresses | {name: encode_map(of, addresses[of.buffer]) for name, of in maps.items()}
     for launch in plan.launches:
         require_target(launch, device_target())
-        values = [addresses[argument] if isinstance(argument, str) else argument for argument in launch.args]
+        values = [given[argument] if isinstance(argument, str) else argument for argument in launch.args]
         function = load_ptx(compile_ptx(launch.kernel, device_target()))
         shape = launch.grid, launch.block
-        prepare_launch(function, *shape, values, cells_of(launch), launch.dynamic_bytes, launch.cluster)()
+        prepare_launch(function, *shape, values, cells_of(launch, maps), launch.dynamic_bytes, launch.cluster)()
         torch.cuda.synchronize()
     for address in addresses.values():
         _ask(driver.cuMemFree, address)
