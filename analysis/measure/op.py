@@ -204,7 +204,9 @@ def random_call(dice: random.Random, hdims: Sequence[int] = HDIMS, most_queries:
 
 def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
     """The kernels of a call, planned as the op plans it; none where PyTorch computes it."""
-    given = call.interleaved, "tables" in call.mode, "positions" in call.mode, call.lengths
+    unmapped = call.layout == "expanded" and call.problem.kv_heads > 1 and call.problem.dtype != "float32"
+    lengths = call.lengths or unmapped  # either takes the kernel on mma.sync
+    given = call.interleaved, "tables" in call.mode, "positions" in call.mode, lengths
     with contextlib.suppress(Unsupported):
         return classes.Call(call.problem, *given).kernels(target)
     return ()

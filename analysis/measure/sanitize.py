@@ -37,7 +37,16 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import DTYPES, GpuError, cells_of, device_target, encode_map, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.gpu import (
+    DTYPES,
+    GpuError,
+    cells_of,
+    device_target,
+    encode_map,
+    load_ptx,
+    prepare_launch,
+    require_gpu,
+)
 from kernels.runtime.probes import EMPTY
 
 from ..errors import REFUSED, MeasureError
