@@ -66,6 +66,11 @@ class _Shape:
         return dims_of(self.hdim)
 
     @property
+    def rows_at_once(self) -> int:
+        """Rows of a tile that a thread holds while it rotates them: rows of tables need registers too."""
+        return ROW_STEPS // 2 if self.hdim > 128 and "tables" in self.embedding else ROW_STEPS
+
+    @property
     def row_chunks(self) -> int:
         return self.dims // self.element.vector
 
@@ -270,7 +275,7 @@ def bytes_at(b: Any, shared: Any, index: Any) -> Any:
 
 def asked_words(shape: PromptShape | WgmmaShape) -> int:
     """Registers of queries that a thread asks for at a time."""
-    return 4 * min(shape.rows * shape.row_chunks // shape.threads, ROW_STEPS)
+    return 4 * min(shape.rows * shape.row_chunks // shape.threads, shape.rows_at_once)
 
 
 def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tuple[Any, Any]:
@@ -285,7 +290,8 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     """
     chunks, step, hdim, vector = shape.row_chunks, shape.threads // shape.row_chunks, shape.hdim, shape.element.vector
     count = shape.rows // step
-    batches = [range(first, min(first + ROW_STEPS, count)) for first in range(0, count, ROW_STEPS)]
+    most = shape.rows_at_once
+    batches = [range(first, min(first + most, count)) for first in range(0, count, most)]
     pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
     columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split  # type: ignore[arg-type]
 
@@ -310,7 +316,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     (load_first, keep_first), *more = [batch_of(numbers) for numbers in batches]
     load_second, keep_second = more[0] if more else (load_first, keep_first)
-    twice = len(more) == 1
+    twice, by_parts, part_rows = len(more) == 1, count > most and most < ROW_STEPS, most * step
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
@@ -320,7 +326,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     by_row = prologue(shape, put)  # type: ignore[arg-type]
 
-    none = zero_words(asked_words(shape))
+    none, asks = zero_words(asked_words(shape)), not by_parts
 
     @cuda.jit(device=True, forceinline=True)
     def head_of(sizes, tile):
@@ -338,7 +344,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     def ask(tid, tensors, sizes, rotation, batch, head, tile):
         words, chunk = none(), tid % chunks
         of_group, query, last, whole = head_of(sizes, tile)
-        if whole and chunk * vector < hdim:
+        if asks and whole and chunk * vector < hdim:
             q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
             words = load_first(q, query + tid // chunks, last, tensors.q_row, places)
         return words
@@ -349,6 +355,14 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
         chunk, row = tid % chunks, tid // chunks
         if whole:
             if chunk * vector < hdim:
+                if by_parts:
+                    q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
+                    while row < rows:
+                        words = load_first(q, query + row, last, tensors.q_row, places)
+                        keep_first(shared, words, state, rotation, batch, first_query + query + row,
+                                   first_query + last, row, chunk)  # fmt: skip
+                        row += part_rows
+                    return
                 place, end = first_query + query + row, first_query + last
                 keep_first(shared, words, state, rotation, batch, place, end, row, chunk)
                 if twice:

@@ -16,7 +16,7 @@ from .args import Rotation
 from .embed import advance, begin, pairs_of, rotate, seeds, turns
 from .loads import load_rows
 from .plan import rates_of
-from .prompt import ROW_STEPS, PromptShape, WgmmaShape, bytes_at, places
+from .prompt import PromptShape, WgmmaShape, bytes_at, places
 from .tiles import FLOAT, I64, as_floats, f32, floats, i32, load_words, negate, op, store_words
 
 SEEDED_TILES = 4  # tiles of keys from one exact seed to the next
@@ -51,10 +51,12 @@ def rotate_rows(shape: PromptShape) -> tuple[Any, Any, Any]:
     load(pointer, first, last, pitch, columns) -> raw registers of rows first, first + row_step, ...
     seed(state, first, row) -> (cos, sin) of each pair for the first row, where they come of rates
     put(shared, index, words, seed, state, rotation, batch, first, last, row, chunk) -> the seed of the next tile
+
+    Both take `shape.rows_at_once` rows.
     """
     pairs, step, element = pairs_of(shape, 1), shape.row_step, shape.element  # type: ignore[arg-type]
     by_rates, size = shape.embedding == "rates", element.vector
-    offsets = tuple(step * number for number in range(ROW_STEPS))
+    offsets = tuple(step * number for number in range(shape.rows_at_once))
     load = load_rows(offsets, 1, 1 + shape.half_split, element.size, "ld.global.nc")
 
     @op(floats(size))
@@ -78,7 +80,7 @@ def rotate_rows(shape: PromptShape) -> tuple[Any, Any, Any]:
         else:
             where = (batch, b.add(first, row), last, chunk, 1)
             turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
-        for number, (address, offset) in enumerate(targets):
+        for number, (address, offset) in enumerate(targets[: shape.rows_at_once]):
             x = rotate(b, element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
             store_words(b, "st.shared", address, element.words(b, x), offset)
         return next(turned) if by_rates else seed

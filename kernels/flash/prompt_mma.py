@@ -56,7 +56,7 @@ def build(shape: PromptShape) -> Any:
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     no_keys, zero_acc, fresh, zero = (
-        zero_words(4 * ROW_STEPS),
+        zero_words(4 * shape.rows_at_once),
         constant(hdim // 2, 0.0),
         constant(2, NO_KEY),
         constant(2, 0.0),
@@ -68,9 +68,18 @@ def build(shape: PromptShape) -> Any:
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
     )
     values_at, keys_ahead = sums + shape.key_stages * tile_floats, shape.keys_ahead
+    by_parts, part_rows = shape.rows_at_once < ROW_STEPS, shape.rows_at_once * shape.row_step
+    at_once = rotates and not by_parts
     meet, seeded = not rotates and shape.sums > stages * tile_floats, SEEDED_TILES
 
     ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
+
+    @cuda.jit(device=True, forceinline=True)
+    def rotate_parts(shared, k, turned, state, rotation, batch, first, last, pitch, key_at, row, chunk):
+        while row < tile_keys:
+            words = load_keys(k, first + row, last, pitch, key_at)
+            put_keys(shared, sums, words, turned, state, rotation, batch, first, last, row, chunk)
+            row += part_rows
 
     @cuda.jit(device=True, forceinline=True)
     def copy_tile(shared, tensors, k, v, number, buffer, tiles, all_keys, row, chunk, key_at, value_at):
@@ -97,7 +106,7 @@ def build(shape: PromptShape) -> Any:
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
         mine, k_words = chunk * vector < hdim, no_keys()
-        if rotates:
+        if at_once:
             if mine and 0 < tiles:
                 k_words = load_keys(k, row, all_keys - 1, tensors.k_row, key_at)
         words = ask(tid, tensors, sizes, rotation, batch, head, tile)
@@ -111,8 +120,12 @@ def build(shape: PromptShape) -> Any:
             if tid < row_chunks:
                 keep_state(shared, turns_at + tid * kept, state)
             if mine and 0 < tiles:
-                turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, cint(0), all_keys - 1, row,
-                                  chunk)  # fmt: skip
+                if by_parts:
+                    rotate_parts(shared, k, turned, state, rotation, batch, cint(0), all_keys - 1, tensors.k_row,
+                                 key_at, row, chunk)  # fmt: skip
+                else:
+                    turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, cint(0), all_keys - 1,
+                                      row, chunk)  # fmt: skip
                 if keys_ahead:
                     k_words = load_keys(k, tile_keys + row, all_keys - 1, tensors.k_row, key_at)
         cuda.syncthreads()
@@ -166,13 +179,17 @@ def build(shape: PromptShape) -> Any:
                 buffer = cint(0)
             if rotates:
                 if mine and number < tiles:  # all warps have read the tile before
-                    if not keys_ahead:
+                    if not keys_ahead and at_once:
                         k_words = load_keys(k, number * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
                     state = kept_state(shared, turns_at + chunk * kept)
                     if number % seeded == 0:
                         turned = seed(state, number * tile_keys, row)
-                    turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, number * tile_keys,
-                                      all_keys - 1, row, chunk)  # fmt: skip
+                    if by_parts:
+                        rotate_parts(shared, k, turned, state, rotation, batch, number * tile_keys, all_keys - 1,
+                                     tensors.k_row, key_at, row, chunk)  # fmt: skip
+                    else:
+                        turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, number * tile_keys,
+                                          all_keys - 1, row, chunk)  # fmt: skip
                     if keys_ahead:
                         k_words = load_keys(k, (number + 1) * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
                 cuda.syncthreads()

@@ -49,8 +49,9 @@ def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool
 
 
 def wgmma_shape(dtype: str, hdim: int, embedding: str, half_split: bool) -> WgmmaShape:
-    """More than 128 dims leave registers and shared memory for tiles of 64 keys."""
-    return WgmmaShape(dtype, hdim, 128 if hdim <= 128 else 64, embedding=embedding, half_split=half_split)
+    """More than 128 dims leave registers and shared memory for tiles of 96 keys, more than 192 for 64."""
+    tile_keys = 128 if hdim <= 128 else 96 if hdim <= 192 else 64
+    return WgmmaShape(dtype, hdim, tile_keys, embedding=embedding, half_split=half_split)
 
 
 @dataclass(frozen=True)

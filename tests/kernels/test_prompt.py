@@ -47,6 +47,7 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"hdim": 96, "rotary_dim": 8, "seq_q": 32, "causal": True, "seq_k": 32}, False),
     ({"hdim": 80, "rotary_dim": 40}, True),
     ({"hdim": 192, "rotary_dim": 192, "seq_k": 200, "heads": 1}, False),
+    ({"hdim": 192, "rotary_dim": 192, "seq_k": 200, "heads": 1}, True),
     ({"hdim": 256, "rotary_dim": 128, "seq_k": 200, "heads": 1}, True),
     ({"hdim": 16, "rotary_dim": 16}, False),
     ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
@@ -82,7 +83,7 @@ def test_smaller_cards_have_less_in_shared_memory(target: str, hdim: int) -> Non
 @pytest.mark.deep
 @pytest.mark.parametrize("half_split", [False, True])
 @pytest.mark.parametrize("tables", [False, True])
-@pytest.mark.parametrize(("hdim", "wgmma"), [(64, False), (192, False), (128, True)])
+@pytest.mark.parametrize(("hdim", "wgmma"), [(64, False), (192, False), (128, True), (256, True)])
 def test_positions_and_tables(hdim: int, wgmma: bool, tables: bool, half_split: bool) -> None:
     problem = problem_of(batch=2, hdim=hdim, rotary_dim=48)
     positions = np.random.default_rng(2).integers(0, 500 if tables else 2**20, (2, 70)).astype(np.int32)
@@ -199,10 +200,10 @@ def test_what_no_kernel_takes_is_refused(sizes: dict[str, Any], plan: dict[str, 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("hdim", [64, 96, 128, 192, 256])
-@pytest.mark.parametrize("embedding", ["none", "rates", "positions"])
+@pytest.mark.parametrize("embedding", ["none", "rates", "positions", "tables", "placed_tables"])
 @pytest.mark.parametrize("wgmma", [False, True])
 def test_kernels_do_not_spill(hdim: int, embedding: str, wgmma: bool) -> None:
-    halves, kernel = embedding == "rates", None
+    halves, kernel = embedding not in ("none", "positions"), None
     if wgmma:
         kernel = wgmma_kernel(wgmma_shape("float16", hdim, embedding, halves))
         assert "serialized" not in assemble(compile_ptx(kernel, "sm_90"), "sm_90")[1]
