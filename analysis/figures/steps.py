@@ -43,9 +43,9 @@ VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 
 
 TITLES = {  # the edition's
-    "attention": "Every query reads all keys; float4 loads need a third of the sectors",
+    "attention": "Every query reads all keys; with float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
-    "rope": "V1 to V6 rotate each key for every query or four, V7 once",
+    "rope": "V1 to V6 rotate each key for every query or every four, V7 once",
     "fp16": "Tiles spare global memory, and shared memory pays for it",
 }
 SAME = ("attention_online", "rope_v1a", "rope_v1b")  # which move what their next step moves
@@ -90,6 +90,8 @@ def _pictures(
     first = next(iter(done.values()), {})
     shown = [what for what, amount in first.items() if amount]
     high, rows, width = HIGH + BAR * len(shown) + 0.2, math.ceil(len(plans) / across), WIDE * across + 0.1
+    embeds = {plan.problem.family for plan in plans.values()} & VERBS.keys()
+    orange = " Orange: embedded inside the attention kernel." if embeds else ""
     tables = []
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, rows * high))
@@ -108,8 +110,9 @@ def _pictures(
         id,
         figure,
         "Boxes are launches, dashed lines are where the host waits, and × beside an arrow is how often a head's keys "
-        f"are read. Orange: embedded inside the attention kernel.{about}",
-        f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads and embeds keys.",
+        f"are read.{orange}{about}",
+        f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads"
+        f"{' and embeds' if embeds else ''} keys.",
         pd.concat(tables, ignore_index=True),
         computed(f"drawn from the plans of {', '.join(plans)}") + COUNTED,
         title,

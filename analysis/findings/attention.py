@@ -15,9 +15,9 @@ HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
-@finding("attention-shuffles", """A block reduces twice and multiplies thousands of times, so at most {most:faster}
-is gained, at head dim 8192. And the store that shares the result is missing: each warp then scales its keys by its own
-maximum and sum, and with 64 keys the result is wrong.""")
+@finding("attention-shuffles", """A block reduces rarely and multiplies often, so at most {most:faster} is gained. And
+the store that shares the result is missing: each warp then scales its keys by its own maximum and sum, and the result
+is wrong where several warps have keys.""")
 def shuffles(e: Evidence) -> Says:
     gain, wrong = e.speedup(BASE, over="attention_atomics", hdim=DIMS), e.status(BASE, "wrong", hdim=(512, HDIM))
     return numbers(most=gain.at(8192)), checks(
@@ -25,16 +25,16 @@ def shuffles(e: Evidence) -> Says:
     )
 
 
-@finding("attention-float4", """Of each sector of 32 bytes a load uses four floats and not one. The reverse test agrees:
-with scalar loads the online kernel, further down, takes {scalar:.1} as long.""")
+@finding("attention-float4", """A load uses half of its sector of memory, where a single float uses an eighth. The
+reverse test agrees: with scalar loads the online kernel, further down, takes {scalar:.1} as long.""")
 def float4(e: Evidence) -> Says:
     two_pass, scalar = e.speedup(TWO_PASS, over=BASE, hdim=DIMS), e.speedup(FIXED, "attention_online_scalar", hdim=DIMS)
     return numbers(scalar=times(scalar.at(HDIM))), checks(faster(two_pass), faster(scalar))
 
 
 @finding("attention-online", """Its loads win, not online softmax: with scalar loads it is no faster than the baseline,
-and no shape of the documents has more than one tile of keys to go over once. At *their load* it takes {loaded:slower}
-longer than two passes with float4, since an SM holds fewer of its blocks and the last ones need a second wave.""")
+and at the documents' shapes all keys are in a single tile. At *their load* it takes {loaded:slower} longer than the
+two-pass kernel with float4, since an SM holds fewer of its blocks and the last ones wait.""")
 def online(e: Evidence) -> Says:
     scalar = e.speedup("attention_online_scalar", over=BASE, hdim=DIMS)
     fixed, tiles = e.speedup(FIXED, over=BASE, hdim=DIMS), [p.seq_k for p in e.study().problems("attention")]
@@ -46,25 +46,25 @@ def online(e: Evidence) -> Says:
 
 
 @finding("attention-online-fixed", """The published kernel returns NaN for {lost} of its outputs: a warp without a key
-keeps minus infinity as its maximum, and exp(−∞ + ∞) is NaN. Right reductions cost {cost:faster} of the
-time.""")
+keeps minus infinity as its maximum, and exp(−∞ + ∞) is NaN. With correct reductions it takes
+{cost:faster} longer.""")
 def online_fixed(e: Evidence) -> Says:
     lost, none = (e.nan_share(name, hdim=DIMS) for name in (ONLINE, FIXED))
     cost = e.speedup(ONLINE, over=FIXED, hdim=DIMS)
     return numbers(lost=lost.at(HDIM), cost=cost.at(HDIM)), checks(lost > 0.7, none < 1e-9, cost < 1.1)
 
 
-@finding("attention-register-tiling", """A block covers 2048 dims and writes no others, so at larger head dims it
-gains by leaving out part of the output. Where it computes all of it, it is {middle:.1} as fast as the online kernel,
-with the same broken reductions.""")
+@finding("attention-register-tiling", """A block writes only as many dims as fit at head dim 2048, so at larger ones it
+gains by leaving out part of the output. At 2048 it is {middle:.1} as fast as the online kernel, with the same broken
+reductions.""")
 def register_tiling(e: Evidence) -> Says:
     tiled = e.speedup("attention_register_tiling", over=ONLINE, hdim=DIMS)
     wrong = e.status("attention_register_tiling", "wrong", hdim=DIMS)
     return numbers(middle=times(tiled.at(HDIM))), checks(faster(tiled.at(HDIM, 4096, 8192)), wrong > 0.5)
 
 
-@finding("attention-tensor-cores", """Sixteen queries share a block and take turns: with one query a block and nothing
-else changed it is {one:.1} as fast. The conversions to half precision, which the documents blame, are not the cause:
+@finding("attention-tensor-cores", """The queries of a block take turns: with a block for each query and nothing else
+changed the kernel is {one:.1} as fast. The conversions to half precision, which the documents blame, are not the cause:
 without them, with tiles of floats, it is slower still.""")
 def tensor_cores(e: Evidence) -> Says:
     lost = e.speedup(TENSOR_CORES, over=BASE, hdim=DIMS)
@@ -89,9 +89,9 @@ def in_slices(e: Evidence) -> Says:
     return numbers(sliced=times(1 / sliced.at(HDIM))), checks(slower(sliced))
 
 
-@finding("attention-idle", """Of 256 threads 64 own a key, and the others wait until the scores are done. Where several
-threads share the dims of a key, two passes with float4 are {many:.1} as fast for the same bytes. At head dim 8192,
-where fewer threads own a key, they are {few:.1} as fast.""")
+@finding("attention-idle", """Most threads of a block own no key and wait until the scores are done. Where several
+threads share the dims of a key, the two-pass kernel with float4 is {many:.1} as fast for the same bytes. At head dim
+8192, where even fewer threads own a key, it is {few:.1} as fast.""")
 def idle(e: Evidence) -> Says:
     busy = "attention_two_pass_all_warps"
     gain = e.speedup(busy, over=TWO_PASS, hdim=DIMS)

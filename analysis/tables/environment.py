@@ -63,7 +63,7 @@ def runs(e: Evidence) -> Table:
             "commit": ("commit", str),
         },
         slice(2, 4),
-        f"{seconds / 60:.0f} minutes of the {e.card}, without counters and sanitizers, which take hours.",
+        f"{seconds / 60:.0f} minutes of the {e.card}. The time of counters and sanitizers is not recorded.",
         measured(e, *STUDIES),
     )  # fmt: skip
 
