@@ -39,7 +39,7 @@ def baseline(e: Evidence) -> Says:
 
 @finding("question-v7", """**In a window of loads.** At *their load* V7 is {loaded:.1} as fast as separate kernels,
 since all its blocks fit on the card at once and those of separate kernels do not. At *their shapes* it takes
-{longer:slower} longer. On a *full card*, where it needs a few waves less, it is level or a little ahead.""")
+{longer:slower} longer, and on a *full card* it is level or a little ahead.""")
 def window(e: Evidence) -> Says:
     loaded = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL, rotary="partial")
     longer = e.speedup(V7, over=SEPARATE, hdim=SMALL + LARGE, rotary="partial")
