@@ -147,7 +147,7 @@ def bound_all(e: Evidence) -> Says:
 
 
 @finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From the next
-smaller head dim the corrected online kernel keeps {fall} of its rate. With equally many queries at both it keeps
+smaller head dim the corrected online kernel keeps {fall} of its rate, and with equally many queries at both
 {held}. With warm caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
