@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from ops_reference import allowed_of, expected, expected_of, random_call
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
-from kernels.examples.block import Cache, Config, Decoder, fused, plain
+from kernels.examples.block import BASE, Cache, Config, Decoder, fused, plain
+from kernels.examples.llama import Unrotated, attend_with
 from kernels.runtime import torch_op
 
 pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
@@ -262,3 +264,15 @@ def test_a_decoder_has_the_same_logits_with_the_fused_attention() -> None:
         steps = [model(tokens[:, :4], caches)]
         steps += [model(tokens[:, i : i + 1], caches) for i in range(4, 12)]
     torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)
+
+
+def test_transformers_attend_as_the_decoder_does() -> None:
+    q, k, v = (torch.randn(2, heads, count, 16) for heads, count in ((4, 3), (2, 9), (2, 9)))
+    rotary = SimpleNamespace(inv_freq=BASE ** (-torch.arange(0, 16, 2) / 16), attention_scaling=1.0)
+    attend, nowhere = attend_with(rotary, 9), torch.zeros(2, 3)
+    turn = [each[:, None] for each in Unrotated()(q, nowhere)]
+    out, weights = attend(None, q * turn[0] + q.roll(1, -1) * turn[1], k, v, None, 0.25, dropout=0.0)
+    torch.testing.assert_close(out.transpose(1, 2), plain(q, k, v), rtol=0, atol=1e-5)
+    assert weights is None
+    with pytest.raises(ValueError, match="without padding"):
+        attend(None, q, k, v, nowhere, 0.25)
