@@ -35,33 +35,30 @@ STRESSED = tuple(
 Run = Callable[[list[torch.Tensor]], torch.Tensor]
 
 
-def decode_call(dice: random.Random) -> op.Call | None:
-    """A call of up to 8 queries, or None where it would take long."""
-    if not (call := op.random_call(dice, HDIMS, MOST_QUERIES)):
-        return None
-    problem, lengths = call.problem, dice.random() < 0.5
+def _varied(dice: random.Random, call: op.Call, lengths_share: float, dtypes: tuple[str, ...]) -> op.Call:
+    """The call in one of the dtypes, with lengths or not, and of what this dtype and its kernels take."""
+    problem, lengths = call.problem, dice.random() < lengths_share
     offset = max(problem.seq_k - problem.seq_q, 0) if lengths else problem.q_offset
-    dtype = dice.choice(DTYPES)
-    interleaved = call.interleaved or problem.rotary_dim % 8 > 0
+    dtype = dice.choice(dtypes)
     inputs = call.inputs if dtype == "float32" else dice.choice(op.INPUTS[:2])  # large ones overflow
     called = call.called if dice.random() < 0.5 else "eager"  # a process keeps no more tables than so many evict
+    interleaved = call.interleaved or problem.rotary_dim % 8 > 0
     problem = dataclasses.replace(problem, dtype=dtype, q_offset=offset)
-    call = dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved)
-    return dataclasses.replace(call, inputs=inputs, called=called)
+    return dataclasses.replace(
+        call, problem=problem, lengths=lengths, interleaved=interleaved, inputs=inputs, called=called
+    )
+
+
+def decode_call(dice: random.Random) -> op.Call | None:
+    """A call of up to 8 queries, or None where it would take long."""
+    call = op.random_call(dice, HDIMS, MOST_QUERIES)
+    return call and _varied(dice, call, 0.5, DTYPES)
 
 
 def prompt_call(dice: random.Random) -> op.Call | None:
     """A prompt in half precision, or None where it would take long."""
     call = op.random_call(dice, PROMPT_HDIMS)
-    if not call or call.problem.seq_q <= MOST_QUERIES:
-        return None
-    problem, lengths = call.problem, dice.random() < 0.2
-    offset = max(problem.seq_k - problem.seq_q, 0) if lengths else problem.q_offset
-    problem = dataclasses.replace(problem, dtype=dice.choice(DTYPES[1:]), q_offset=offset)
-    interleaved, inputs = call.interleaved or problem.rotary_dim % 8 > 0, dice.choice(op.INPUTS[:2])
-    called = call.called if dice.random() < 0.5 else "eager"
-    call = dataclasses.replace(call, problem=problem, lengths=lengths, interleaved=interleaved)
-    return dataclasses.replace(call, inputs=inputs, called=called)
+    return _varied(dice, call, 0.2, DTYPES[1:]) if call and call.problem.seq_q > MOST_QUERIES else None
 
 
 def two_streams(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
