@@ -26,6 +26,7 @@ from typing import Any
 
 from kernels import VERSIONS, Unsupported
 from kernels.checking.reference import INPUTS
+from kernels.peers import flashinfer
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
 from .. import record
@@ -52,15 +53,20 @@ def compile_pair(pair: Pair, target: str) -> None:
     """Fill the cache of kernels; the check says, in its row, what cannot be planned or compiled."""
     name, problem = pair
     with contextlib.suppress(Unsupported, CompileError):
-        for launch in VERSIONS[name](problem, target).launches:
+        plan = VERSIONS[name](problem, target)
+        if VERSIONS[name].source == flashinfer.LIBRARY:
+            flashinfer.compiled(target, **dict(zip(flashinfer.MACROS, flashinfer.library_of(problem))))
+        for launch in plan.launches:
             require_target(launch, target)
             assembled(compile_ptx(launch.kernel, target), target)
 
 
 def to_compile(pairs: Iterable[Pair]) -> list[Pair]:
     """What the host compiles of pairs, large head dims first, which take longest."""
-    own = {pair for pair in pairs if not VERSIONS[pair[0]].is_peer}
-    return sorted(own, key=lambda pair: (-pair[1].hdim, str(pair)))
+    pairs = sorted(pairs, key=lambda pair: (-pair[1].hdim, pair[1].batch, str(pair)))
+    theirs = [(name, problem) for name, problem in pairs if VERSIONS[name].source == flashinfer.LIBRARY]
+    libraries = {(flashinfer.library_of(pair[1]), pair[1].dtype): pair for pair in theirs[::-1]}  # of one batch, as it takes
+    return [*libraries.values(), *dict.fromkeys(pair for pair in pairs if not VERSIONS[pair[0]].is_peer)]
 
 
 # ---------------------------------------------------------------- the processes

@@ -32,6 +32,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 INCLUDED = ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")  # newer than those of the toolkit
 OPTIONS = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-shared", "-Xcompiler", "-fPIC", "-cudart", "static")
 WORKSPACE_BYTES = 1 << 25
+LIBRARY, MACROS = "FlashInfer", ("HDIM", "ROPE", "CAUSAL", "PROMPT")
 TAKES = "{kind} is {needed}; FlashInfer takes {allowed}"
 
 
@@ -68,9 +69,15 @@ def compiled(arch: str, **macros: int) -> bytes:
     return cache.load_or_make(known.hexdigest(), ".so", make)
 
 
+def library_of(problem: Problem) -> tuple[int, ...]:
+    """The values of MACROS that a problem needs."""
+    prompt = problem.seq_q > 1
+    return problem.hdim, int(problem.family == "rope"), int(problem.causal and prompt), int(prompt)
+
+
 @functools.cache
-def _loaded(arch: str, hdim: int, rope: bool, causal: bool, prompt: bool) -> Callable[..., int]:
-    library = compiled(arch, HDIM=hdim, ROPE=int(rope), CAUSAL=int(causal), PROMPT=int(prompt))
+def _loaded(arch: str, *values: int) -> Callable[..., int]:
+    library = compiled(arch, **dict(zip(MACROS, values)))
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(library)
         file.flush()
@@ -102,7 +109,7 @@ def _flashinfer(problem: Problem) -> Attention:
             workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
             kept[k] = (*((_halves(x).contiguous() if rope else x) for x in (q, k)), workspace)
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability(q.device))
-        attend = _loaded(arch, hdim, rope, problem.causal and seq_q > 1, seq_q > 1)
+        attend = _loaded(arch, *library_of(problem))
         turned_q, turned_k, workspace = kept[k]
         out = torch.empty((seq_q, heads, hdim), dtype=q.dtype, device=q.device)
         given = (ctypes.c_void_p(x.data_ptr()) for x in (turned_q, turned_k, v, out, workspace))
@@ -114,5 +121,5 @@ def _flashinfer(problem: Problem) -> Attention:
     return call
 
 
-peer("flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer, source="FlashInfer", beyond=True)
-peer("flashinfer", "attention", "FlashInfer", _flashinfer, source="FlashInfer", beyond=True)
+peer("flashinfer_rope", "rope", "FlashInfer, RoPE inside the kernel", _flashinfer, source=LIBRARY, beyond=True)
+peer("flashinfer", "attention", "FlashInfer", _flashinfer, source=LIBRARY, beyond=True)
