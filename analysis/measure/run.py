@@ -65,7 +65,7 @@ def to_compile(pairs: Iterable[Pair]) -> list[Pair]:
     """What the host compiles of pairs, large head dims first, which take longest."""
     pairs = sorted(pairs, key=lambda pair: (-pair[1].hdim, pair[1].batch, str(pair)))
     theirs = [(name, problem) for name, problem in pairs if VERSIONS[name].source == flashinfer.LIBRARY]
-    libraries = {(flashinfer.library_of(pair[1]), pair[1].dtype): pair for pair in theirs[::-1]}  # of one batch, as it takes
+    libraries = {(flashinfer.library_of(pair[1]), pair[1].dtype): pair for pair in theirs[::-1]}  # the first of each
     return [*libraries.values(), *dict.fromkeys(pair for pair in pairs if not VERSIONS[pair[0]].is_peer)]
 
 
