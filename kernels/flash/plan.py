@@ -16,6 +16,8 @@ from ..rope.v8 import rates_of_turning
 from ..version import Buffer, Launch, Plan, Problem
 from .args import Sizes
 from .choose import require_decode, shape_of, splits_of
+from .chunk import chunk_kernel
+from .chunk_shape import ChunkShape
 from .combine import combine_kernel
 from .decode import decode_kernel
 from .schedule import DecodeShape
@@ -70,7 +72,8 @@ class Decode:
     def launches(self, splits: int, args: tuple[Any, ...] = ()) -> tuple[Launch, ...]:
         """The launch that decodes and, where keys are split, the one that combines. Raises: Unsupported."""
         first, second = self.grids(splits)
-        made = [Launch(decode_kernel(self.shape), first, (self.shape.threads,), args, self.shape.layout)]
+        made_of = chunk_kernel(self.shape) if isinstance(self.shape, ChunkShape) else decode_kernel(self.shape)
+        made = [Launch(made_of, first, (self.shape.threads,), args, self.shape.layout)]
         if splits > 1:
             kernel, layout = combine_kernel(self.shape.dtype, self.shape.hdim, self.shape.overlap)
             made.append(Launch(kernel, second, (kernel.max_threads or 0,), args, layout))
@@ -92,6 +95,7 @@ def decode_plan(
     lengths: np.ndarray | None = None,
     capacity: int | None = None,
     sms: int = H100_SMS,
+    shape: DecodeShape | None = None,
     **fields: Any,
 ) -> Plan:
     """Plan a decode problem. Raises: Unsupported.
@@ -101,12 +105,16 @@ def decode_plan(
     """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
-    require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
+    if shape is None:
+        require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
     require(problem.cache == "none", "cache", problem.cache, "none")
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     rows = heads // kv_heads * seq_q
-    shape = replace(shape_of(problem.dtype, hdim, rows, embedding, half_split and rotary_dim > 0, target), **fields)
+    halves = half_split and rotary_dim > 0
+    if shape is None:
+        shape = shape_of(problem.dtype, hdim, rows, embedding, halves, target)
+    shape = replace(shape, embedding=embedding, half_split=halves, **fields)
     call = Decode(shape, batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None, sms)
     given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
     sizes = call.sizes(problem.seq_k, problem.q_offset, given.named("lengths"))
