@@ -95,7 +95,7 @@ def splits_of(shape: DecodeShape, heads: int, seq_k: int, sms: int) -> tuple[int
     than one batch of each warp, nor than what one launch takes faster than two.
     """
     room = max(sms * shape.blocks // heads, 1)
-    splits = room if shape.atoms == "tf32" else 1 << (room.bit_length() - 1)
+    splits = 1 << (room.bit_length() - 1)
     keys = max(-(-seq_k // splits), shape.batch * shape.warps, LEAST_KEYS)
     keys = -(-keys // shape.batch) * shape.batch
     return -(-seq_k // keys), keys

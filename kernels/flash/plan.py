@@ -13,11 +13,9 @@ from ..checking.reference import alibi_slopes
 from ..constants import FREQUENCY_BASE, MUST_BE, require
 from ..limits import EMULATED_TARGET
 from ..rope.v8 import rates_of_turning
-from ..version import Buffer, Launch, Plan, Problem
+from ..version import Buffer, Kernel, Launch, Plan, Problem
 from .args import Sizes
 from .choose import require_decode, shape_of, splits_of
-from .chunk import chunk_kernel
-from .chunk_shape import ChunkShape
 from .combine import combine_kernel
 from .decode import decode_kernel
 from .schedule import DecodeShape
@@ -53,9 +51,17 @@ class Decode:
     def tiles(self) -> int:
         return -(-self.rows // self.shape.rows)
 
+    @property
+    def kernel(self) -> Kernel:
+        return decode_kernel(self.shape)
+
+    def splits(self, seq_k: int) -> tuple[int, int]:
+        """(splits, keys of each)."""
+        return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
+
     def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
         """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
-        splits, split_keys = splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
+        splits, split_keys = self.splits(seq_k)
         rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
         scale = self.scale * math.log2(math.e)
         return (*rows, split_keys, splits, q_offset, int(self.causal), scale, lengths, int(self.by_length))
@@ -72,8 +78,7 @@ class Decode:
     def launches(self, splits: int, args: tuple[Any, ...] = ()) -> tuple[Launch, ...]:
         """The launch that decodes and, where keys are split, the one that combines. Raises: Unsupported."""
         first, second = self.grids(splits)
-        made_of = chunk_kernel(self.shape) if isinstance(self.shape, ChunkShape) else decode_kernel(self.shape)
-        made = [Launch(made_of, first, (self.shape.threads,), args, self.shape.layout)]
+        made = [Launch(self.kernel, first, (self.shape.threads,), args, self.shape.layout)]
         if splits > 1:
             kernel, layout = combine_kernel(self.shape.dtype, self.shape.hdim, self.shape.overlap)
             made.append(Launch(kernel, second, (kernel.max_threads or 0,), args, layout))
@@ -95,7 +100,6 @@ def decode_plan(
     lengths: np.ndarray | None = None,
     capacity: int | None = None,
     sms: int = H100_SMS,
-    shape: DecodeShape | None = None,
     **fields: Any,
 ) -> Plan:
     """Plan a decode problem. Raises: Unsupported.
@@ -105,23 +109,32 @@ def decode_plan(
     """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
-    if shape is None:
-        require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
+    require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
     require(problem.cache == "none", "cache", problem.cache, "none")
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     rows = heads // kv_heads * seq_q
-    halves = half_split and rotary_dim > 0
-    if shape is None:
-        shape = shape_of(problem.dtype, hdim, rows, embedding, halves, target)
-    shape = replace(shape, embedding=embedding, half_split=halves, **fields)
+    shape = replace(shape_of(problem.dtype, hdim, rows, embedding, half_split and rotary_dim > 0, target), **fields)
     call = Decode(shape, batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None, sms)
-    given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
+    return plan_of(problem, call, tables, positions, lengths, capacity)
+
+
+def plan_of(
+    problem: Problem,
+    call: Decode,
+    tables: tuple[np.ndarray, np.ndarray] | None,
+    positions: np.ndarray | None,
+    lengths: np.ndarray | None,
+    capacity: int | None,
+) -> Plan:
+    """The plan of a call; further arguments are those of `decode_plan`."""
+    shape = call.shape
+    given = given_buffers(problem, shape.embedding, shape.dims // 2, tables, positions, lengths, capacity)
     sizes = call.sizes(problem.seq_k, problem.q_offset, given.named("lengths"))
     splits, buffers = sizes[SPLITS], given.buffers
     args = given.arguments(sizes, "part", "maxima")
     part_rows = call.part_rows(splits)
-    buffers |= {"part": Buffer((max(part_rows * hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
+    buffers |= {"part": Buffer((max(part_rows * problem.hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
     return Plan(problem, buffers, call.launches(splits, args))
 
 

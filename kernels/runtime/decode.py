@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from ..flash import args
-from ..flash.choose import require_decode, shape_of
+from ..flash.choose import MOST_QUERIES, require_decode, shape_of
+from ..flash.chunk_plan import Chunk, require_chunk
+from ..flash.chunk_plan import shape_of as chunk_shape_of
 from ..flash.plan import SPLITS, Decode, embedding_of
 from ..version import Launch
 from . import gpu
@@ -37,18 +39,25 @@ def values_of(
 
 
 class Decoder:
-    """Decodes calls of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
+    """Decodes calls of a signature, or attends chunks of queries, however many keys they have.
+
+    Raises: Unsupported where no kernel takes them.
+    """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
         batch, heads, seq_q, hdim = q.shape
         rotary_dim, target, dtype = settled.rotary_dim, gpu.device_target(), DTYPES.get(q.dtype, str(q.dtype))
         half_split = not settled.interleaved and rotary_dim > 0
-        require_decode(dtype, hdim, seq_q, rotary_dim, half_split, target)
         embedding = embedding_of(settled.family, rotary_dim, tensors.cos is not None, tensors.positions is not None)
-        kv_heads, by_length = k.shape[1], tensors.lengths is not None
-        shape = shape_of(dtype, hdim, heads // kv_heads * seq_q, embedding, half_split, target)
-        sms = gpu.multiprocessors(device)
-        self.call = Decode(shape, batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
+        kv_heads, by_length, sms = k.shape[1], tensors.lengths is not None, gpu.multiprocessors(device)
+        of_shape = (hdim, heads // kv_heads * seq_q, embedding, half_split, target)
+        how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
+        if seq_q > MOST_QUERIES:
+            require_chunk(dtype, hdim, rotary_dim, half_split, target)
+            self.call: Decode = Chunk(chunk_shape_of(*of_shape), *how)
+        else:
+            require_decode(dtype, hdim, seq_q, rotary_dim, half_split, target)
+            self.call = Decode(shape_of(dtype, *of_shape), *how)
         first, second = self.call.launches(splits=2)
         self.launches = _prepared(first, target, q.device, device), _prepared(second, target, q.device, device)
         self.interleaved = not half_split  # what its kernel takes; it is what the call asks

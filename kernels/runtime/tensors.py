@@ -14,6 +14,8 @@ import torch
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
+from ..flash.chunk_plan import pays as chunk_pays
+from ..flash.chunk_plan import require_chunk
 from ..flash.plan import rates_of, slopes_of
 from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
@@ -23,7 +25,7 @@ from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
-from .decode import Decoder
+from .decode import DTYPES, Decoder
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 from .prompt import Prompter
 from .torch_path import MOST_POSITIONS
@@ -244,7 +246,12 @@ def _prepare(
             made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
             made.kept = _kept_others(q, k, tensors, settled, made.turns)
             return made
-        ready: _Ready | Unsupported = _compile(q, k, tensors, settled, device)
+        ready: Decoder | _Ready | Unsupported
+        if chunks(q, k, tensors, settled, device):
+            ready = Decoder(q, k, tensors, settled, device)
+            ready.kept = _kept_others(q, k, tensors, settled)
+        else:
+            ready = _compile(q, k, tensors, settled, device)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     settled.launches[planned_keys(k.shape[2])] = ready
@@ -261,6 +268,19 @@ def decodes(q: torch.Tensor, settled: Settled) -> bool:
         return q.dtype in HALF and seq_q <= MOST_QUERIES  # `Decoder` says what of it is refused
     paired = settled.interleaved or settled.rotary_dim % 4 == 0
     return seq_q <= MOST_QUERIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS and paired
+
+
+def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> bool:
+    """Whether a call is for the kernels of chunks: where they pay, and where sequences have lengths of their own."""
+    batch, heads, seq_q, hdim = q.shape
+    kv_heads, half_split = k.shape[1], not settled.interleaved and settled.rotary_dim > 0
+    dtype, target = DTYPES.get(q.dtype, str(q.dtype)), gpu.device_target()
+    try:
+        require_chunk(dtype, hdim, settled.rotary_dim, half_split, target)
+    except Unsupported:
+        return False
+    sizes = (batch * kv_heads, heads // kv_heads, seq_q, planned_keys(k.shape[2]), hdim)
+    return tensors.lengths is not None or chunk_pays(*sizes, target, gpu.multiprocessors(device))
 
 
 def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
