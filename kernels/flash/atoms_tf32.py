@@ -52,7 +52,7 @@ def key_offsets(keys: int) -> list[int]:
 
 
 def scores(shape: ChunkShape) -> Any:
-    """dots(shared, query, key, lane) -> scores, row by row; `query` and `key` are floats where the warp's rows begin."""
+    """dots(shared, query, key, lane) -> scores, row by row; the warp's rows begin at floats `query` and `key`."""
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
 
     @op(floats(4 * tiles))
@@ -61,7 +61,11 @@ def scores(shape: ChunkShape) -> Any:
         query, key = (at_float(b, shared, b.add(each, place)) for each in (query, key))
         high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
         for step in range(shape.hdim // 16):
-            q = [split(b, x, FACTOR_BOUND) for half in range(2) for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))]
+            q = [
+                split(b, x, FACTOR_BOUND)
+                for half in range(2)
+                for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))
+            ]
             for tile in range(tiles):
                 x = load_floats(b, key, 4, 4 * (16 * step + 8 * tile * pitch))
                 k = [split(b, value, FACTOR_BOUND, rounded=False) for value in x]

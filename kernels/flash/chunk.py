@@ -31,7 +31,6 @@ from .tiles import (
     VOID,
     at_float,
     constant,
-    floats,
     i32,
     launch_dependents,
     load_floats,

@@ -90,6 +90,4 @@ class ChunkShape(DecodeShape):
         """Tiles and queries give way to the accumulators."""
         statistics = self.warps * self.rows
         tiles = self.query_at + self.rows * self.key_pitch
-        return SharedLayout(
-            sums=max(tiles, statistics * self.row_pitch), row_max=statistics, row_sum=statistics
-        )
+        return SharedLayout(sums=max(tiles, statistics * self.row_pitch), row_max=statistics, row_sum=statistics)

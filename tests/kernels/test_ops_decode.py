@@ -156,6 +156,19 @@ def test_random_calls_reach_the_kernels_whole(card: Card, dtype: torch.dtype) ->
     assert {given["splits"] > 1 for given in card.launched} == {True, False}
 
 
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("how", [{}, {"interleaved": False, "rotary_dim": 32, "causal": True}])
+def test_chunks_of_queries_over_many_keys_are_split_like_decode(card: Card, how: dict[str, Any], lengths: bool) -> None:
+    q, k = normal(1, 2, 20, 64), normal(1, 1, 900, 64)
+    if lengths:
+        how = how | {"lengths": torch.tensor([700], dtype=torch.int32)}
+    out = rope_attention(q, k, k, **how, fallback=False)
+    error = np.abs(out.double().numpy() - expected_of("rope_attention", (q, k, k), how)).max()
+    assert error <= allowed_of((q, k, k), how)
+    (given,) = card.launched
+    assert given["kernel"].startswith("chunk") and given["splits"] > 1 and given["combined"]
+
+
 def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: Card) -> None:
     q, cache = normal(1, 8, 1, 64, dtype=torch.float16), normal(1, 2, 3000, 64, dtype=torch.float16)
     with warnings.catch_warnings():
