@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,25 @@ from ..limits import EMULATED_TARGET, capability, limits_of
 from ..version import Kernel, Plan, Problem
 from .choose import LEAST_KEYS, OVERLAP_SINCE
 from .chunk import chunk_kernel
-from .chunk_shape import ChunkShape
+from .chunk_shape import FRAGMENT_ROWS, ChunkShape
 from .plan import H100_SMS, Decode, embedding_of, plan_of
 
 MOST_DIMS, DIMS_STEP = 320, 32
+MOST_QUERIES = 64  # a head, and keys from which on splitting them pays
+LEAST_CHUNK_KEYS = 512
+THREADS = 256  # that keep an SM busy
+KEY_COST = 16  # of a key that a tile reads and rotates, in rows
 SINCE = (8, 0)  # TF32 and cp.async
+
+
+def splits_of(shape: ChunkShape, tiles: int, seq_k: int, sms: int) -> tuple[int, int]:
+    """(splits, keys of each) for so many tiles of rows in the whole batch: as many as one wave holds.
+
+    No split is smaller than a tile of keys, nor than what one launch takes faster than two.
+    """
+    keys = max(-(-seq_k // max(sms * shape.blocks // tiles, 1)), LEAST_KEYS)
+    keys = -(-keys // shape.batch) * shape.batch
+    return -(-seq_k // keys), keys
 
 
 @dataclass(frozen=True)
@@ -30,12 +44,7 @@ class Chunk(Decode):
         return chunk_kernel(self.shape)
 
     def splits(self, seq_k: int) -> tuple[int, int]:
-        """As many as fill one wave; no split is smaller than a tile of keys, nor than what one launch takes faster."""
-        splits = max(self.sms * self.shape.blocks // (self.batch * self.kv_heads * self.tiles), 1)
-        tile = self.shape.batch
-        keys = max(-(-seq_k // splits), LEAST_KEYS)
-        keys = -(-keys // tile) * tile
-        return -(-seq_k // keys), keys
+        return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
 
 
 def require_chunk(problem_dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
@@ -49,23 +58,52 @@ def require_chunk(problem_dtype: str, hdim: int, rotary_dim: int, half_split: bo
     require(capability(target) >= SINCE, "capability", target, "8.0", template)
 
 
-def shape_of(hdim: int, rows: int, embedding: str, half_split: bool, target: str) -> ChunkShape:
-    """The kernel for tiles of `rows` rows, or of as many as are needed and fit. Raises: Unsupported."""
+def shape_of(
+    hdim: int, rows: int, embedding: str, half_split: bool, target: str, heads: int, seq_k: int, sms: int
+) -> ChunkShape:
+    """The kernel for `heads` KV heads in the whole batch, of `rows` query rows each. Raises: Unsupported.
+
+    The tile of rows that costs least: each reads all keys of its split. Small tiles leave room for two blocks an SM;
+    more keys a warp would spill. Measured on an H100.
+    """
     limits, overlap = limits_of(target), capability(target) >= OVERLAP_SINCE
-    wanted = min(max(1 << (rows - 1).bit_length(), 16), 64)
-    shapes = [
-        ChunkShape("float32", hdim, each, 8, warps // (each // 16), 1, ahead, "tf32", embedding, half_split, overlap)
-        for each in (64, 32, 16) if each <= wanted for warps in (8, 4) for ahead in (True, False)
-    ]  # fmt: skip
-    fitting = [shape for shape in shapes if shape.layout.nbytes <= limits.block_shared_bytes]
+
+    def room(shape: ChunkShape) -> int:
+        """Blocks that an SM holds."""
+        return limits.shared_bytes // (shape.layout.nbytes + limits.reserved_shared_bytes)
+
+    def shaped(tile: int) -> ChunkShape:
+        most = 64 if tile == FRAGMENT_ROWS else 192
+        for keys, ahead in ((16, True), (8, True), (8, False)):
+            shape = ChunkShape(
+                "float32", hdim, tile, keys, 2 if tile == 64 else 4, 1, ahead,
+                embedding=embedding, half_split=half_split, overlap=overlap,
+            )  # fmt: skip
+            if room(shape) and (keys == 8 or hdim <= most):
+                break
+        return replace(shape, blocks=2) if tile == FRAGMENT_ROWS and room(shape) > 1 else shape
+
+    def cost(shape: ChunkShape) -> tuple[bool, int]:
+        """Of the SM that has the most to do: its blocks' keys times rows, and what a key takes beside."""
+        tiles = heads * -(-rows // shape.rows)
+        splits, keys = splits_of(shape, tiles, seq_k, sms)
+        idle = not shape.ahead or shape.threads * shape.blocks < THREADS
+        return idle, -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST)
+
+    shapes = [shaped(tile) for tile in (64, 32, FRAGMENT_ROWS)]
     least = min(shape.layout.nbytes for shape in shapes)
     template = f"hdim is {hdim}; the tiles of no shape fit shared memory"
-    require(bool(fitting), "shared_memory", least, limits.block_shared_bytes, template)
-    return fitting[0]
+    require(any(map(room, shapes)), "shared_memory", least, limits.block_shared_bytes, template)
+    return min(filter(room, shapes), key=cost)
 
 
-def pays(heads: int, group: int, seq_q: int, seq_k: int, hdim: int, target: str, sms: int) -> bool:
-    return seq_k > 512
+def pays(shape: ChunkShape, heads: int, rows: int, seq_q: int, seq_k: int, sms: int) -> bool:
+    """Whether a call is faster than on V8, whose clusters walk all keys: where one wave holds all tiles of rows.
+
+    Measured on an H100; `heads` and `rows` as in `shape_of`.
+    """
+    tiles = heads * -(-rows // shape.rows)
+    return tiles <= sms * shape.blocks and seq_q <= MOST_QUERIES and seq_k >= LEAST_CHUNK_KEYS
 
 
 def chunk_plan(
@@ -86,7 +124,9 @@ def chunk_plan(
     require(problem.cache == "none", "cache", problem.cache, "none")
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
-    shape = shape_of(hdim, heads // kv_heads * seq_q, embedding, half_split and rotary_dim > 0, target)
+    where = batch * kv_heads, problem.seq_k, sms
+    shape = shape_of(hdim, heads // kv_heads * seq_q, embedding, half_split and rotary_dim > 0, target, *where)
+    shape = replace(shape, **fields)
     scale, by_length = problem.softmax_scale, lengths is not None
     call = Chunk(shape, batch, heads, kv_heads, seq_q, problem.causal, scale, by_length, sms)
     return plan_of(problem, call, tables, positions, lengths, capacity)

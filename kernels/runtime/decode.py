@@ -54,7 +54,7 @@ class Decoder:
         how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
         if seq_q > MOST_QUERIES:
             require_chunk(dtype, hdim, rotary_dim, half_split, target)
-            self.call: Decode = Chunk(chunk_shape_of(*of_shape), *how)
+            self.call: Decode = Chunk(chunk_shape_of(*of_shape, batch * kv_heads, k.shape[2], sms), *how)
         else:
             require_decode(dtype, hdim, seq_q, rotary_dim, half_split, target)
             self.call = Decode(shape_of(dtype, *of_shape), *how)

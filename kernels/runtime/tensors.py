@@ -14,8 +14,8 @@ import torch
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
-from ..flash.chunk_plan import pays as chunk_pays
-from ..flash.chunk_plan import require_chunk
+from ..flash.chunk_plan import pays, require_chunk
+from ..flash.chunk_plan import shape_of as chunk_shape_of
 from ..flash.plan import rates_of, slopes_of
 from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
@@ -273,14 +273,15 @@ def decodes(q: torch.Tensor, settled: Settled) -> bool:
 def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> bool:
     """Whether a call is for the kernels of chunks: where they pay, and where sequences have lengths of their own."""
     batch, heads, seq_q, hdim = q.shape
-    kv_heads, half_split = k.shape[1], not settled.interleaved and settled.rotary_dim > 0
-    dtype, target = DTYPES.get(q.dtype, str(q.dtype)), gpu.device_target()
+    rows, half_split = heads // k.shape[1] * seq_q, not settled.interleaved and settled.rotary_dim > 0
     try:
-        require_chunk(dtype, hdim, settled.rotary_dim, half_split, target)
+        target = gpu.device_target()
+        require_chunk(DTYPES.get(q.dtype, str(q.dtype)), hdim, settled.rotary_dim, half_split, target)
+        heads, seq_k, sms = batch * k.shape[1], planned_keys(k.shape[2]), gpu.multiprocessors(device)
+        shape = chunk_shape_of(hdim, rows, "none", half_split, target, heads, seq_k, sms)
     except Unsupported:
         return False
-    sizes = (batch * kv_heads, heads // kv_heads, seq_q, planned_keys(k.shape[2]), hdim)
-    return tensors.lengths is not None or chunk_pays(*sizes, target, gpu.multiprocessors(device))
+    return tensors.lengths is not None or pays(shape, heads, rows, seq_q, seq_k, sms)
 
 
 def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
