@@ -7,6 +7,7 @@ result (`epilogue`), and the splits' the output (`combine`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -44,11 +45,6 @@ SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promi
 
 
 @op(types.void)
-def commit(b):
-    _asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
-
-
-@op(types.void)
 def wait_copies(b):
     _asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
 
@@ -63,8 +59,9 @@ def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any]) -> None
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
-    """A block for a thread's row `offset` rows on of a tile of `rows`; None where all threads have that row."""
-    return None if offset + step <= rows else b.if_then(b.icmp_signed("<", row, i32(rows - offset)))
+    """A block for a thread's row `offset` rows on, where a tile has so many `rows`: not all threads may have one."""
+    whole = offset + step <= rows
+    return contextlib.nullcontext() if whole else b.if_then(b.icmp_signed("<", row, i32(rows - offset)))
 
 
 def copy_tile(shape: ChunkShape, pitch: int) -> Any:
@@ -78,24 +75,13 @@ def copy_tile(shape: ChunkShape, pitch: int) -> Any:
     def copy(b, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
         target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
         wide = b.zext(b.shl(row_pitch, i32(2)), I64)
-
-        def one(offset):
-            place = smaller(b, b.add(first, b.add(row, i32(offset))), last)
-            source = b.add(pointer, b.mul(b.zext(place, I64), wide))
-            _copy(b, target, 4 * pitch * offset, source, columns)
-
         for offset in range(0, rows, step):
-            with_row(b, _inside(b, row, offset, rows, step), one, offset)
+            with _inside(b, row, offset, rows, step):
+                place = smaller(b, b.add(first, b.add(row, i32(offset))), last)
+                source = b.add(pointer, b.mul(b.zext(place, I64), wide))
+                _copy(b, target, 4 * pitch * offset, source, columns)
 
     return copy
-
-
-def with_row(b: Any, block: Any, emit: Any, *args: Any) -> None:
-    if block is None:
-        emit(*args)
-    else:
-        with block:
-            emit(*args)
 
 
 def rotate_tile(shape: ChunkShape) -> Any:
@@ -105,16 +91,13 @@ def rotate_tile(shape: ChunkShape) -> Any:
     @op(types.void)
     def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
         address = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-
-        def one(offset, by):
-            at = 4 * pitch * offset
-            store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
-
         for number, offset in enumerate(range(0, rows, step)):
             if number % SEEDED_KEYS == 0:
                 place = b.add(first, b.add(row, i32(offset)))
                 turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
-            with_row(b, _inside(b, row, offset, rows, step), one, offset, next(turned))
+            by, at = next(turned), 4 * pitch * offset
+            with _inside(b, row, offset, rows, step):
+                store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
 
     return turn
 
@@ -163,7 +146,7 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
 def chunk_kernel(shape: ChunkShape) -> Kernel:
     """The kernel of a shape, one object for each."""
     rows, row_warps, warp_keys, step = shape.rows, shape.row_warps, shape.warp_keys, shape.row_step
-    chunks, tile_keys, ahead, rotates = shape.row_chunks, shape.batch, shape.ahead, shape.rotates
+    chunks, tile_keys, rotates = shape.row_chunks, shape.batch, shape.rotates
     key_pitch, value_pitch, row_pitch = shape.key_pitch, shape.value_pitch, shape.row_pitch
     values_at, query_at, fragment = shape.values_at, shape.query_at, FRAGMENT_ROWS
     key_tile, value_tile = tile_keys * key_pitch, tile_keys * value_pitch
@@ -214,20 +197,14 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
                 turn(shared, k_tile, state, rotation, batch, base, end - 1, row, chunk)
             cuda.syncthreads()
             next_k, next_v = key_tile - k_tile, values_at + value_tile - (v_tile - values_at)
-            if ahead and copies and after < end:
+            if copies and after < end:
                 copy_keys(shared, next_k, k, after, end - 1, tensors.k_row, key_at, row, chunk)
                 copy_values(shared, next_v, v, after, end - 1, tensors.v_row, value_at, row, chunk)
             scores = dots(shared, query_at + first_row * key_pitch, k_tile + first_key * key_pitch, lane)
             scores = seen(scores, base + first_key + 2 * (lane & 3), both)
             p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
             acc = add(shared, v_tile + first_key * value_pitch, lane, acc, p)
-            if ahead:
-                k_tile, v_tile = next_k, next_v
-            else:
-                cuda.syncthreads()
-                if copies and after < end:
-                    copy_keys(shared, k_tile, k, after, end - 1, tensors.k_row, key_at, row, chunk)
-                    copy_values(shared, v_tile, v, after, end - 1, tensors.v_row, value_at, row, chunk)
+            k_tile, v_tile = next_k, next_v
             base = after
         cuda.syncthreads()
         place = key_warp * rows + first_row

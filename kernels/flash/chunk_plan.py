@@ -9,7 +9,7 @@ import numpy as np
 
 from ..constants import MUST_BE, require
 from ..limits import EMULATED_TARGET, capability, limits_of
-from ..version import Kernel, Plan, Problem
+from ..version import Kernel, Plan, Problem, Unsupported
 from .choose import LEAST_KEYS, OVERLAP_SINCE
 from .chunk import chunk_kernel
 from .chunk_shape import FRAGMENT_ROWS, ChunkShape
@@ -74,9 +74,9 @@ def shape_of(
 
     def shaped(tile: int) -> ChunkShape:
         most = 64 if tile == FRAGMENT_ROWS else 192
-        for keys, ahead in ((16, True), (8, True), (8, False)):
+        for keys in (16, 8):
             shape = ChunkShape(
-                "float32", hdim, tile, keys, 2 if tile == 64 else 4, 1, ahead,
+                "float32", hdim, tile, keys, 2 if tile == 64 else 4, 1, True,
                 embedding=embedding, half_split=half_split, overlap=overlap,
             )  # fmt: skip
             if room(shape) and (keys == 8 or hdim <= most):
@@ -87,8 +87,7 @@ def shape_of(
         """Of the SM that has the most to do: its blocks' keys times rows, and what a key takes beside."""
         tiles = heads * -(-rows // shape.rows)
         splits, keys = splits_of(shape, tiles, seq_k, sms)
-        idle = not shape.ahead or shape.threads * shape.blocks < THREADS
-        return idle, -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST)
+        return shape.threads * shape.blocks < THREADS, -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST)
 
     shapes = [shaped(tile) for tile in (64, 32, FRAGMENT_ROWS)]
     least = min(shape.layout.nbytes for shape in shapes)
@@ -104,6 +103,20 @@ def pays(shape: ChunkShape, heads: int, rows: int, seq_q: int, seq_k: int, sms: 
     """
     tiles = heads * -(-rows // shape.rows)
     return tiles <= sms * shape.blocks and seq_q <= MOST_QUERIES and seq_k >= LEAST_CHUNK_KEYS
+
+
+def chosen(
+    dtype: str, hdim: int, rotary_dim: int, embedding: str, half_split: bool, target: str, by_length: bool,
+    batch: int, heads: int, kv_heads: int, seq_q: int, seq_k: int, sms: int,
+) -> ChunkShape | None:  # fmt: skip
+    """The kernel for a call where it pays, or V8 has none as sequences have lengths of their own; else None."""
+    rows, heads = heads // kv_heads * seq_q, batch * kv_heads
+    try:
+        require_chunk(dtype, hdim, rotary_dim, half_split, target)
+        shape = shape_of(hdim, rows, embedding, half_split, target, heads, seq_k, sms)
+    except Unsupported:
+        return None
+    return shape if by_length or pays(shape, heads, rows, seq_q, seq_k, sms) else None
 
 
 def chunk_plan(

@@ -17,8 +17,8 @@ FRAGMENT_ROWS = 16  # of queries that a warp multiplies
 class ChunkShape(DecodeShape):
     """`rows` / 16 times `warps` warps: each takes 16 rows and `batch_rows` keys of a tile.
 
-    `warps` is how many share the keys of a tile, each with a partial result of its rows. Two tiles of keys and values
-    lie in shared memory, one of which is copied while the other is multiplied, or with `ahead` false one.
+    `warps` is how many share the keys of a tile, each with a partial result of its rows. Two tiles of keys and
+    values lie in shared memory, one of which is copied while the other is multiplied.
     """
 
     atoms: str = "tf32"
@@ -67,23 +67,16 @@ class ChunkShape(DecodeShape):
     def value_pitch(self) -> int:
         return self.hdim + 4
 
-    @property
-    def row_pitch(self) -> int:
-        return self.hdim + 4
-
-    @property
-    def stages(self) -> int:
-        """Tiles of keys and of values in shared memory."""
-        return 1 + self.ahead
+    row_pitch = value_pitch
 
     @property
     def values_at(self) -> int:
         """The float of shared memory where tiles of values begin, behind those of keys."""
-        return self.stages * self.batch * self.key_pitch
+        return 2 * self.batch * self.key_pitch
 
     @property
     def query_at(self) -> int:
-        return self.values_at + self.stages * self.batch * self.value_pitch
+        return self.values_at + 2 * self.batch * self.value_pitch
 
     @property
     def layout(self) -> SharedLayout:

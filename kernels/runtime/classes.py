@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..flash.choose import MOST_QUERIES, require_decode, shape_of
+from ..flash.chunk_plan import Chunk
+from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import H100_SMS, Decode, embedding_of
 from ..flash.prompt_plan import chosen, require_prompt
 from ..version import Kernel, Problem, Unsupported
@@ -49,9 +51,12 @@ class Call:
         try:
             require_decode(problem.dtype, problem.hdim, problem.seq_q, rotary_dim, half_split, target)
         except Unsupported:
+            seq_k = planned_keys(problem.seq_k)
+            of_chunk = (problem.dtype, problem.hdim, rotary_dim, embedding, half_split, target, self.lengths)
+            if chunk := chosen_chunk(*of_chunk, *how[:4], seq_k, sms):
+                return tuple(launch.kernel for launch in Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
             if half or self.lengths:
                 raise
-            seq_k = planned_keys(problem.seq_k)
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
             return (plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch.kernel,)
         rows = problem.heads // problem.kv_heads * problem.seq_q

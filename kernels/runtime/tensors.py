@@ -14,8 +14,7 @@ import torch
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
-from ..flash.chunk_plan import pays, require_chunk
-from ..flash.chunk_plan import shape_of as chunk_shape_of
+from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import rates_of, slopes_of
 from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
@@ -271,23 +270,17 @@ def decodes(q: torch.Tensor, settled: Settled) -> bool:
 
 
 def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> bool:
-    """Whether a call is for the kernels of chunks: where they pay, and where sequences have lengths of their own."""
-    batch, heads, seq_q, hdim = q.shape
-    rows, half_split = heads // k.shape[1] * seq_q, not settled.interleaved and settled.rotary_dim > 0
-    try:
-        target = gpu.device_target()
-        require_chunk(DTYPES.get(q.dtype, str(q.dtype)), hdim, settled.rotary_dim, half_split, target)
-        heads, seq_k, sms = batch * k.shape[1], planned_keys(k.shape[2]), gpu.multiprocessors(device)
-        shape = chunk_shape_of(hdim, rows, "none", half_split, target, heads, seq_k, sms)
-    except Unsupported:
-        return False
-    return tensors.lengths is not None or pays(shape, heads, rows, seq_q, seq_k, sms)
+    """Whether a call is for the kernels of chunks, which split keys as decode does."""
+    (batch, heads, seq_q, hdim), rotary_dim, dtype = q.shape, settled.rotary_dim, DTYPES.get(q.dtype, str(q.dtype))
+    how = "none", not settled.interleaved and rotary_dim > 0, gpu.device_target(), tensors.lengths is not None
+    where = batch, heads, k.shape[1], seq_q, planned_keys(k.shape[2]), gpu.multiprocessors(device)
+    return chosen_chunk(dtype, hdim, rotary_dim, *how, *where) is not None
 
 
 def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
     if tensors.lengths is not None:
         template = (
-            "lengths are taken with up to {allowed} queries and by decode kernels; this call has {needed} queries"
+            "lengths are taken with up to {allowed} queries, or where keys are split; this call has {needed} queries"
         )
         raise Unsupported("seq_q", q.shape[2], MOST_QUERIES, template)
     if q.dtype != torch.float32:

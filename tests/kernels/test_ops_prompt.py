@@ -156,7 +156,7 @@ def test_a_repeated_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> Non
         ((4, 9, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple of 8"),
         ((4, 9, 64), {"scale": -0.5}, "scale is -0.5; .* take one above 0"),
         ((4, 9, 64), {"q_offset": 2**20}, "positions go up to 1,048,584"),
-        ((4, 9, 64), {"dtype": torch.float32, "lengths": torch.tensor([3]).int()}, "this call has 9 queries"),
+        ((4, 9, 72), {"dtype": torch.float32, "lengths": torch.tensor([3]).int()}, "this call has 9 queries"),
         ((4, 1, 60), {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
         ((4, 1, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple"),
         ((4, 1, 64), {"q_offset": 2**20}, "positions go up to 1,048,576"),
