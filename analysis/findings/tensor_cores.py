@@ -45,7 +45,7 @@ def mma(e: Evidence) -> Says:
 
 @finding(
     "tensor-cores-small",
-    """Padded rows make Phase 4 {padded:.1} as fast. Larger tiles, which the report would try next, make it take
+    """With padded rows it is {padded:.1} as fast. With larger tiles, which the report would try next, it takes
 {tiles:slower} longer.""",
 )
 def small(e: Evidence) -> Says:
