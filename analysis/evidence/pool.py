@@ -91,8 +91,8 @@ def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
     """Of each run, study and timer, how many of its ratios lie outside the intervals that the other runs give.
 
     The interval is of the latest other run of the same code; the run that is left out is not in its pool. Columns:
-    timer, study, run, chose (whether the way of pooling was chosen by this run), ratios, outside, alone (outside the
-    interval within one run), half (the median half width, as a factor).
+    timer, study, run, chose (whether the way of pooling was chosen by this run), ratios, outside, half (the median half
+    width, as a factor).
     """
     found = []
     for place, run in enumerate(sorted(ratios["run"].unique())):
@@ -103,11 +103,10 @@ def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
         both = both[both["timer"].isin(known)]
         pools_of = [pool_of(known, timer, us) for timer, us in zip(both["timer"], both["us"])]
         half = [half_width(*each) for each in zip(both["var"], both["size"], pools_of)]
-        alone = half_width(both["var"], both["size"])
         off = (both["mean_left"] - both["mean"]).abs()
-        both = both.assign(outside=off > half, alone=off > alone, half=half)
+        both = both.assign(outside=off > half, half=half)
         for (timer, study), mine in both.groupby(["timer", "study"]):
-            counted = len(mine), int(mine["outside"].sum()), int(mine["alone"].sum())
+            counted = len(mine), int(mine["outside"].sum())
             found.append((timer, study, run, place % 2 == 0, *counted, float(np.exp(mine["half"].median()))))
-    names = ["timer", "study", "run", "chose", "ratios", "outside", "alone", "half"]
+    names = ["timer", "study", "run", "chose", "ratios", "outside", "half"]
     return pd.DataFrame(found, columns=names)

@@ -278,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = PROFILED
     if options.study or options.versions:
         asked = ((options.study or ",".join(study for study, _ in PROFILED), options.versions),)
-    with at_card(options.gpu, options.wait) as writer:
+    with at_card(options.gpu) as writer:
         wanted = [task for study, versions in asked for task in tasks(study, writer.gpu["sms"], versions)]
         fresh, failed = profile_all(writer, wanted, options.all)
     for task, reason in failed.items():

@@ -24,7 +24,6 @@ from .studies import STUDIES, studies
 from .workers import answer
 
 PARTS = ("measure", "sanitize", "op", "op-decode", "counters", "claims", "build")
-TAKE_WAIT = PARTS[:5]
 OUTCOMES = {0: "done", REFUSED: "refused"}
 
 
@@ -56,8 +55,7 @@ def run_all(slug: str, chosen: argparse.Namespace) -> int:
     code, lines = 0, []
     for part in (part for part in PARTS if part not in chosen.without.split(",")):
         own = ["--checked", "--study", chosen.study] if part == "measure" else []
-        wait = ["--wait"] if chosen.wait and part in TAKE_WAIT else []
-        state, line = run_part(part, ["--gpu", slug, *own, *wait])
+        state, line = run_part(part, ["--gpu", slug, *own])
         lines.append(line)
         code |= part == "measure" and state != "done"
     print("", *lines, sep="\n")

@@ -446,5 +446,5 @@ def main(
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    with at_card(chosen.gpu, chosen.wait) as writer:
+    with at_card(chosen.gpu) as writer:
         return 0 if measure_op(writer, writer.gpu["target"], works_of(chosen.problems), chosen.new_run) else 1

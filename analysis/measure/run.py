@@ -201,17 +201,16 @@ def measure_studies(
     new_run: bool = False,
     versions: str = "",
     named: str = "",
-    wait: bool = False,
 ) -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 
-    `named` is that of the folder, which otherwise follows from the card; `wait` for another command that writes there.
+    `named` is that of the folder, which otherwise follows from the card.
 
     Raises: MeasureError, DataError.
     """
     keep = set(require_versions(versions))
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(at_card(named, wait))  # without a GPU its one process is all that begins
+        writer = stack.enter_context(at_card(named))  # without a GPU its one process is all that begins
         folder, gpu = writer.card, writer.gpu
         chosen = sorted(chosen, key=lambda study: study.name != FIRST)
         runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in chosen]
@@ -295,5 +294,5 @@ def main(arguments: list[str] | None = None) -> int:
     require_versions(options.versions)
     if not options.checked and not preflight.passes(chosen):
         return 1
-    measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu, options.wait)
+    measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu)
     return 0

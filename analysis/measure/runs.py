@@ -76,13 +76,13 @@ class Writer:
 
 
 @contextlib.contextmanager
-def at_card(named: str = "", wait: bool = False) -> Iterator[Writer]:
+def at_card(named: str = "") -> Iterator[Writer]:
     """Writes to the folder of the card at hand: the one that is `named`, or else its own, see `cards.folder_of`.
 
     This process takes no memory of the card. Raises: MeasureError without a GPU, DataError.
     """
     gpu = answer(identify)
-    with contextlib.closing(Writer(cards.folder_of(gpu, named, wait), gpu)) as writer:
+    with contextlib.closing(Writer(cards.folder_of(gpu, named), gpu)) as writer:
         yield writer
 
 

@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
     toolkit("compute-sanitizer")  # without one there is no card to hold
     folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with at_card(chosen.gpu, chosen.wait) as writer:
+    with at_card(chosen.gpu) as writer:
         with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
         rows = sanitize(names, folder)

@@ -1,4 +1,4 @@
-"""The folder of a card under data/measured: one card a folder, and one command at a time that writes to it."""
+"""The folder of a card under data/measured: one card a folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import files, runs
+from . import files
 from .files import DataError, read_json, write_json
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What every command takes that writes to a card's folder."""
     parser.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
-    parser.add_argument("--wait", action="store_true", help="wait while another command measures there")
 
 
 def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -74,10 +73,9 @@ def named_well(named: str) -> None:
         raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
 
 
-def folder_of(gpu: Mapping[str, Any], named: str = "", wait: bool = False) -> Path:
+def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     """The folder of a card, which is made and made its own if it has none yet; `named` is its name where not empty.
 
-    Where this command is to `wait`, no other measures there when it returns.
     A folder that is named takes any card of the same model and power limit: each run says which card it ran on.
 
     Raises: DataError where the folder that is named holds another model or power limit, or where a card without a UUID
@@ -90,8 +88,6 @@ def folder_of(gpu: Mapping[str, Any], named: str = "", wait: bool = False) -> Pa
             return folder
         holds = read_json(folder / "gpu.json")
         if same_card(holds, gpu) or (named and like(holds, gpu)):
-            if wait:
-                runs.wait(folder)
             return folder
     raise DataError(f"{folder} is of {words(holds)}, this card is {words(gpu)}: name its folder, --gpu SLUG")
 

@@ -13,7 +13,6 @@ import functools
 import gzip
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,7 +35,6 @@ OF_RUN = tuple(column.name for column in SCHEMAS["runs"] if column.name not in (
 STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"]}
 TABLES = ("runs", "checks", "timings", "op", "op_problems", "shapes", *STATES)
 LOCK = ".lock"
-PAUSE_S = 0.5
 
 
 # ---------------------------------------------------------------- reading
@@ -249,11 +247,3 @@ def _hold(folder: Path) -> int | None:
 def unfinished(card: Path) -> Iterator[Path]:
     """Folders of runs that are not complete, the latest first."""
     return (folder for folder in reversed(folders(card)) if not about(folder)["complete"])
-
-
-def wait(card: Path) -> None:
-    """Return once no other process writes to a run of the card."""
-    for folder in unfinished(card):
-        while (lock := _hold(folder)) is None:
-            time.sleep(PAUSE_S)
-        os.close(lock)

@@ -152,9 +152,7 @@ def _measure_slowly(begun: Any, go_on: Any) -> None:
     measure()
 
 
-def test_two_commands_write_two_runs_and_one_that_waits_measures_nothing_again(
-    card: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_commands_at_a_time_write_two_runs(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = FORK.Event(), FORK.Event()
     first = FORK.Process(target=_measure_slowly, args=(begun, go_on), daemon=True)
     first.start()
@@ -163,9 +161,8 @@ def test_two_commands_write_two_runs_and_one_that_waits_measures_nothing_again(
     command = ["--processes", str(PROCESSES)]
     assert run.main([*command, "--new-run"]) == 0
     assert list(record.rows(card, "runs")["complete"]) == [False, True]
-    monkeypatch.setattr(time, "sleep", lambda seconds: (go_on.set(), first.join(10)))
-    assert run.main([*command, "--wait"]) == 0
-    assert "everything is measured" in capsys.readouterr().out
+    go_on.set()
+    first.join(10)
     assert list(record.rows(card, "runs")["complete"]) == [True, True]
     for folder in record_runs.folders(card):
         require_whole(folder)

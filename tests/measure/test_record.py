@@ -199,7 +199,6 @@ def test_a_run_is_gone_on_with_by_one_process_and_death_frees_it(tmp_path: Path)
     run = Run.resume(folder)
     assert run and Run.resume(folder) is None
     run.close()
-    runs.wait(tmp_path)
 
 
 # ---------------------------------------------------------------- which folder is a card's
