@@ -90,11 +90,9 @@ class Study:
 
     # ------------------------------------------------------------ versions and problems
 
-    def problems(self, family: str, partial: bool | None = None) -> list[Problem]:
-        """Measured problems of a family by head dim; with RoPE, those that rotate all dims (False) or some (True)."""
+    def problems(self, family: str) -> list[Problem]:
+        """Measured problems of a family by head dim."""
         found = {problem for _, problem in self._checked if problem.family == family}
-        if partial is not None:
-            found = {problem for problem in found if (problem.rotary_dim < problem.hdim) == partial}
         return sorted(found, key=lambda problem: (problem.hdim, problem.rotary_dim, problem))
 
     def versions(self, family: str, peers: bool = False) -> list[str]:
