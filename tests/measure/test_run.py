@@ -131,8 +131,8 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             return self.id in card.compiled
 
     for name in NAMES:
-        is_peer = VERSIONS[name].is_peer
-        monkeypatch.setitem(VERSIONS, name, Version(id=name, family="attention", is_peer=is_peer, iterations=20))
+        like = {"id": name, "family": "attention", "is_peer": VERSIONS[name].is_peer, "source": ""}
+        monkeypatch.setitem(VERSIONS, name, Version(**like, iterations=20))
     numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
 
     def compare(name: str) -> SimpleNamespace:
