@@ -11,7 +11,7 @@ import torch
 from test_decode import ORDERS, allowed, drawn, exact, output, turn_of
 
 from kernels.flash.chunk import chunk_kernel
-from kernels.flash.chunk_plan import chunk_plan, shape_of
+from kernels.flash.chunk_plan import chunk_plan, pays, shape_of
 from kernels.runtime.compile import compile_ptx, resources
 from kernels.version import Kernel, Problem, Unsupported
 
@@ -133,3 +133,15 @@ def test_kernels_do_not_spill_and_as_many_blocks_fit_as_the_splits_count_on(hdim
     assert used.spill_bytes == 0 and used.stack_bytes == 0
     assert used.registers * shape.threads * shape.blocks <= 65_536
     assert (shape.layout.nbytes + 1024) * shape.blocks <= 233_472
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "seq_q", "seq_k", "split"),
+    [(3, 85, 17, 700, True), (8, 256, 64, 2048, True), (128, 64, 64, 2048, False), (8, 16, 16, 64, False),
+     (8, 2048, 2048, 2048, False)],
+)  # fmt: skip
+def test_chunks_are_for_few_tiles_of_rows_and_many_keys(
+    heads: int, rows: int, seq_q: int, seq_k: int, split: bool
+) -> None:
+    shape = shape_of(128, rows, "rates", False, "sm_90", heads, seq_k, 132)
+    assert pays(shape, heads, rows, seq_q, seq_k, 132) is split
