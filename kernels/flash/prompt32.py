@@ -1,0 +1,529 @@
+"""Attention of prompts in float32 on wgmma, of parts that `split` made: three float16 products give a float32 one.
+
+As in `prompt_wgmma`: one thread copies tiles, warpgroups start the scores of a tile and the weighted sum of the tile
+before together. Tensor cores round sums toward zero, so a tile's weighted sum is one of its own, small products first,
+and is added in float32. The scale 2^c of a tile of values is part of its weights: the row max is that of score + c, and
+weights are at most 2^15. A block that meets a tile which is not split computes in float32, on FMA units.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda, float32, int32, types, uint32, uint64
+
+from ..constants import FLOATS, INTS
+from ..device.asm import _asm
+from ..device.cint import cint
+from ..device.vector import advance
+from ..version import Kernel
+from . import atoms_wgmma as atoms
+from .args import types_of
+from .atoms_tile import STEP, key_offsets
+from .dtype import DTYPES
+from .mask import bounds_of, mask
+from .prompt import SLAB_DIMS, SLAB_ROW, bytes_at, inverse, out_row, tile_of
+from .schedule import query_of
+from .softmax import FULL_MASK, NO_KEY, lane_sum, masks_of, sum_lanes
+from .split import HALF, Prompt32Shape, float_of, split_parts
+from .tiles import (
+    FLOAT,
+    I32,
+    I64,
+    as_floats,
+    as_words,
+    constant,
+    exp2,
+    f32,
+    floats,
+    i32,
+    load_words,
+    maximum,
+    negate,
+    op,
+    part,
+    pure,
+    store_words,
+    wait_for_launch,
+    where,
+    words,
+)
+
+REGISTERS = (24, 240)  # of the warpgroup that copies and of others, where each thread begins with 168
+WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16
+
+
+# --- products -----------------------------------------------------------------------------------------
+
+
+def _products(shape: Prompt32Shape, rows: int, inner: int) -> list[tuple[int, int]]:
+    """(first, second) part of each product, the small ones first."""
+    return [(0, 1), (1, 0), (0, 0)]
+
+
+def _scores_text(shape: Prompt32Shape, query: int, key: int) -> str:
+    steps, keys = shape.dims // STEP, shape.tile_keys
+    at = [(step // atoms.SLAB_STEPS, step % atoms.SLAB_STEPS * atoms.STEP_BYTES) for step in range(2 * steps)]
+    text = atoms._steps("dq", query, [slab * atoms.GROUP_ROWS * SLAB_ROW + inside for slab, inside in at])
+    text += atoms._steps("dk", key, [slab * keys * SLAB_ROW + inside for slab, inside in at])
+    total, products = atoms._registers(0, keys // 2), ""
+    for first, second in ((0, 1), (1, 0), (0, 0)):
+        for step in range(steps):
+            how = "add" if products else "new"
+            products += (
+                f"wgmma.mma_async.sync.aligned.m64n{keys}k16.f32.f16.f16 "
+                f"{total}, dq{steps * first + step}, dk{steps * second + step}, {how}, 1, 1, 0, 0;"
+            )
+    return text + "wgmma.fence.sync.aligned;" + products + "wgmma.commit_group.sync.aligned;"
+
+
+def _sums_text(shape: Prompt32Shape, first: int, weights: int, value: int) -> str:
+    """Of all high parts of weights, then all low ones, from operand `weights` on."""
+    steps, keys = shape.tile_keys // STEP, shape.tile_keys
+    low_at = shape.tile_bytes // 2
+    text = atoms._steps("dv", value, [low_at * part + step * STEP * SLAB_ROW for part in range(2) for step in range(steps)])
+    total, products = atoms._registers(first, shape.dims // 2), ""
+    for weight, part_of in ((0, 1), (1, 0), (0, 0)):
+        for step in range(steps):
+            how = "add" if products else "new"
+            products += (
+                f"wgmma.mma_async.sync.aligned.m64n{shape.dims}k16.f32.f16.f16 "
+                f"{total}, {atoms._registers(weights + keys // 4 * weight + 4 * step, 4)}, "
+                f"dv{steps * part_of + step}, {how}, 1, 1, 1;"
+            )
+    return text + "wgmma.fence.sync.aligned;" + products + "wgmma.commit_group.sync.aligned;"
+
+
+def _value(b: Any, shape: Prompt32Shape, shared: Any, index: Any) -> Any:
+    return atoms._descriptor(b, bytes_at(b, shared, index), SLAB_ROW * shape.tile_keys)
+
+
+def start_scores(shape: Prompt32Shape) -> Any:
+    """start(shared, query, key) -> scores, nobody's before a wait. Indices of the two tiles."""
+    count = shape.tile_keys // 2
+
+    @op(floats(count))
+    def start(b, shared, query, key):
+        operands = [atoms._descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
+        text = atoms._whole(_scores_text(shape, count, count + 1))
+        return atoms._run(b, text, ["=&f"] * count + ["l"] * 2, count, operands)
+
+    return start
+
+
+def start_sums(shape: Prompt32Shape) -> Any:
+    """start(shared, weights, value) -> weights times values, nobody's before a wait."""
+    count, held = shape.dims // 2, shape.tile_keys // 2
+
+    @op(floats(count))
+    def start(b, shared, weights, value):
+        text = atoms._whole(_sums_text(shape, 0, count, count + held))
+        constraints = ["=&f"] * count + ["r"] * held + ["l"]
+        return atoms._run(b, text, constraints, count, [*weights, _value(b, shape, shared, value)])
+
+    return start
+
+
+def start_both(shape: Prompt32Shape) -> Any:
+    """start(shared, query, key, weights, value) -> scores and sums, as two groups: scores are done first."""
+    scores, sums = shape.tile_keys // 2, shape.dims // 2
+    count, held = scores + sums, shape.tile_keys // 2
+
+    @op(floats(count))
+    def start(b, shared, query, key, weights, value):
+        text = _scores_text(shape, count + held, count + held + 1)
+        text += _sums_text(shape, scores, count, count + held + 2)
+        operands = [atoms._descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
+        operands.append(_value(b, shape, shared, value))
+        constraints = ["=&f"] * count + ["r"] * held + ["l"] * 3
+        return atoms._run(b, atoms._whole(text), constraints, count, [*weights, *operands])
+
+    return start
+
+
+def pack(shape: Prompt32Shape) -> Any:
+    """packed(weights) -> A fragments of high parts, and of low ones. Volatile, as `atoms_wgmma.pack`."""
+    held = shape.tile_keys // 4
+
+    @op(words(2 * held))
+    def packed(b, weights):
+        parts: list[list[Any]] = [[], []]
+        for i in range(0, len(weights), 2):
+            pair = list(weights[i : i + 2])
+            high = _asm(b, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", I32, pair)
+            rest = [b.fsub(x, y) for x, y in zip(pair, HALF.floats(b, [high]))]
+            parts[0].append(high)
+            parts[1].append(_asm(b, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", I32, rest))
+        made = []
+        for each in parts:
+            rows = each[: held // 2], each[held // 2 :]
+            made += [rows[row][2 * step + i] for step in range(held // 4) for i in range(2) for row in range(2)]
+        return made
+
+    return packed
+
+
+def add_sums(count: int) -> Any:
+    @op(floats(count))
+    def added(b, acc, factors, sums):
+        return [b.fma(x, factors[i >> 1 & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
+
+    return added
+
+
+def softmax_step(each: int) -> tuple[Any, Any]:
+    """As `softmax.step`, with a scale for each row, and an offset of the scaled scores of a tile of keys.
+
+    weigh's weights are 2^WEIGHT_TOP times as large; `less` = 2^-offset multiplies them in the row sum.
+    """
+    masks = masks_of(0, 2)
+
+    @op(floats(2))
+    def tops(b, scores, row_max, scales, offset):
+        found = []
+        for row in range(2):
+            parts = scores[each * row : each * row + 4]
+            for i, score in enumerate(scores[each * row + 4 : each * (row + 1)]):
+                parts[i % 4] = maximum(b, parts[i % 4], score)
+            top = maximum(b, maximum(b, parts[0], parts[1]), maximum(b, parts[2], parts[3]))
+            for lanes in masks:
+                top = maximum(b, top, _shuffle(b, top, lanes))
+            found.append(maximum(b, row_max[row], b.fma(top, scales[row], offset)))
+        return found
+
+    @op(floats(2 * each + 4))
+    def weigh(b, scores, old, new, row_sum, scales, offset, less):
+        shift = [b.fsub(b.fadd(offset, f32(WEIGHT_TOP)), top) for top in new]
+        weights = [exp2(b, b.fma(score, scales[i // each], shift[i // each])) for i, score in enumerate(scores)]
+        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
+        sums = []
+        for row in range(2):
+            parts = weights[each * row : each * row + 2]
+            for i, weight in enumerate(weights[each * row + 2 : each * (row + 1)]):
+                parts[i % 2] = b.fadd(parts[i % 2], weight)
+            sums.append(b.fma(b.fadd(*parts), less, b.fmul(row_sum[row], factors[row])))
+        return [*weights, *sums, *factors]
+
+    return tops, weigh
+
+
+def _shuffle(b: Any, x: Any, lanes: int) -> Any:
+    return _asm(b, "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, i32(lanes)])
+
+
+# --- copies, scales, output ---------------------------------------------------------------------------
+
+
+def copy_queries(shape: Prompt32Shape) -> Any:
+    """copy(shared, index, tensor_map, row, head, batch, barrier): 64 rows for one warpgroup."""
+    side = SLAB_ROW * atoms.GROUP_ROWS
+
+    @op(types.void)
+    def copy(b, shared, index, tensor_map, row, head, batch, barrier):
+        target, counts = bytes_at(b, shared, index), bytes_at(b, shared, barrier)
+        for slab in range(shape.slabs):
+            text = (
+                "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                f"[$0+{slab * side}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
+            )
+            _asm(b, text, "r,l,r,r,r,r,~{memory}", types_void(), [target, tensor_map, row, head, batch, counts])
+
+    return copy
+
+
+def types_void() -> Any:
+    from .tiles import VOID
+
+    return VOID
+
+
+@op(types.float32)
+def load_scale(b, pointer, index):
+    """Behind `wait_for_launch`: not by way of the cache for what never changes."""
+    address = b.add(pointer, b.shl(b.sext(index, I64), I64(2)))
+    return as_floats(b, load_words(b, "ld.global", address, 1))[0]
+
+
+@op(types.float32)
+def exponent_of(b, scale):
+    """c of 2^c."""
+    biased = b.lshr(b.bitcast(scale, I32), i32(23))
+    return b.sitofp(b.sub(biased, i32(127)), FLOAT)
+
+
+@op(types.float32)
+def one_over(b, scale):
+    """2^-c of 2^c."""
+    return b.bitcast(b.sub(i32(254 << 23), b.bitcast(scale, I32)), FLOAT)
+
+
+def store_rows(shape: Prompt32Shape) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8; 0 without keys."""
+
+    @op(types.void)
+    def put(b, pointer, valid, member, acc, row_sum):
+        by = inverse(b, row_sum[0])
+        by = b.fma(by, b.fma(negate(b, row_sum[0]), by, f32(1.0)), by)  # inverse is that of an approximation
+        by = b.select(b.fcmp_unordered("!=", row_sum[0], f32(0.0)), by, f32(0.0))
+        address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
+        with b.if_then(valid):
+            for tile in range(shape.hdim // 8):
+                values = [b.fmul(acc[2 * tile + i], by) for i in range(2)]
+                store_words(b, "st.global", address, as_words(b, values), 32 * tile)
+
+    @op(floats(shape.dims // 2 // 2))
+    def low(b, acc):
+        return [x for i, x in enumerate(acc) if not i >> 1 & 1]
+
+    @op(floats(shape.dims // 2 // 2))
+    def high(b, acc):
+        return [x for i, x in enumerate(acc) if i >> 1 & 1]
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
+        rows = sizes.group * sizes.seq_q
+        put(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, low(acc), (row_sum[0],))
+        put(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, high(acc), (row_sum[1],))
+
+    return write
+
+
+# --- a block whose values are too far apart for parts -----------------------------------------------------
+
+
+def attend_row(shape: Prompt32Shape) -> Any:
+    """attend(q, k, v, scales, q_scale, k_scales, v_scales, keys, scale, lane, out): a row of queries by a warp.
+
+    q, k and v are where the row, and all keys' rows, begin among the parts; scales those of each tile of keys.
+    """
+    dims, each, tile = shape.dims, shape.dims // 32, shape.tile_keys
+
+    @op(floats(each))
+    def values(b, parts, row, lane, scale):
+        """A lane's dims of a row, from parts or as they are."""
+        at = b.add(parts, b.mul(b.sext(row, I64), I64(4 * dims)))
+        whole = b.add(at, b.zext(b.mul(lane, i32(4 * each)), I64))
+        halves = b.add(at, b.zext(b.mul(lane, i32(2 * each)), I64))
+        kept = as_floats(b, load_words(b, "ld.global", whole, each))
+
+        def joined() -> list[Any]:
+            high, low = (
+                HALF.floats(b, load_words(b, "ld.global", halves, each // 2, 2 * dims * i)) for i in range(2)
+            )
+            return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
+
+        return where(b, b.fcmp_ordered("!=", scale, f32(0.0)), joined, kept)
+
+    @op(types.float32)
+    def dot(b, x, y):
+        total = b.fmul(x[0], y[0])
+        for i in range(1, each):
+            total = b.fma(x[i], y[i], total)
+        return sum_lanes(b, [total], masks_of(0, 5))[0]
+
+    @op(floats(each + 2))
+    def step(b, acc, row_max, row_sum, score, v):
+        top = maximum(b, row_max, score)
+        factor, weight = exp2(b, b.fsub(row_max, top)), exp2(b, b.fsub(score, top))
+        out = [b.fma(weight, y, b.fmul(x, factor)) for x, y in zip(acc, v)]
+        return [*out, top, b.fma(row_sum, factor, weight)]
+
+    @op(types.void)
+    def put(b, out, lane, acc, row_sum):
+        by = b.select(b.fcmp_unordered("!=", row_sum, f32(0.0)), inverse(b, row_sum), f32(0.0))
+        dim = b.mul(lane, i32(each))
+        with b.if_then(b.icmp_signed("<", dim, i32(shape.hdim))):
+            made = as_words(b, [b.fmul(x, by) for x in acc])
+            store_words(b, "st.global", b.add(out, b.zext(b.shl(dim, i32(2)), I64)), made)
+
+    zero, sums_of = constant(each, 0.0), part(0, each)
+
+    @cuda.jit(device=True, forceinline=True)
+    def attend(q, q_scale, k, v, scales, k_scales, v_scales, keys, scale, lane, out):
+        x = values(q, cint(0), lane, q_scale)
+        acc, row_max, row_sum, number = zero(), float32(-float("inf")), float32(0.0), cint(0)
+        while number < keys:
+            k_scale, v_scale = load_scale(scales, k_scales + number // tile), load_scale(scales, v_scales + number // tile)
+            score = dot(x, values(k, number, lane, k_scale)) * scale
+            made = step(acc, row_max, row_sum, score, values(v, number, lane, v_scale))
+            acc, row_max, row_sum = sums_of(made), made[each], made[each + 1]
+            number += 1
+        put(out, lane, acc, row_sum)
+
+    return attend
+
+
+# --- the kernel ---------------------------------------------------------------------------------------
+
+
+def build(shape: Prompt32Shape) -> Any:
+    at, keys, stages, tile_floats = shape.layout, shape.tile_keys, shape.stages, shape.tile_bytes // 4
+    query, keys_at, values_at = at["query"], at["keys"], at["values"]
+    keys_full, keys_empty, values_full, values_empty = (at["barriers"] + 2 * stages * i for i in range(4))
+    queries_full, tile_bytes, refused = at["barriers"] + 8 * stages, shape.tile_bytes, at["refused"]
+    held, sums, groups, dims = keys // 2, shape.dims // 2, shape.groups, shape.dims
+    give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
+    start, both, last = start_scores(shape), start_both(shape), start_sums(shape)
+    copy, copy_q = atoms.copy_tile(shape), copy_queries(shape)  # type: ignore[arg-type]
+    scores_of, sums_of = part(0, held), part(held, sums)
+    first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
+    ordered, packed, add = atoms.by_rows(held), pack(shape), add_sums(sums)
+    tops, weigh = softmax_step(held // 2)
+    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
+    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
+    block, write, slowly, rows = tile_of(shape.rows), store_rows(shape), attend_row(shape), shape.rows
+    init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
+    fence, open_map, waits = atoms.fence_async, atoms.open_map, 4 * groups
+    group_floats, threads = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4, shape.threads
+    query_bytes = groups * group_floats * 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def seen_scores(scores, key, lane, seen):
+        made = ordered(scores)
+        if cuda.any_sync(FULL_MASK, (key + keys > seen[0][0]) or (key + keys > seen[1][0])):
+            made = masked(made, key + 2 * (lane & 3), seen)
+        return made
+
+    @cuda.jit(device=True, forceinline=True)
+    def q_scale(scales, sizes, batch, head, row, tiles_of):
+        """The scale of a row of queries; that of the last for rows behind it."""
+        heads = sizes.kv_heads * (sizes.group + 2)
+        of_group, at_query = query_of(min(row, sizes.group * sizes.seq_q - 1), sizes)
+        number = (batch * heads + head * sizes.group + of_group) * tiles_of + at_query // keys
+        return load_scale(scales, number)
+
+    def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts, q_map, k_map, v_map):
+        shared = cuda.shared.array(0, float32, 1024)
+        tid = cint(cuda.threadIdx.x)
+        batch, head, tile, all_keys, end, first_query = block(sizes)
+        tiles = (end + keys - 1) // keys
+        tiles_of = (max(sizes.seq_q, sizes.seq_k) + keys - 1) // keys
+        k_scales = (batch * sizes.kv_heads * (sizes.group + 2) + sizes.kv_heads * sizes.group + head) * tiles_of
+        v_scales = k_scales + sizes.kv_heads * tiles_of
+        if tid == 0:
+            for number in range(stages):
+                init(shared, keys_full + 2 * number, 1)
+                init(shared, values_full + 2 * number, 1)
+                init(shared, keys_empty + 2 * number, waits)
+                init(shared, values_empty + 2 * number, waits)
+            init(shared, queries_full, 1)
+            fence()
+        cuda.syncthreads()
+        wait_for_launch()
+        number, split = tid, float32(1.0)
+        while number < tiles:
+            split = min(split, load_scale(scales, k_scales + number), load_scale(scales, v_scales + number))
+            number += threads
+        if tid < rows:
+            split = min(split, q_scale(scales, sizes, batch, head, tile * rows + tid, tiles_of))
+        unsplit = cuda.any_sync(FULL_MASK, split == float32(0.0))
+        if tid & 31 == 0:
+            shared[refused + (tid >> 5)] = float32(1.0) if unsplit else float32(0.0)
+        cuda.syncthreads()
+        whole = float32(0.0)
+        for number in range(threads // 32):
+            whole = max(whole, shared[refused + number])
+        turn, parity, number = cint(0), cint(0), cint(0)
+        lane = tid & 31
+        if whole != float32(0.0):
+            row = tile * rows + (tid >> 5)
+            while row < min(tile * rows + rows, sizes.group * sizes.seq_q):
+                limit, _, _ = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
+                of = uint64(batch * sizes.kv_heads + head)
+                q = advance(q_parts, (of * uint64(sizes.group * sizes.seq_q) + uint64(row)) * uint64(dims))
+                k = advance(k_parts, of * uint64(sizes.seq_k) * uint64(dims))
+                v = advance(v_parts, of * uint64(sizes.seq_k) * uint64(dims))
+                own = q_scale(scales, sizes, batch, head, row, tiles_of)
+                out = out_row(tensors, sizes, batch, head, row)
+                slowly(q, own, k, v, scales, k_scales, v_scales, limit, sizes.scale, lane, out)
+                row += threads // 32
+        elif tid < 128:
+            if groups > 1:
+                give()
+            if tid == 0:
+                open_map(q_map)
+                open_map(k_map)
+                open_map(v_map)
+                parity = cint(1)  # of the phase before the first
+                expect(shared, queries_full, query_bytes)
+                for group in range(groups):
+                    copy_q(shared, query + group * group_floats, q_map, tile * rows + 64 * group, head, batch, queries_full)
+                while number < tiles:
+                    wait(shared, keys_empty + 2 * turn, parity)
+                    expect(shared, keys_full + 2 * turn, tile_bytes)
+                    copy(shared, keys_at + turn * tile_floats, k_map, number * keys, head, batch,
+                         keys_full + 2 * turn)  # fmt: skip
+                    wait(shared, values_empty + 2 * turn, parity)
+                    expect(shared, values_full + 2 * turn, tile_bytes)
+                    copy(shared, values_at + turn * tile_floats, v_map, number * keys, head, batch,
+                         values_full + 2 * turn)  # fmt: skip
+                    turn += 1
+                    if turn == stages:
+                        turn = cint(0)
+                        parity ^= 1
+                    number += 1
+        else:
+            if groups > 1:
+                take()
+            group = (tid >> 7) - 1
+            row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
+            seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
+                    bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+            own = (sizes.scale * q_scale(scales, sizes, batch, head, row, tiles_of),
+                   sizes.scale * q_scale(scales, sizes, batch, head, row + 8, tiles_of))  # fmt: skip
+            queries, acc, row_max, row_sum, factors = query + group * group_floats, zero_acc(), fresh(), zero(), zero()
+            if tiles > 0:
+                k_scale, v_scale = load_scale(scales, k_scales), load_scale(scales, v_scales)
+                wait(shared, queries_full, 0)
+                wait(shared, keys_full, 0)
+                scores = first_there(start(shared, queries, keys_at))
+                if lane == 0:
+                    arrive(shared, keys_empty)
+                scores = seen_scores(scores, cint(0), lane, seen)
+                by, offset = (own[0] * k_scale, own[1] * k_scale), exponent_of(v_scale)
+                top = tops(scores, row_max, by, offset)
+                made = weigh(scores, top, top, row_sum, by, offset, one_over(v_scale))
+                row_max, row_sum, factors, p = top, row_sums_of(made), factors_of(made), packed(weights_of(made))
+                number = cint(1)
+                while number < tiles:
+                    after, parity_after = turn + 1, parity
+                    if after == stages:
+                        after, parity_after = cint(0), parity ^ 1
+                    k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
+                    wait(shared, values_full + 2 * turn, parity)
+                    wait(shared, keys_full + 2 * after, parity_after)
+                    started = both(shared, queries, keys_at + after * tile_floats, p, values_at + turn * tile_floats)
+                    scores, product = scores_there(scores_of(started)), sums_of(started)
+                    if lane == 0:
+                        arrive(shared, keys_empty + 2 * after)
+                    scores = seen_scores(scores, number * keys, lane, seen)
+                    by, offset = (own[0] * k_scale, own[1] * k_scale), exponent_of(v_scale)
+                    top = tops(scores, row_max, by, offset)
+                    made = weigh(scores, row_max, top, row_sum, by, offset, one_over(v_scale))
+                    row_max, row_sum = top, row_sums_of(made)
+                    product = sums_there(product)
+                    if lane == 0:
+                        arrive(shared, values_empty + 2 * turn)
+                    p = packed(weights_of(made))
+                    acc = add(acc, factors, product)
+                    factors = factors_of(made)
+                    turn, parity = after, parity_after
+                    number += 1
+                wait(shared, values_full + 2 * turn, parity)
+                product = sums_there(last(shared, p, values_at + turn * tile_floats))
+                acc = add(acc, factors, product)
+            row_sum = sum_rows(row_sum)
+            write(tensors, sizes, batch, head, row, lane, acc, row_sum)
+
+    return kernel
+
+
+@functools.cache
+def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
+    """The kernel of a shape, with the grid of `prompt.tile_of`; its last arguments are maps of the three parts."""
+    made = build(shape)
+    made.__name__ = made.__qualname__ = shape.name
+    signature = (*types_of(DTYPES["float32"]), *(FLOATS,) * 4, *(INTS,) * 3)
+    return Kernel(made, signature, shape.threads, min_blocks=1, architecture="sm_90a")

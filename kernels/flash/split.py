@@ -1,0 +1,269 @@
+"""Float32 rows as two float16 parts each, for tensor cores: the launch in front of `prompt32`.
+
+A block takes a tile of rows of one head of Q, K or V, rotates what is to be rotated, and multiplies it by the power of
+two that brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
+and 2^-40 of the largest element where that is more. So the tile needs values that are not far apart: among four
+neighbours in a row, and among a thread's rows of each dim, the largest is 0 or at least 2^-17 of the tile's largest.
+Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has the scale 0.
+
+Parts: a row has all high parts and then all low parts, in the bytes of its float32 row of `dims` elements.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda, float32, types, uint32, uint64
+
+from ..constants import FLOATS
+from ..device.asm import _asm
+from ..device.cint import cint
+from ..device.vector import advance
+from ..version import Kernel, SharedLayout
+from .args import types_of
+from .dtype import DTYPES
+from .embed import begin, pairs_of, rotate, turns
+from .loads import columns, load_rows
+from .prompt import ROW_STEPS, SLAB_DIMS, SLAB_ROW, _Shape
+from .prompt_embed import load_state
+from .tiles import (
+    FLOAT,
+    I32,
+    as_floats,
+    as_words,
+    f32,
+    floats,
+    i32,
+    launch_dependents,
+    op,
+    store_words,
+    zero_words,
+)
+
+HALF = DTYPES["float16"]
+SPLIT_THREADS, SPLIT_WARPS = 256, 8
+TOP = 14  # exponent of the largest element of a scaled tile
+LEAST, MOST = 127 - 60, 127 + 60  # biased exponents of the largest element of a tile
+SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 near 0, is 2^-22 of that
+
+
+@dataclass(frozen=True)
+class Prompt32Shape(_Shape):
+    """A float32 prompt on wgmma: `groups` warpgroups take 64 rows of queries each, `stages` tiles lie in shared memory.
+
+    Half-split pairs lie in the order of `loads`.
+    """
+
+    hdim: int
+    groups: int = 2
+    stages: int = 2
+    embedding: str = "rates"
+    half_split: bool = False
+
+    dtype = "float32"
+    row_step = property(lambda self: SPLIT_THREADS // self.row_chunks)
+
+    @property
+    def name(self) -> str:
+        pairs = "_halves" * self.half_split
+        return f"prompt32_d{self.hdim}_g{self.groups}_s{self.stages}_{self.embedding}{pairs}"
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.groups
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.groups + 1)
+
+    @property
+    def tile_keys(self) -> int:
+        """Rows that share a scale, too: those that a block splits."""
+        return ROW_STEPS * self.row_step
+
+    @property
+    def slabs(self) -> int:
+        """Of 64 parts: half of them are high."""
+        return 2 * self.dims // SLAB_DIMS
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.slabs * self.tile_keys * SLAB_ROW
+
+    @property
+    def layout(self) -> SharedLayout:
+        tiles = self.stages * self.tile_bytes // 4
+        return SharedLayout(
+            query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles,
+            barriers=2 * (4 * self.stages + 1), refused=self.threads // 32,
+        )  # fmt: skip
+
+
+def tile_count(shape: Prompt32Shape, seq_q: int, seq_k: int) -> int:
+    """Blocks of a head, of which those behind its last row do nothing."""
+    return -(-max(seq_q, seq_k) // shape.tile_keys)
+
+
+def split_parts(b: Any, values: Any) -> tuple[list[Any], list[Any]]:
+    """float32 as words of high parts, and words of low parts."""
+    high = HALF.words(b, values)
+    rest = [b.fsub(x, y) for x, y in zip(values, HALF.floats(b, high))]
+    return high, HALF.words(b, rest)
+
+
+def _greater(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.icmp_unsigned(">", x, y), x, y)
+
+
+def _magnitudes(b: Any, x: Any) -> list[Any]:
+    """Bits without the sign: they order as the magnitudes do, and NaN is above infinity."""
+    return [b.and_(word, i32(0x7FFFFFFF)) for word in as_words(b, x)]
+
+
+def _tops(b: Any, rows: list[list[Any]]) -> list[Any]:
+    return [functools.reduce(lambda x, y: _greater(b, x, y), row) for row in rows]
+
+
+@op(types.uint32)
+def largest(b, x):
+    """The bits of the greatest magnitude."""
+    (top,) = _tops(b, [_magnitudes(b, x)])
+    return top
+
+
+@op(types.uint32)
+def warp_largest(b, bits):
+    return _asm(b, "redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
+
+
+@op(types.uint32)
+def spreads(b, x, factor):
+    """1 where a largest of neighbours is neither 0 nor large enough, else 0."""
+    rows = [_magnitudes(b, [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]) for i in range(ROW_STEPS)]
+    tops = _tops(b, rows) + _tops(b, [list(column) for column in zip(*rows)])
+    least = b.bitcast(f32(SPREAD), I32)
+    far = i32(0)
+    for top in tops:
+        small = b.and_(b.icmp_unsigned("<", top, least), b.icmp_signed("!=", top, i32(0)))
+        far = b.or_(far, b.zext(small, I32))
+    return far
+
+
+@op(types.float32)
+def float_of(b, bits):
+    return b.bitcast(bits, FLOAT)
+
+
+def split_kernel(shape: Prompt32Shape) -> Kernel:
+    """The kernel that fills parts and scales: grid (`tile_count`, heads + 2 kv_heads, batch), Q's heads first.
+
+    scales: float32[batch, heads + 2 kv_heads, tiles], what a tile's scaled elements are multiplied by; 0: not split.
+    """
+    return _split_kernel(shape.hdim, shape.embedding, shape.half_split)
+
+
+@functools.cache
+def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
+    shape = Prompt32Shape(hdim, embedding=embedding, half_split=half_split)
+    chunks, row_step, dims, tile_rows = shape.row_chunks, shape.row_step, shape.dims, shape.tile_keys
+    offsets = tuple(row_step * i for i in range(ROW_STEPS))
+    load = load_rows(offsets, 1, 1 + half_split, 4, "ld.global.nc")
+    load_v = load_rows(offsets, 1, 1, 4, "ld.global.nc")
+    places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
+    state_of = load_state(shape) if embedding == "rates" else begin(shape, 1, row_step)  # type: ignore[arg-type]
+    pairs, none, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), shape.rotates  # type: ignore[arg-type]
+    least, most, top = uint32(LEAST), uint32(MOST), uint32(127 + TOP)
+
+    @op(floats(4 * ROW_STEPS))
+    def as_they_are(b, words):
+        return as_floats(b, words)
+
+    @op(floats(4 * ROW_STEPS))
+    def rotated(b, words, state, rotation, batch, place, last, chunk):
+        turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        x, made = as_floats(b, words), []
+        for i in range(ROW_STEPS):
+            made += rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)
+        return made
+
+    @op(types.void)
+    def store_split(b, pointer, x, factor, row, last, chunk):
+        at = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
+        for i, offset in enumerate(offsets):
+            scaled = [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]
+            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                for part, words in enumerate(split_parts(b, scaled)):
+                    store_words(b, "st.global", at, words, 4 * dims * offset + 2 * dims * part)
+
+    @op(types.void)
+    def store_whole(b, pointer, x, row, last, chunk):
+        at = b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type))
+        for i, offset in enumerate(offsets):
+            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                store_words(b, "st.global", at, as_words(b, x[4 * i : 4 * i + 4]), 4 * dims * offset)
+
+    def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
+        launch_dependents()
+        shared = cuda.shared.array(16, uint32)
+        tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        chunk, row = tid % chunks, cint(cuda.blockIdx.x) * tile_rows + tid // chunks
+        heads, embeds = sizes.kv_heads * sizes.group, True
+        source = advance(advance(tensors.q, uint64(batch) * tensors.q_batch), uint64(head) * tensors.q_head)
+        pitch, count, first, target, flat = tensors.q_row, sizes.seq_q, sizes.q_offset, q_parts, batch * heads + head
+        if head >= heads:
+            head -= heads
+            count, first, target = sizes.seq_k, cint(0), k_parts
+            source = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
+            pitch = tensors.k_row
+            if head >= sizes.kv_heads:
+                head -= sizes.kv_heads
+                target, pitch = v_parts, tensors.v_row
+                source = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
+                embeds = False
+            flat = batch * sizes.kv_heads + head
+        if cint(cuda.blockIdx.x) * tile_rows < count:
+            words = none()
+            if chunk * 4 < hdim:
+                if embeds:
+                    words = load(source, row, count - 1, pitch, places(chunk, rotation.rotary_dim))
+                else:
+                    words = load_v(source, row, count - 1, pitch, places_v(chunk, 0))
+            x = as_they_are(words)
+            if rotates:
+                if embeds:
+                    x = rotated(words, state_of(rotation, chunk), rotation, batch, first + row, first + count - 1, chunk)
+            bits = warp_largest(largest(x))
+            if tid & 31 == 0:
+                shared[tid >> 5] = bits
+            cuda.syncthreads()
+            for i in range(SPLIT_WARPS):
+                bits = max(bits, shared[i])
+            exponent = bits >> uint32(23)
+            clamped = max(exponent, least)
+            far = uint32(1)
+            factor = float32(1.0)
+            if exponent <= most:
+                factor = float_of((uint32(127) + top - clamped) << uint32(23))
+                far = spreads(x, factor)
+            far = warp_largest(far)
+            if tid & 31 == 0:
+                shared[8 + (tid >> 5)] = far
+            cuda.syncthreads()
+            for i in range(SPLIT_WARPS):
+                far |= shared[8 + i]
+            begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
+            if far == uint32(0):
+                store_split(advance(target, begins), x, factor, row, count - 1, chunk)
+            else:
+                store_whole(advance(target, begins), x, row, count - 1, chunk)
+            if tid == 0:
+                block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(cuda.blockIdx.x)
+                scale = float32(0.0)
+                if far == uint32(0):
+                    scale = float_of((uint32(127) + clamped - top) << uint32(23))
+                scales[block] = scale
+
+    kernel.__name__ = kernel.__qualname__ = f"split_d{hdim}_{embedding}{'_halves' * half_split}"
+    return Kernel(kernel, (*types_of(DTYPES["float32"]), FLOATS, FLOATS, FLOATS, FLOATS), SPLIT_THREADS)
