@@ -9,9 +9,10 @@ weights are at most 2^15. A block that meets a tile which is not split computes 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
-from numba import cuda, float32, int32, types, uint32, uint64
+from numba import cuda, float32, types, uint64
 
 from ..constants import FLOATS, INTS
 from ..device.asm import _asm
@@ -22,15 +23,16 @@ from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import STEP, key_offsets
 from .dtype import DTYPES
-from .mask import bounds_of, mask
-from .prompt import SLAB_DIMS, SLAB_ROW, bytes_at, inverse, out_row, tile_of
+from .mask import LOG2_E, bounds_of, mask
+from .prompt import SLAB_DIMS, SLAB_ROW, bytes_at, inverse, out_row, scale_scores, tile_of
 from .schedule import query_of
 from .softmax import FULL_MASK, NO_KEY, lane_sum, masks_of, sum_lanes
-from .split import HALF, Prompt32Shape, float_of, split_parts
+from .split import HALF, TOP, UNSPLIT, Prompt32Shape
 from .tiles import (
     FLOAT,
     I32,
     I64,
+    VOID,
     as_floats,
     as_words,
     constant,
@@ -43,7 +45,7 @@ from .tiles import (
     negate,
     op,
     part,
-    pure,
+    shuffle,
     store_words,
     wait_for_launch,
     where,
@@ -52,14 +54,11 @@ from .tiles import (
 
 REGISTERS = (24, 240)  # of the warpgroup that copies and of others, where each thread begins with 168
 WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16
+MOST_SCORE = 2.0**22  # of what scores may be: where the row max is rounded by 1 or more, weights overflow
+LEAST_SCALE = 2.0**-120  # of scores: times -inf, a scale of 0 would be NaN
 
 
 # --- products -----------------------------------------------------------------------------------------
-
-
-def _products(shape: Prompt32Shape, rows: int, inner: int) -> list[tuple[int, int]]:
-    """(first, second) part of each product, the small ones first."""
-    return [(0, 1), (1, 0), (0, 0)]
 
 
 def _scores_text(shape: Prompt32Shape, query: int, key: int) -> str:
@@ -82,7 +81,9 @@ def _sums_text(shape: Prompt32Shape, first: int, weights: int, value: int) -> st
     """Of all high parts of weights, then all low ones, from operand `weights` on."""
     steps, keys = shape.tile_keys // STEP, shape.tile_keys
     low_at = shape.tile_bytes // 2
-    text = atoms._steps("dv", value, [low_at * part + step * STEP * SLAB_ROW for part in range(2) for step in range(steps)])
+    text = atoms._steps(
+        "dv", value, [low_at * part + step * STEP * SLAB_ROW for part in range(2) for step in range(steps)]
+    )
     total, products = atoms._registers(first, shape.dims // 2), ""
     for weight, part_of in ((0, 1), (1, 0), (0, 0)):
         for step in range(steps):
@@ -188,7 +189,7 @@ def softmax_step(each: int) -> tuple[Any, Any]:
                 parts[i % 4] = maximum(b, parts[i % 4], score)
             top = maximum(b, maximum(b, parts[0], parts[1]), maximum(b, parts[2], parts[3]))
             for lanes in masks:
-                top = maximum(b, top, _shuffle(b, top, lanes))
+                top = maximum(b, top, shuffle(b, "bfly", top, lanes))
             found.append(maximum(b, row_max[row], b.fma(top, scales[row], offset)))
         return found
 
@@ -208,10 +209,6 @@ def softmax_step(each: int) -> tuple[Any, Any]:
     return tops, weigh
 
 
-def _shuffle(b: Any, x: Any, lanes: int) -> Any:
-    return _asm(b, "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, i32(lanes)])
-
-
 # --- copies, scales, output ---------------------------------------------------------------------------
 
 
@@ -227,15 +224,18 @@ def copy_queries(shape: Prompt32Shape) -> Any:
                 "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                 f"[$0+{slab * side}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
             )
-            _asm(b, text, "r,l,r,r,r,r,~{memory}", types_void(), [target, tensor_map, row, head, batch, counts])
+            _asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
     return copy
 
 
-def types_void() -> Any:
-    from .tiles import VOID
-
-    return VOID
+@op(floats(2))
+def warp_tops(b, x):
+    """The largest of a warp, of each of two."""
+    made = list(x)
+    for lanes in masks_of(0, 5):
+        made = [maximum(b, value, shuffle(b, "bfly", value, lanes)) for value in made]
+    return made
 
 
 @op(types.float32)
@@ -308,12 +308,10 @@ def attend_row(shape: Prompt32Shape) -> Any:
         kept = as_floats(b, load_words(b, "ld.global", whole, each))
 
         def joined() -> list[Any]:
-            high, low = (
-                HALF.floats(b, load_words(b, "ld.global", halves, each // 2, 2 * dims * i)) for i in range(2)
-            )
+            high, low = (HALF.floats(b, load_words(b, "ld.global", halves, each // 2, 2 * dims * i)) for i in range(2))
             return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
 
-        return where(b, b.fcmp_ordered("!=", scale, f32(0.0)), joined, kept)
+        return where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
 
     @op(types.float32)
     def dot(b, x, y):
@@ -323,33 +321,38 @@ def attend_row(shape: Prompt32Shape) -> Any:
         return sum_lanes(b, [total], masks_of(0, 5))[0]
 
     @op(floats(each + 2))
-    def step(b, acc, row_max, row_sum, score, v):
+    def step(b, out, row_max, row_sum, score, v):
+        """The output is the mean at any time: sums of large values would overflow."""
         top = maximum(b, row_max, score)
-        factor, weight = exp2(b, b.fsub(row_max, top)), exp2(b, b.fsub(score, top))
-        out = [b.fma(weight, y, b.fmul(x, factor)) for x, y in zip(acc, v)]
-        return [*out, top, b.fma(row_sum, factor, weight)]
+        shift = b.select(b.fcmp_ordered("==", top, f32(-math.inf)), f32(0.0), top)
+        factor, weight = (exp2(b, b.fmul(b.fsub(x, shift), f32(LOG2_E))) for x in (row_max, score))
+        row_sum = b.fma(row_sum, factor, weight)
+        share = b.fmul(weight, inverse(b, row_sum))
+        kept = b.fsub(f32(1.0), share)
+        return [*(b.fma(share, y, b.fmul(x, kept)) for x, y in zip(out, v)), top, row_sum]
 
     @op(types.void)
-    def put(b, out, lane, acc, row_sum):
-        by = b.select(b.fcmp_unordered("!=", row_sum, f32(0.0)), inverse(b, row_sum), f32(0.0))
+    def put(b, pointer, lane, out):
         dim = b.mul(lane, i32(each))
         with b.if_then(b.icmp_signed("<", dim, i32(shape.hdim))):
-            made = as_words(b, [b.fmul(x, by) for x in acc])
-            store_words(b, "st.global", b.add(out, b.zext(b.shl(dim, i32(2)), I64)), made)
+            store_words(b, "st.global", b.add(pointer, b.zext(b.shl(dim, i32(2)), I64)), as_words(b, out))
 
-    zero, sums_of = constant(each, 0.0), part(0, each)
+    zero, sums_of, scaled = constant(each, 0.0), part(0, each), scale_scores(each)
 
     @cuda.jit(device=True, forceinline=True)
     def attend(q, q_scale, k, v, scales, k_scales, v_scales, keys, scale, lane, out):
-        x = values(q, cint(0), lane, q_scale)
+        x = scaled(values(q, cint(0), lane, q_scale), scale * float32(1.0 / LOG2_E))
         acc, row_max, row_sum, number = zero(), float32(-float("inf")), float32(0.0), cint(0)
         while number < keys:
-            k_scale, v_scale = load_scale(scales, k_scales + number // tile), load_scale(scales, v_scales + number // tile)
-            score = dot(x, values(k, number, lane, k_scale)) * scale
+            k_scale, v_scale = (
+                load_scale(scales, k_scales + number // tile),
+                load_scale(scales, v_scales + number // tile),
+            )
+            score = dot(x, values(k, number, lane, k_scale))
             made = step(acc, row_max, row_sum, score, values(v, number, lane, v_scale))
             acc, row_max, row_sum = sums_of(made), made[each], made[each + 1]
             number += 1
-        put(out, lane, acc, row_sum)
+        put(out, lane, acc)
 
     return attend
 
@@ -376,8 +379,8 @@ def build(shape: Prompt32Shape) -> Any:
     block, write, slowly, rows = tile_of(shape.rows), store_rows(shape), attend_row(shape), shape.rows
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
     fence, open_map, waits = atoms.fence_async, atoms.open_map, 4 * groups
-    group_floats, threads = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4, shape.threads
-    query_bytes = groups * group_floats * 4
+    group_floats, threads, least = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4, shape.threads, float32(LEAST_SCALE)
+    query_bytes, most_score = groups * group_floats * 4, float32(MOST_SCORE / 2.0 ** (2 * TOP + 2) / dims)
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen):
@@ -412,22 +415,24 @@ def build(shape: Prompt32Shape) -> Any:
             fence()
         cuda.syncthreads()
         wait_for_launch()
-        number, split = tid, float32(1.0)
+        number, k_top, q_top = tid, float32(0.0), float32(0.0)
         while number < tiles:
-            split = min(split, load_scale(scales, k_scales + number), load_scale(scales, v_scales + number))
+            v_scale = load_scale(scales, v_scales + number)
+            k_top = max(k_top, load_scale(scales, k_scales + number), v_scale if v_scale == UNSPLIT else float32(0.0))
             number += threads
         if tid < rows:
-            split = min(split, q_scale(scales, sizes, batch, head, tile * rows + tid, tiles_of))
-        unsplit = cuda.any_sync(FULL_MASK, split == float32(0.0))
+            q_top = q_scale(scales, sizes, batch, head, tile * rows + tid, tiles_of)
+        tops_of_warp = warp_tops((k_top, q_top))
         if tid & 31 == 0:
-            shared[refused + (tid >> 5)] = float32(1.0) if unsplit else float32(0.0)
+            shared[refused + (tid >> 5)], shared[refused + threads // 32 + (tid >> 5)] = tops_of_warp
         cuda.syncthreads()
-        whole = float32(0.0)
         for number in range(threads // 32):
-            whole = max(whole, shared[refused + number])
+            k_top = max(k_top, shared[refused + number])
+            q_top = max(q_top, shared[refused + threads // 32 + number])
+        whole = q_top * k_top * sizes.scale > most_score
         turn, parity, number = cint(0), cint(0), cint(0)
         lane = tid & 31
-        if whole != float32(0.0):
+        if whole:
             row = tile * rows + (tid >> 5)
             while row < min(tile * rows + rows, sizes.group * sizes.seq_q):
                 limit, _, _ = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
@@ -449,7 +454,9 @@ def build(shape: Prompt32Shape) -> Any:
                 parity = cint(1)  # of the phase before the first
                 expect(shared, queries_full, query_bytes)
                 for group in range(groups):
-                    copy_q(shared, query + group * group_floats, q_map, tile * rows + 64 * group, head, batch, queries_full)
+                    copy_q(
+                        shared, query + group * group_floats, q_map, tile * rows + 64 * group, head, batch, queries_full
+                    )
                 while number < tiles:
                     wait(shared, keys_empty + 2 * turn, parity)
                     expect(shared, keys_full + 2 * turn, tile_bytes)
@@ -482,7 +489,8 @@ def build(shape: Prompt32Shape) -> Any:
                 if lane == 0:
                     arrive(shared, keys_empty)
                 scores = seen_scores(scores, cint(0), lane, seen)
-                by, offset = (own[0] * k_scale, own[1] * k_scale), exponent_of(v_scale)
+                by = max(own[0] * k_scale, least), max(own[1] * k_scale, least)
+                offset = exponent_of(v_scale)
                 top = tops(scores, row_max, by, offset)
                 made = weigh(scores, top, top, row_sum, by, offset, one_over(v_scale))
                 row_max, row_sum, factors, p = top, row_sums_of(made), factors_of(made), packed(weights_of(made))
@@ -499,7 +507,8 @@ def build(shape: Prompt32Shape) -> Any:
                     if lane == 0:
                         arrive(shared, keys_empty + 2 * after)
                     scores = seen_scores(scores, number * keys, lane, seen)
-                    by, offset = (own[0] * k_scale, own[1] * k_scale), exponent_of(v_scale)
+                    by = max(own[0] * k_scale, least), max(own[1] * k_scale, least)
+                    offset = exponent_of(v_scale)
                     top = tops(scores, row_max, by, offset)
                     made = weigh(scores, row_max, top, row_sum, by, offset, one_over(v_scale))
                     row_max, row_sum = top, row_sums_of(made)

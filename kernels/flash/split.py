@@ -4,7 +4,7 @@ A block takes a tile of rows of one head of Q, K or V, rotates what is to be rot
 two that brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
 and 2^-40 of the largest element where that is more. So the tile needs values that are not far apart: among four
 neighbours in a row, and among a thread's rows of each dim, the largest is 0 or at least 2^-17 of the tile's largest.
-Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has the scale 0.
+Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has an infinite scale.
 
 Parts: a row has all high parts and then all low parts, in the bytes of its float32 row of `dims` elements.
 """
@@ -15,6 +15,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numba import cuda, float32, types, uint32, uint64
 
 from ..constants import FLOATS
@@ -46,6 +47,7 @@ HALF = DTYPES["float16"]
 SPLIT_THREADS, SPLIT_WARPS = 256, 8
 TOP = 14  # exponent of the largest element of a scaled tile
 LEAST, MOST = 127 - 60, 127 + 60  # biased exponents of the largest element of a tile
+UNSPLIT = float32(np.inf)  # the scale of a tile that is kept as it is
 SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 near 0, is 2^-22 of that
 
 
@@ -97,7 +99,7 @@ class Prompt32Shape(_Shape):
         tiles = self.stages * self.tile_bytes // 4
         return SharedLayout(
             query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles,
-            barriers=2 * (4 * self.stages + 1), refused=self.threads // 32,
+            barriers=2 * (4 * self.stages + 1), refused=self.threads // 16,
         )  # fmt: skip
 
 
@@ -159,7 +161,7 @@ def float_of(b, bits):
 def split_kernel(shape: Prompt32Shape) -> Kernel:
     """The kernel that fills parts and scales: grid (`tile_count`, heads + 2 kv_heads, batch), Q's heads first.
 
-    scales: float32[batch, heads + 2 kv_heads, tiles], what a tile's scaled elements are multiplied by; 0: not split.
+    scales: float32[batch, heads + 2 kv_heads, tiles], what a tile's scaled elements are multiplied by.
     """
     return _split_kernel(shape.hdim, shape.embedding, shape.half_split)
 
@@ -233,7 +235,9 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             x = as_they_are(words)
             if rotates:
                 if embeds:
-                    x = rotated(words, state_of(rotation, chunk), rotation, batch, first + row, first + count - 1, chunk)
+                    x = rotated(
+                        words, state_of(rotation, chunk), rotation, batch, first + row, first + count - 1, chunk
+                    )
             bits = warp_largest(largest(x))
             if tid & 31 == 0:
                 shared[tid >> 5] = bits
@@ -259,8 +263,10 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             else:
                 store_whole(advance(target, begins), x, row, count - 1, chunk)
             if tid == 0:
-                block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(cuda.blockIdx.x)
-                scale = float32(0.0)
+                block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(
+                    cuda.blockIdx.x
+                )
+                scale = UNSPLIT
                 if far == uint32(0):
                     scale = float_of((uint32(127) + clamped - top) << uint32(23))
                 scales[block] = scale
