@@ -27,6 +27,7 @@ from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import DTYPES, Decoder
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 from .prompt import Prompter
+from .prompt32 import Prompter32
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
@@ -146,7 +147,7 @@ def launch_on_card(
         if not _in_place(*_places(out, out, out, out), out.element_size()):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
-    if isinstance(ready, (Decoder, Prompter)):
+    if isinstance(ready, (Decoder, Prompter, Prompter32)):
         others, _held = ready.kept or _others(q, k, tensors, settled, 0, ready.turns)
         lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
         ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
@@ -237,7 +238,7 @@ def prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled
 
 def _prepare(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
-) -> Decoder | Prompter | _Ready | Unsupported:
+) -> Decoder | Prompter | Prompter32 | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     try:
         if decodes(q, settled) or q.dtype in HALF:
