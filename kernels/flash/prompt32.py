@@ -50,7 +50,7 @@ from .tiles import (
     wait_for_launch,
     where,
     words,
-)
+)  # fmt: skip
 
 REGISTERS = (24, 240)  # of the warpgroup that copies and of others, where each thread begins with 168
 WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16
@@ -96,51 +96,24 @@ def _sums_text(shape: Prompt32Shape, first: int, weights: int, value: int) -> st
     return text + "wgmma.fence.sync.aligned;" + products + "wgmma.commit_group.sync.aligned;"
 
 
-def _value(b: Any, shape: Prompt32Shape, shared: Any, index: Any) -> Any:
-    return atoms._descriptor(b, bytes_at(b, shared, index), SLAB_ROW * shape.tile_keys)
+def start(shape: Prompt32Shape, scores: bool, sums: bool) -> Any:
+    """start(shared, query, key, weights, value): scores, then weights times values, nobody's before a wait.
 
-
-def start_scores(shape: Prompt32Shape) -> Any:
-    """start(shared, query, key) -> scores, nobody's before a wait. Indices of the two tiles."""
-    count = shape.tile_keys // 2
+    Two groups of products, or one of them; indices of the tiles in shared memory.
+    """
+    held = shape.tile_keys // 2
+    first, count = scores * held, scores * held + sums * shape.dims // 2
 
     @op(floats(count))
-    def start(b, shared, query, key):
+    def started(b, shared, query, key, weights, value):
         operands = [atoms._descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
-        text = atoms._whole(_scores_text(shape, count, count + 1))
-        return atoms._run(b, text, ["=&f"] * count + ["l"] * 2, count, operands)
+        operands.append(atoms._descriptor(b, bytes_at(b, shared, value), SLAB_ROW * shape.tile_keys))
+        text = _scores_text(shape, count, count + 1) if scores else ""
+        text += _sums_text(shape, first, count + 3, count + 2) if sums else ""
+        constraints = ["=&f"] * count + ["l"] * 3 + ["r"] * (held * sums)
+        return atoms._run(b, atoms._whole(text), constraints, count, [*operands, *weights[: held * sums]])
 
-    return start
-
-
-def start_sums(shape: Prompt32Shape) -> Any:
-    """start(shared, weights, value) -> weights times values, nobody's before a wait."""
-    count, held = shape.dims // 2, shape.tile_keys // 2
-
-    @op(floats(count))
-    def start(b, shared, weights, value):
-        text = atoms._whole(_sums_text(shape, 0, count, count + held))
-        constraints = ["=&f"] * count + ["r"] * held + ["l"]
-        return atoms._run(b, text, constraints, count, [*weights, _value(b, shape, shared, value)])
-
-    return start
-
-
-def start_both(shape: Prompt32Shape) -> Any:
-    """start(shared, query, key, weights, value) -> scores and sums, as two groups: scores are done first."""
-    scores, sums = shape.tile_keys // 2, shape.dims // 2
-    count, held = scores + sums, shape.tile_keys // 2
-
-    @op(floats(count))
-    def start(b, shared, query, key, weights, value):
-        text = _scores_text(shape, count + held, count + held + 1)
-        text += _sums_text(shape, scores, count, count + held + 2)
-        operands = [atoms._descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
-        operands.append(_value(b, shape, shared, value))
-        constraints = ["=&f"] * count + ["r"] * held + ["l"] * 3
-        return atoms._run(b, atoms._whole(text), constraints, count, [*weights, *operands])
-
-    return start
+    return started
 
 
 def pack(shape: Prompt32Shape) -> Any:
@@ -367,7 +340,7 @@ def build(shape: Prompt32Shape) -> Any:
     queries_full, tile_bytes, refused = at["barriers"] + 8 * stages, shape.tile_bytes, at["refused"]
     held, sums, groups, dims = keys // 2, shape.dims // 2, shape.groups, shape.dims
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    start, both, last = start_scores(shape), start_both(shape), start_sums(shape)
+    first, both, last = (start(shape, *which) for which in ((True, False), (True, True), (False, True)))
     copy, copy_q = atoms.copy_tile(shape), copy_queries(shape)  # type: ignore[arg-type]
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
@@ -485,7 +458,7 @@ def build(shape: Prompt32Shape) -> Any:
                 k_scale, v_scale = load_scale(scales, k_scales), load_scale(scales, v_scales)
                 wait(shared, queries_full, 0)
                 wait(shared, keys_full, 0)
-                scores = first_there(start(shared, queries, keys_at))
+                scores = first_there(first(shared, queries, keys_at, zero(), 0))
                 if lane == 0:
                     arrive(shared, keys_empty)
                 scores = seen_scores(scores, cint(0), lane, seen)
@@ -521,7 +494,7 @@ def build(shape: Prompt32Shape) -> Any:
                     turn, parity = after, parity_after
                     number += 1
                 wait(shared, values_full + 2 * turn, parity)
-                product = sums_there(last(shared, p, values_at + turn * tile_floats))
+                product = sums_there(last(shared, 0, 0, p, values_at + turn * tile_floats))
                 acc = add(acc, factors, product)
             row_sum = sum_rows(row_sum)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)

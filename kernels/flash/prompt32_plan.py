@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,16 +17,19 @@ from .plan import H100_SMS, embedding_of, given_buffers
 from .prompt import SLAB_DIMS
 from .prompt32 import prompt32_kernel
 from .prompt_embed import prompt_rates
+from .prompt_plan import Prompt
 from .split import SPLIT_THREADS, Prompt32Shape, split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 128, 16
+FAMILIES = ("attention", "rope")
+LEAST_ROWS, MOST_ROWS = 256, 1 << 22  # the latter as a grid has 65,535 blocks in a dim
 
 
 def require_prompt32(family: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
     """Raises: Unsupported for what the kernels do not take."""
     whole = hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
     require(whole, "hdim", hdim, f"a multiple of {DIMS_STEP} up to {MOST_DIMS}", MUST_BE)
-    require(family in ("attention", "rope"), "family", family, "attention or rope")
+    require(family in FAMILIES, "family", family, "attention or rope")
     if half_split:
         require(rotary_dim % 4 == 0, "rotary_dim", rotary_dim, "a multiple of 4 where half-split", MUST_BE)
     template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
@@ -35,25 +37,10 @@ def require_prompt32(family: str, hdim: int, rotary_dim: int, half_split: bool, 
 
 
 @dataclass(frozen=True)
-class Prompt32:
-    """Calls alike but for how many keys there are. `scale`, positive, multiplies scores, as in softmax(scale q k)."""
+class Prompt32(Prompt):
+    """Calls alike but for how many keys there are, as `prompt_plan.Prompt`."""
 
-    shape: Prompt32Shape
-    batch: int
-    heads: int
-    kv_heads: int
-    seq_q: int
-    causal: bool
-    scale: float
-
-    @property
-    def tiles(self) -> int:
-        return -(-self.heads // self.kv_heads * self.seq_q // self.shape.rows)
-
-    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
-        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
-        rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
-        return (*rows, seq_k, 1, q_offset, int(self.causal), self.scale * math.log2(math.e), lengths, 0)
+    shape: Prompt32Shape  # type: ignore[assignment]
 
     def buffers(self, seq_k: int) -> dict[str, tuple[int, ...]]:
         """float32 shapes of what the first launch fills."""
@@ -85,6 +72,12 @@ class Prompt32:
         return Launch(split_kernel(self.shape), blocks, (SPLIT_THREADS,), args), attend
 
 
+def pays32(target: str, family: str, heads: int, seq_q: int, seq_k: int, hdim: int) -> bool:
+    """Whether a call is faster than V8, measured on an H100; `heads` of the whole batch."""
+    taken = target == "sm_90" and family in FAMILIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
+    return taken and min(seq_q, seq_k) >= LEAST_ROWS and heads * seq_q <= MOST_ROWS
+
+
 def chosen32(
     hdim: int, embedding: str, half_split: bool, sms: int, batch: int, heads: int, kv_heads: int, seq_q: int, *how: Any
 ) -> Prompt32:
@@ -107,6 +100,7 @@ def prompt32_plan(
     rotary_dim, kv_heads = problem.rotary_dim, problem.kv_heads
     require(problem.cache == "none", "cache", problem.cache, "none")
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     require_prompt32(problem.family, hdim, rotary_dim, half_split, target)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale)

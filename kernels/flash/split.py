@@ -41,7 +41,7 @@ from .tiles import (
     op,
     store_words,
     zero_words,
-)
+)  # fmt: skip
 
 HALF = DTYPES["float16"]
 SPLIT_THREADS, SPLIT_WARPS = 256, 8
@@ -190,21 +190,28 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             made += rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)
         return made
 
-    @op(types.void)
-    def store_split(b, pointer, x, factor, row, last, chunk):
-        at = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
-        for i, offset in enumerate(offsets):
-            scaled = [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]
-            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
-                for part, words in enumerate(split_parts(b, scaled)):
-                    store_words(b, "st.global", at, words, 4 * dims * offset + 2 * dims * part)
+    def stores(emit: Any) -> Any:
+        """store(pointer, x, factor, row, last, chunk): `emit` of each row up to `last`."""
 
-    @op(types.void)
-    def store_whole(b, pointer, x, row, last, chunk):
+        @op(types.void)
+        def store(b, pointer, x, factor, row, last, chunk):
+            for i, offset in enumerate(offsets):
+                values = [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]
+                with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                    emit(b, pointer, chunk, values, 4 * dims * offset)
+
+        return store
+
+    def as_parts(b: Any, pointer: Any, chunk: Any, values: Any, offset: int) -> None:
+        at = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
+        for part, words in enumerate(split_parts(b, values)):
+            store_words(b, "st.global", at, words, offset + 2 * dims * part)
+
+    def as_before(b: Any, pointer: Any, chunk: Any, values: Any, offset: int) -> None:
         at = b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type))
-        for i, offset in enumerate(offsets):
-            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
-                store_words(b, "st.global", at, as_words(b, x[4 * i : 4 * i + 4]), 4 * dims * offset)
+        store_words(b, "st.global", at, as_words(b, values), offset)
+
+    store_split, store_whole = stores(as_parts), stores(as_before)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
         launch_dependents()
@@ -261,7 +268,7 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             if far == uint32(0):
                 store_split(advance(target, begins), x, factor, row, count - 1, chunk)
             else:
-                store_whole(advance(target, begins), x, row, count - 1, chunk)
+                store_whole(advance(target, begins), x, float32(1.0), row, count - 1, chunk)
             if tid == 0:
                 block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(
                     cuda.blockIdx.x

@@ -16,6 +16,7 @@ from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
 from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import rates_of, slopes_of
+from ..flash.prompt32_plan import pays32
 from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
 from ..v8 import PLAIN, attend, require_problem
@@ -246,10 +247,13 @@ def _prepare(
             made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
             made.kept = _kept_others(q, k, tensors, settled, made.turns)
             return made
-        ready: Decoder | _Ready | Unsupported
+        ready: Decoder | Prompter32 | _Ready | Unsupported
         if chunks(q, k, tensors, settled, device):
             ready = Decoder(q, k, tensors, settled, device)
             ready.kept = _kept_others(q, k, tensors, settled)
+        elif splits_floats(q, k, tensors, settled):
+            ready = Prompter32(q, k, tensors, settled, device)
+            ready.kept = _kept_others(q, k, tensors, settled, ready.turns)
         else:
             ready = _compile(q, k, tensors, settled, device)
     except Unsupported as refusal:
@@ -276,6 +280,14 @@ def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled,
     how = "none", not settled.interleaved and rotary_dim > 0, gpu.device_target(), tensors.lengths is not None
     where = batch, heads, k.shape[1], seq_q, planned_keys(k.shape[2]), gpu.multiprocessors(device)
     return chosen_chunk(dtype, hdim, rotary_dim, *how, *where) is not None
+
+
+def splits_floats(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> bool:
+    """Whether a float32 prompt is for the kernels of split parts, which are faster than V8 where they take it."""
+    batch, heads, seq_q, hdim = q.shape
+    paired = settled.interleaved or settled.rotary_dim % 4 == 0
+    taken = q.dtype == torch.float32 and tensors.lengths is None and paired and settled.scale > 0
+    return taken and pays32(gpu.device_target(), settled.family, batch * heads, seq_q, planned_keys(k.shape[2]), hdim)
 
 
 def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
