@@ -386,7 +386,6 @@ def build(shape: Prompt32Shape) -> Any:
                 init(shared, values_empty + 2 * number, waits)
             init(shared, queries_full, 1)
             fence()
-        cuda.syncthreads()
         wait_for_launch()
         number, k_top, q_top = tid, float32(0.0), float32(0.0)
         while number < tiles:

@@ -70,7 +70,7 @@ class Prompt32Shape(_Shape):
     @property
     def name(self) -> str:
         pairs = "_halves" * self.half_split
-        return f"prompt32_d{self.hdim}_g{self.groups}_s{self.stages}_{self.embedding}{pairs}"
+        return f"prompt_parts_float32_d{self.hdim}_g{self.groups}_s{self.stages}_{self.embedding}{pairs}"
 
     @property
     def rows(self) -> int:
@@ -278,5 +278,5 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
                     scale = float_of((uint32(127) + clamped - top) << uint32(23))
                 scales[block] = scale
 
-    kernel.__name__ = kernel.__qualname__ = f"split_d{hdim}_{embedding}{'_halves' * half_split}"
+    kernel.__name__ = kernel.__qualname__ = f"split_float32_d{hdim}_{embedding}{'_halves' * half_split}"
     return Kernel(kernel, (*types_of(DTYPES["float32"]), FLOATS, FLOATS, FLOATS, FLOATS), SPLIT_THREADS)

@@ -16,14 +16,15 @@ from test_ops_launch import CELLS, at
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
-from kernels.flash import prompt_plan
+from kernels.flash import prompt32_plan, prompt_plan
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
 from kernels.runtime.prepared import C_FORMATS
 from kernels.tensor_map import MAP_BYTES, TensorMap
 
 __all__ = ["card"]
-EXTRA = {0: (), 1: ("k_rotated",), 2: ("k_map", "v_map")}
+PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
+EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 4: PARTS, 7: (*PARTS, *MAPS)}
 
 
 class PromptCard(Card):
@@ -33,6 +34,7 @@ class PromptCard(Card):
         super().__init__()
         self.maps: list[tuple[TensorMap, int]] = []
         self.rotated: list[int] = []
+        self.split: dict[str, Any] = {}
 
     def encode(self, of: TensorMap, address: int) -> bytes:
         assert not any(stride % 16 or not stride for stride in of.strides)
@@ -54,6 +56,8 @@ class PromptCard(Card):
         if name.startswith("rotate"):
             self.rotated.append(given["k_rotated"])
             assert self.rotated[-1] != given["k"]
+        elif name.startswith("split"):
+            self.split = given
         else:
             self.launched.append(given)
             self.attend(given)
@@ -63,6 +67,8 @@ class PromptCard(Card):
         parts, kv_heads, batch, moved = given["kernel"].split("_"), given["kv_heads"], given["grid"][2], {}
         tiles = -(-given["group"] * given["seq_q"] // given["tile_rows"])
         assert sorted(given["grid"][:2]) == sorted((tiles, kv_heads)) and tiles == given["tiles"]
+        if parts[1] == "parts":
+            self.require_parts(given, max(64, 1 << (int(parts[3][1:]) - 1).bit_length()))
         if parts[1] == "wgmma":
             dtype, hdim, seq_k = getattr(torch, parts[2]), int(parts[3][1:]), given["seq_k"]
             of, address = self.maps[given["v_map"]]
@@ -77,11 +83,27 @@ class PromptCard(Card):
             all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
             rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
             rates = rates.sum(-1)
-            by = np.pi * rates * (256 // (all_pairs // 4))
+            by = np.pi * rates * (256 // (all_pairs // (2 if parts[1] == "parts" else 4)))
             torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
             return rates[:pairs]
 
         attend_as(given, batch, rates_of, **moved)
+
+    def require_parts(self, given: dict[str, Any], dims: int) -> None:
+        """That both launches have the same arguments, the first fills all parts, and the maps are of them."""
+        split, kv_heads, group = self.split, given["kv_heads"], given["group"]
+        assert all(split[name] == given[name] for name in (*NAMES, *PARTS))
+        tiles, heads, batch = split["grid"]
+        assert heads == kv_heads * (group + 2) and batch == given["grid"][2]
+        assert tiles * (8192 // dims) >= max(given["seq_q"], given["seq_k"])
+        ends = [given[name] for name in PARTS[1:]]
+        for name, address, rows in zip(MAPS, ends, (group * given["seq_q"], given["seq_k"], given["seq_k"])):
+            of, start = self.maps[given[name]]
+            row = 4 * dims
+            assert start == address and start % 16 == 0 and of.sizes == (2 * dims, rows, kv_heads, batch)
+            assert of.strides == (row, row * rows, row * rows * kv_heads)
+            assert all(other >= start + batch * of.strides[2] for other in ends if other > start)
+        assert given["q_parts"] >= given["scales"] + 4 * tiles * heads * batch
 
 
 @pytest.fixture
@@ -170,3 +192,20 @@ def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: 
     with pytest.warns(UserWarning, match=f"kernels computes this attention in PyTorch: .*{message}"):
         assert rope_attention(q, q, q, **how).isfinite().all()
     assert not prompts.launched
+
+
+def test_float32_prompts_reach_the_kernels_of_parts_whole(prompts: PromptCard, monkeypatch) -> None:
+    monkeypatch.setattr(prompt32_plan, "LEAST_ROWS", 1)
+    taken = 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "kernels copies")
+        for seed in range(1200, 1700):
+            name, (q, k, v), given = random_call(seed, lengths=False, dtype=torch.float32)
+            halves = not given.get("interleaved", True) and given["rotary_dim"] % 4
+            if q.shape[2] <= 8 or q.shape[3] % 16 or name == "alibi_attention" or halves:
+                continue
+            out = getattr(kernels, name)(q, k, v, **given, fallback=False)
+            allowed = allowed_of((q, k, v), given)
+            assert np.abs(out.double().numpy() - expected_of(name, (q, k, v), given)).max() <= allowed, (seed, given)
+            taken += 1
+    assert taken == len(prompts.launched) > 10

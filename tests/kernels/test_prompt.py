@@ -142,7 +142,7 @@ def without(spans: list[tuple[int, int]]) -> Any:
 
     def ptx_of(kernel: Kernel) -> str:
         ptx = compile_ptx(kernel)
-        for start, end in [] if kernel.name.startswith("rotate") else sorted(spans, reverse=True):
+        for start, end in [] if kernel.name.startswith(("rotate", "split")) else sorted(spans, reverse=True):
             ptx = ptx[:start] + ptx[end:]
         return ptx
 

@@ -10,6 +10,7 @@ import pytest
 import test_v8_values as values
 import torch
 from test_decode import drawn, exact, output, problem_of, turn_of
+from test_prompt import PHASES, orders, without
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -93,6 +94,18 @@ def test_values_far_apart_keep_their_digits(kind: str) -> None:
     expected, size = exact(problem, given), exact(problem, {**given, "v": given["v"].abs()})
     error = (torch.from_numpy(report.out).view(problem.q_shape).double() - expected).abs()
     assert not report.findings and bool((error <= 4e-6 * size).all()), float((error / size).max())
+
+
+@pytest.mark.deep
+def test_what_orders_copies_and_products_taken_away_is_found() -> None:
+    """Five tiles in two stages. A product that nobody waited for leaves NaN, in the emulator."""
+    problem = Problem("attention", seq_q=100, seq_k=600, hdim=64)
+    plan, case = prompt32_plan(problem, groups=2), reference_of(problem, "uniform")
+    found = orders(plan)
+    assert set(PHASES) <= set(found) and len(found) >= 20
+    for what, spans in found.items():
+        report = run(plan, case.inputs, ptx_of=without(spans))
+        assert report.findings or np.isnan(report.out).any(), what
 
 
 @pytest.mark.parametrize(
