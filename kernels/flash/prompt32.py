@@ -146,40 +146,38 @@ def add_sums(count: int) -> Any:
     return added
 
 
-def softmax_step(each: int) -> tuple[Any, Any]:
-    """As `softmax.step`, with a scale for each row, and an offset of the scaled scores of a tile of keys.
+def softmax(each: int) -> Any:
+    """weighed(scores, row_max, row_sum, own, k_scale, v_scale) -> weights, row sums, factors, row max: one tuple.
 
-    weigh's weights are 2^WEIGHT_TOP times as large; `less` = 2^-offset multiplies them in the row sum.
+    As `softmax.step` for two rows, whose scales are `own`. Weights have the scale of values, and 2^WEIGHT_TOP.
     """
-    masks = masks_of(0, 2)
 
-    @op(floats(2))
-    def tops(b, scores, row_max, scales, offset):
-        found = []
+    @op(floats(2 * each + 6))
+    def weighed(b, scores, row_max, row_sum, own, k_scale, v_scale):
+        exponent = b.sitofp(b.sub(b.lshr(b.bitcast(v_scale, I32), i32(23)), i32(127)), FLOAT)
+        less = b.bitcast(b.sub(i32(254 << 23), b.bitcast(v_scale, I32)), FLOAT)  # 1 / v_scale, a power of two
+        weights, sums, factors, tops = [], [], [], []
         for row in range(2):
-            parts = scores[each * row : each * row + 4]
-            for i, score in enumerate(scores[each * row + 4 : each * (row + 1)]):
+            scale = maximum(b, b.fmul(own[row], k_scale), f32(LEAST_SCALE))
+            of_row = scores[each * row : each * (row + 1)]
+            parts = of_row[:4]
+            for i, score in enumerate(of_row[4:]):
                 parts[i % 4] = maximum(b, parts[i % 4], score)
             top = maximum(b, maximum(b, parts[0], parts[1]), maximum(b, parts[2], parts[3]))
-            for lanes in masks:
+            for lanes in masks_of(0, 2):
                 top = maximum(b, top, shuffle(b, "bfly", top, lanes))
-            found.append(maximum(b, row_max[row], b.fma(top, scales[row], offset)))
-        return found
-
-    @op(floats(2 * each + 4))
-    def weigh(b, scores, old, new, row_sum, scales, offset, less):
-        shift = [b.fsub(b.fadd(offset, f32(WEIGHT_TOP)), top) for top in new]
-        weights = [exp2(b, b.fma(score, scales[i // each], shift[i // each])) for i, score in enumerate(scores)]
-        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
-        sums = []
-        for row in range(2):
-            parts = weights[each * row : each * row + 2]
-            for i, weight in enumerate(weights[each * row + 2 : each * (row + 1)]):
+            tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
+            shift = b.fsub(b.fadd(exponent, f32(WEIGHT_TOP)), tops[row])
+            made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
+            factors.append(exp2(b, b.fsub(row_max[row], tops[row])))
+            parts = made[:2]
+            for i, weight in enumerate(made[2:]):
                 parts[i % 2] = b.fadd(parts[i % 2], weight)
             sums.append(b.fma(b.fadd(*parts), less, b.fmul(row_sum[row], factors[row])))
-        return [*weights, *sums, *factors]
+            weights += made
+        return [*weights, *sums, *factors, *tops]
 
-    return tops, weigh
+    return weighed
 
 
 # --- copies, scales, output ---------------------------------------------------------------------------
@@ -218,46 +216,82 @@ def load_scale(b, pointer, index):
     return as_floats(b, load_words(b, "ld.global", address, 1))[0]
 
 
-@op(types.float32)
-def exponent_of(b, scale):
-    """c of 2^c."""
-    biased = b.lshr(b.bitcast(scale, I32), i32(23))
-    return b.sitofp(b.sub(biased, i32(127)), FLOAT)
+def tiles_of_head(shape: Prompt32Shape) -> Any:
+    """tiles(sizes): scales of a head, as `split.tile_count`."""
+    keys = shape.tile_keys
+
+    @cuda.jit(device=True, forceinline=True)
+    def tiles(sizes):
+        return (max(sizes.seq_q, sizes.seq_k) + keys - 1) // keys
+
+    return tiles
 
 
-@op(types.float32)
-def one_over(b, scale):
-    """2^-c of 2^c."""
-    return b.bitcast(b.sub(i32(254 << 23), b.bitcast(scale, I32)), FLOAT)
+def query_scale(shape: Prompt32Shape) -> Any:
+    """scale(scales, sizes, batch, head, row) of a row of queries; that of the last for rows behind it."""
+    keys, tiles = shape.tile_keys, tiles_of_head(shape)
+
+    @cuda.jit(device=True, forceinline=True)
+    def scale(scales, sizes, batch, head, row):
+        of_group, query = query_of(min(row, sizes.group * sizes.seq_q - 1), sizes)
+        number = batch * sizes.kv_heads * (sizes.group + 2) + head * sizes.group + of_group
+        return load_scale(scales, number * tiles(sizes) + query // keys)
+
+    return scale
+
+
+def greatest_score(shape: Prompt32Shape) -> Any:
+    """greatest(shared, tid, sizes, scales, batch, head, tile, tiles, k_scales): a bound of scores of the block's tile.
+
+    Infinite where one of its tiles is not split. It has the block's first barrier.
+    """
+    at, threads, rows, q_scale = shape.layout["tops"], shape.threads, shape.rows, query_scale(shape)
+    tiles_of, most = tiles_of_head(shape), float32(2.0 ** (2 * TOP + 2) * shape.dims)
+
+    @cuda.jit(device=True, forceinline=True)
+    def greatest(shared, tid, sizes, scales, batch, head, tile, tiles, k_scales):
+        v_scales, number = k_scales + sizes.kv_heads * tiles_of(sizes), tid
+        k_top, q_top = float32(0.0), float32(0.0)
+        while number < tiles:
+            v_scale = load_scale(scales, v_scales + number)
+            k_top = max(k_top, load_scale(scales, k_scales + number), v_scale if v_scale == UNSPLIT else float32(0.0))
+            number += threads
+        if tid < rows:
+            q_top = q_scale(scales, sizes, batch, head, tile * rows + tid)
+        k_top, q_top = warp_tops((k_top, q_top))
+        if tid & 31 == 0:
+            shared[at + 2 * (tid >> 5)], shared[at + 2 * (tid >> 5) + 1] = k_top, q_top
+        cuda.syncthreads()
+        for warp in range(threads // 32):
+            k_top, q_top = max(k_top, shared[at + 2 * warp]), max(q_top, shared[at + 2 * warp + 1])
+        return q_top * k_top * sizes.scale * most
+
+    return greatest
 
 
 def store_rows(shape: Prompt32Shape) -> Any:
     """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8; 0 without keys."""
 
-    @op(types.void)
-    def put(b, pointer, valid, member, acc, row_sum):
-        by = inverse(b, row_sum[0])
-        by = b.fma(by, b.fma(negate(b, row_sum[0]), by, f32(1.0)), by)  # inverse is that of an approximation
-        by = b.select(b.fcmp_unordered("!=", row_sum[0], f32(0.0)), by, f32(0.0))
-        address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
-        with b.if_then(valid):
-            for tile in range(shape.hdim // 8):
-                values = [b.fmul(acc[2 * tile + i], by) for i in range(2)]
-                store_words(b, "st.global", address, as_words(b, values), 32 * tile)
+    def half_of(half: int) -> Any:
+        @op(types.void)
+        def put(b, pointer, valid, member, acc, row_sum):
+            by = inverse(b, row_sum[half])  # an approximation, and one step of Newton's
+            by = b.fma(by, b.fma(negate(b, row_sum[half]), by, f32(1.0)), by)
+            address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
+            with b.if_then(valid):
+                for tile in range(shape.hdim // 8):
+                    values = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
+                    store_words(b, "st.global", address, as_words(b, values), 32 * tile)
 
-    @op(floats(shape.dims // 2 // 2))
-    def low(b, acc):
-        return [x for i, x in enumerate(acc) if not i >> 1 & 1]
+        return put
 
-    @op(floats(shape.dims // 2 // 2))
-    def high(b, acc):
-        return [x for i, x in enumerate(acc) if i >> 1 & 1]
+    put_first, put_second = half_of(0), half_of(1)
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
         rows = sizes.group * sizes.seq_q
-        put(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, low(acc), (row_sum[0],))
-        put(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, high(acc), (row_sum[1],))
+        put_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
+        put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
 
     return write
 
@@ -265,12 +299,9 @@ def store_rows(shape: Prompt32Shape) -> Any:
 # --- a block whose values are too far apart for parts -----------------------------------------------------
 
 
-def attend_row(shape: Prompt32Shape) -> Any:
-    """attend(q, k, v, scales, q_scale, k_scales, v_scales, keys, scale, lane, out): a row of queries by a warp.
-
-    q, k and v are where the row, and all keys' rows, begin among the parts; scales those of each tile of keys.
-    """
-    dims, each, tile = shape.dims, shape.dims // 32, shape.tile_keys
+def attend_rows(shape: Prompt32Shape) -> Any:
+    """attend(tid, ...): the tile of a block, a row of queries by a warp; scales of keys begin at `k_scales`."""
+    dims, each, tile_keys, tiles_of = shape.dims, shape.dims // 32, shape.tile_keys, tiles_of_head(shape)
 
     @op(floats(each))
     def values(b, parts, row, lane, scale):
@@ -311,21 +342,27 @@ def attend_row(shape: Prompt32Shape) -> Any:
             store_words(b, "st.global", b.add(pointer, b.zext(b.shl(dim, i32(2)), I64)), as_words(b, out))
 
     zero, sums_of, scaled = constant(each, 0.0), part(0, each), scale_scores(each)
+    bounds, q_scale, rows, step_rows = bounds_of(shape), query_scale(shape), shape.rows, shape.threads // 32  # type: ignore[arg-type]
 
     @cuda.jit(device=True, forceinline=True)
-    def attend(q, q_scale, k, v, scales, k_scales, v_scales, keys, scale, lane, out):
-        x = scaled(values(q, cint(0), lane, q_scale), scale * float32(1.0 / LOG2_E))
-        acc, row_max, row_sum, number = zero(), float32(-float("inf")), float32(0.0), cint(0)
-        while number < keys:
-            k_scale, v_scale = (
-                load_scale(scales, k_scales + number // tile),
-                load_scale(scales, v_scales + number // tile),
-            )
-            score = dot(x, values(k, number, lane, k_scale))
-            made = step(acc, row_max, row_sum, score, values(v, number, lane, v_scale))
-            acc, row_max, row_sum = sums_of(made), made[each], made[each + 1]
-            number += 1
-        put(out, lane, acc)
+    def attend(tid, tensors, sizes, rotation, scales, q, k, v, batch, head, tile, all_keys, first_query, k_scales):
+        lane, row, of = tid & 31, tile * rows + (tid >> 5), uint64(batch * sizes.kv_heads + head)
+        q = advance(q, of * uint64(sizes.group * sizes.seq_q) * uint64(dims))
+        k, v = advance(k, of * uint64(sizes.seq_k) * uint64(dims)), advance(v, of * uint64(sizes.seq_k) * uint64(dims))
+        v_scales = k_scales + sizes.kv_heads * tiles_of(sizes)
+        while row < min(tile * rows + rows, sizes.group * sizes.seq_q):
+            keys, _, _ = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
+            x = values(q, row, lane, q_scale(scales, sizes, batch, head, row))
+            x = scaled(x, sizes.scale * float32(1.0 / LOG2_E))
+            out, row_max, row_sum, number = zero(), float32(-float("inf")), float32(0.0), cint(0)
+            while number < keys:
+                score = dot(x, values(k, number, lane, load_scale(scales, k_scales + number // tile_keys)))
+                value = values(v, number, lane, load_scale(scales, v_scales + number // tile_keys))
+                made = step(out, row_max, row_sum, score, value)
+                out, row_max, row_sum = sums_of(made), made[each], made[each + 1]
+                number += 1
+            put(out_row(tensors, sizes, batch, head, row), lane, out)
+            row += step_rows
 
     return attend
 
@@ -333,27 +370,68 @@ def attend_row(shape: Prompt32Shape) -> Any:
 # --- the kernel ---------------------------------------------------------------------------------------
 
 
-def build(shape: Prompt32Shape) -> Any:
-    at, keys, stages, tile_floats = shape.layout, shape.tile_keys, shape.stages, shape.tile_bytes // 4
-    query, keys_at, values_at = at["query"], at["keys"], at["values"]
-    keys_full, keys_empty, values_full, values_empty = (at["barriers"] + 2 * stages * i for i in range(4))
-    queries_full, tile_bytes, refused = at["barriers"] + 8 * stages, shape.tile_bytes, at["refused"]
-    held, sums, groups, dims = keys // 2, shape.dims // 2, shape.groups, shape.dims
-    give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    first, both, last = (start(shape, *which) for which in ((True, False), (True, True), (False, True)))
+class _Places:
+    """Indices of what lies in shared memory."""
+
+    def __init__(self, shape: Prompt32Shape) -> None:
+        at, apart = shape.layout, 2 * shape.stages
+        self.query, self.keys, self.values = at["query"], at["keys"], at["values"]
+        self.barriers = tuple(at["barriers"] + apart * i for i in range(4))  # keys full, empty; values
+        self.queries_full, self.tile = at["barriers"] + 4 * apart, shape.tile_bytes // 4
+        self.group = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
+
+
+def copier(shape: Prompt32Shape) -> Any:
+    """copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch), by one thread."""
+    at, keys, stages, tile_bytes = _Places(shape), shape.tile_keys, shape.stages, shape.tile_bytes
+    (keys_full, keys_empty, values_full, values_empty), queries_full = at.barriers, at.queries_full
+    query, keys_at, values_at, tile_floats, group_floats = at.query, at.keys, at.values, at.tile, at.group
     copy, copy_q = atoms.copy_tile(shape), copy_queries(shape)  # type: ignore[arg-type]
+    expect, wait, open_map = atoms.expect, atoms.wait_barrier, atoms.open_map
+    rows, groups, query_bytes = shape.rows, shape.groups, shape.groups * at.group * 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch):
+        open_map(q_map)
+        open_map(k_map)
+        open_map(v_map)
+        turn, parity, number = cint(0), cint(1), cint(0)  # the parity of the phase before the first
+        expect(shared, queries_full, query_bytes)
+        for group in range(groups):
+            row = tile * rows + 64 * group
+            copy_q(shared, query + group * group_floats, q_map, row, head, batch, queries_full)
+        while number < tiles:
+            full, room = keys_full + 2 * turn, turn * tile_floats
+            wait(shared, keys_empty + 2 * turn, parity)
+            expect(shared, full, tile_bytes)
+            copy(shared, keys_at + room, k_map, number * keys, head, batch, full)
+            full = values_full + 2 * turn
+            wait(shared, values_empty + 2 * turn, parity)
+            expect(shared, full, tile_bytes)
+            copy(shared, values_at + room, v_map, number * keys, head, batch, full)
+            turn += 1
+            if turn == stages:
+                turn = cint(0)
+                parity ^= 1
+            number += 1
+
+    return copy_all
+
+
+def multiplier(shape: Prompt32Shape) -> Any:
+    """multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own) -> (sums, row sums) of two rows."""
+    at, keys, stages = _Places(shape), shape.tile_keys, shape.stages
+    (keys_full, keys_empty, values_full, values_empty), queries_full = at.barriers, at.queries_full
+    keys_at, values_at, tile_floats = at.keys, at.values, at.tile
+    held, sums = keys // 2, shape.dims // 2
+    first, both, last = (start(shape, *which) for which in ((True, False), (True, True), (False, True)))
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
-    ordered, packed, add = atoms.by_rows(held), pack(shape), add_sums(sums)
-    tops, weigh = softmax_step(held // 2)
-    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    ordered, packed, add, weighed = atoms.by_rows(held), pack(shape), add_sums(sums), softmax(held // 2)
+    weights_of, row_sums_of, factors_of, tops_of = part(0, held), part(held, 2), part(held + 2, 2), part(held + 4, 2)
+    masked = mask(shape, 2, key_offsets(keys))  # type: ignore[arg-type]
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
-    block, write, slowly, rows = tile_of(shape.rows), store_rows(shape), attend_row(shape), shape.rows
-    init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
-    fence, open_map, waits = atoms.fence_async, atoms.open_map, 4 * groups
-    group_floats, threads, least = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4, shape.threads, float32(LEAST_SCALE)
-    query_bytes, most_score = groups * group_floats * 4, float32(MOST_SCORE / 2.0 ** (2 * TOP + 2) / dims)
+    arrive, wait = atoms.arrive, atoms.wait_barrier
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen):
@@ -363,21 +441,60 @@ def build(shape: Prompt32Shape) -> Any:
         return made
 
     @cuda.jit(device=True, forceinline=True)
-    def q_scale(scales, sizes, batch, head, row, tiles_of):
-        """The scale of a row of queries; that of the last for rows behind it."""
-        heads = sizes.kv_heads * (sizes.group + 2)
-        of_group, at_query = query_of(min(row, sizes.group * sizes.seq_q - 1), sizes)
-        number = (batch * heads + head * sizes.group + of_group) * tiles_of + at_query // keys
-        return load_scale(scales, number)
+    def multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own):
+        turn, parity, number, lane = cint(0), cint(0), cint(1), tid & 31
+        k_scale, v_scale = load_scale(scales, k_scales), load_scale(scales, v_scales)
+        wait(shared, queries_full, 0)
+        wait(shared, keys_full, 0)
+        scores = first_there(first(shared, queries, keys_at, zero(), 0))
+        if lane == 0:
+            arrive(shared, keys_empty)
+        made = weighed(seen_scores(scores, cint(0), lane, seen), fresh(), zero(), own, k_scale, v_scale)
+        acc, p = zero_acc(), packed(weights_of(made))
+        while number < tiles:
+            after, parity_after = turn + 1, parity
+            if after == stages:
+                after, parity_after = cint(0), parity ^ 1
+            k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
+            wait(shared, values_full + 2 * turn, parity)
+            wait(shared, keys_full + 2 * after, parity_after)
+            started = both(shared, queries, keys_at + after * tile_floats, p, values_at + turn * tile_floats)
+            scores, product = scores_there(scores_of(started)), sums_of(started)
+            if lane == 0:
+                arrive(shared, keys_empty + 2 * after)
+            factors, scores = factors_of(made), seen_scores(scores, number * keys, lane, seen)
+            made = weighed(scores, tops_of(made), row_sums_of(made), own, k_scale, v_scale)
+            product = sums_there(product)
+            if lane == 0:
+                arrive(shared, values_empty + 2 * turn)
+            p = packed(weights_of(made))
+            acc = add(acc, factors, product)
+            turn, parity = after, parity_after
+            number += 1
+        wait(shared, values_full + 2 * turn, parity)
+        product = sums_there(last(shared, 0, 0, p, values_at + turn * tile_floats))
+        return add(acc, factors_of(made), product), sum_rows(row_sums_of(made))
+
+    return multiply
+
+
+def build(shape: Prompt32Shape) -> Any:
+    at, keys, stages, groups, rows = _Places(shape), shape.tile_keys, shape.stages, shape.groups, shape.rows
+    keys_full, keys_empty, values_full, values_empty = at.barriers
+    queries_full, query, group_floats, waits = at.queries_full, at.query, at.group, 4 * groups
+    give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
+    init, fence, block, write = atoms.init_barrier, atoms.fence_async, tile_of(shape.rows), store_rows(shape)
+    bounds, q_scale, greatest = bounds_of(shape), query_scale(shape), greatest_score(shape)  # type: ignore[arg-type]
+    tiles_of, most_score = tiles_of_head(shape), float32(MOST_SCORE)
+    copy_all, multiply, attend = copier(shape), multiplier(shape), attend_rows(shape)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts, q_map, k_map, v_map):
         shared = cuda.shared.array(0, float32, 1024)
         tid = cint(cuda.threadIdx.x)
         batch, head, tile, all_keys, end, first_query = block(sizes)
         tiles = (end + keys - 1) // keys
-        tiles_of = (max(sizes.seq_q, sizes.seq_k) + keys - 1) // keys
-        k_scales = (batch * sizes.kv_heads * (sizes.group + 2) + sizes.kv_heads * sizes.group + head) * tiles_of
-        v_scales = k_scales + sizes.kv_heads * tiles_of
+        k_scales = batch * sizes.kv_heads * (sizes.group + 2) + sizes.kv_heads * sizes.group + head
+        k_scales = k_scales * tiles_of(sizes)
         if tid == 0:
             for number in range(stages):
                 init(shared, keys_full + 2 * number, 1)
@@ -387,115 +504,25 @@ def build(shape: Prompt32Shape) -> Any:
             init(shared, queries_full, 1)
             fence()
         wait_for_launch()
-        number, k_top, q_top = tid, float32(0.0), float32(0.0)
-        while number < tiles:
-            v_scale = load_scale(scales, v_scales + number)
-            k_top = max(k_top, load_scale(scales, k_scales + number), v_scale if v_scale == UNSPLIT else float32(0.0))
-            number += threads
-        if tid < rows:
-            q_top = q_scale(scales, sizes, batch, head, tile * rows + tid, tiles_of)
-        tops_of_warp = warp_tops((k_top, q_top))
-        if tid & 31 == 0:
-            shared[refused + (tid >> 5)], shared[refused + threads // 32 + (tid >> 5)] = tops_of_warp
-        cuda.syncthreads()
-        for number in range(threads // 32):
-            k_top = max(k_top, shared[refused + number])
-            q_top = max(q_top, shared[refused + threads // 32 + number])
-        whole = q_top * k_top * sizes.scale > most_score
-        turn, parity, number = cint(0), cint(0), cint(0)
-        lane = tid & 31
-        if whole:
-            row = tile * rows + (tid >> 5)
-            while row < min(tile * rows + rows, sizes.group * sizes.seq_q):
-                limit, _, _ = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
-                of = uint64(batch * sizes.kv_heads + head)
-                q = advance(q_parts, (of * uint64(sizes.group * sizes.seq_q) + uint64(row)) * uint64(dims))
-                k = advance(k_parts, of * uint64(sizes.seq_k) * uint64(dims))
-                v = advance(v_parts, of * uint64(sizes.seq_k) * uint64(dims))
-                own = q_scale(scales, sizes, batch, head, row, tiles_of)
-                out = out_row(tensors, sizes, batch, head, row)
-                slowly(q, own, k, v, scales, k_scales, v_scales, limit, sizes.scale, lane, out)
-                row += threads // 32
+        if not greatest(shared, tid, sizes, scales, batch, head, tile, tiles, k_scales) <= most_score:
+            attend(tid, tensors, sizes, rotation, scales, q_parts, k_parts, v_parts, batch, head, tile, all_keys,
+                   first_query, k_scales)  # fmt: skip
         elif tid < 128:
             if groups > 1:
                 give()
             if tid == 0:
-                open_map(q_map)
-                open_map(k_map)
-                open_map(v_map)
-                parity = cint(1)  # of the phase before the first
-                expect(shared, queries_full, query_bytes)
-                for group in range(groups):
-                    copy_q(
-                        shared, query + group * group_floats, q_map, tile * rows + 64 * group, head, batch, queries_full
-                    )
-                while number < tiles:
-                    wait(shared, keys_empty + 2 * turn, parity)
-                    expect(shared, keys_full + 2 * turn, tile_bytes)
-                    copy(shared, keys_at + turn * tile_floats, k_map, number * keys, head, batch,
-                         keys_full + 2 * turn)  # fmt: skip
-                    wait(shared, values_empty + 2 * turn, parity)
-                    expect(shared, values_full + 2 * turn, tile_bytes)
-                    copy(shared, values_at + turn * tile_floats, v_map, number * keys, head, batch,
-                         values_full + 2 * turn)  # fmt: skip
-                    turn += 1
-                    if turn == stages:
-                        turn = cint(0)
-                        parity ^= 1
-                    number += 1
+                copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch)
         else:
             if groups > 1:
                 take()
-            group = (tid >> 7) - 1
+            lane, queries = tid & 31, query + ((tid >> 7) - 1) * group_floats
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
                     bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
-            own = (sizes.scale * q_scale(scales, sizes, batch, head, row, tiles_of),
-                   sizes.scale * q_scale(scales, sizes, batch, head, row + 8, tiles_of))  # fmt: skip
-            queries, acc, row_max, row_sum, factors = query + group * group_floats, zero_acc(), fresh(), zero(), zero()
-            if tiles > 0:
-                k_scale, v_scale = load_scale(scales, k_scales), load_scale(scales, v_scales)
-                wait(shared, queries_full, 0)
-                wait(shared, keys_full, 0)
-                scores = first_there(first(shared, queries, keys_at, zero(), 0))
-                if lane == 0:
-                    arrive(shared, keys_empty)
-                scores = seen_scores(scores, cint(0), lane, seen)
-                by = max(own[0] * k_scale, least), max(own[1] * k_scale, least)
-                offset = exponent_of(v_scale)
-                top = tops(scores, row_max, by, offset)
-                made = weigh(scores, top, top, row_sum, by, offset, one_over(v_scale))
-                row_max, row_sum, factors, p = top, row_sums_of(made), factors_of(made), packed(weights_of(made))
-                number = cint(1)
-                while number < tiles:
-                    after, parity_after = turn + 1, parity
-                    if after == stages:
-                        after, parity_after = cint(0), parity ^ 1
-                    k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
-                    wait(shared, values_full + 2 * turn, parity)
-                    wait(shared, keys_full + 2 * after, parity_after)
-                    started = both(shared, queries, keys_at + after * tile_floats, p, values_at + turn * tile_floats)
-                    scores, product = scores_there(scores_of(started)), sums_of(started)
-                    if lane == 0:
-                        arrive(shared, keys_empty + 2 * after)
-                    scores = seen_scores(scores, number * keys, lane, seen)
-                    by = max(own[0] * k_scale, least), max(own[1] * k_scale, least)
-                    offset = exponent_of(v_scale)
-                    top = tops(scores, row_max, by, offset)
-                    made = weigh(scores, row_max, top, row_sum, by, offset, one_over(v_scale))
-                    row_max, row_sum = top, row_sums_of(made)
-                    product = sums_there(product)
-                    if lane == 0:
-                        arrive(shared, values_empty + 2 * turn)
-                    p = packed(weights_of(made))
-                    acc = add(acc, factors, product)
-                    factors = factors_of(made)
-                    turn, parity = after, parity_after
-                    number += 1
-                wait(shared, values_full + 2 * turn, parity)
-                product = sums_there(last(shared, 0, 0, p, values_at + turn * tile_floats))
-                acc = add(acc, factors, product)
-            row_sum = sum_rows(row_sum)
+            own = (sizes.scale * q_scale(scales, sizes, batch, head, row),
+                   sizes.scale * q_scale(scales, sizes, batch, head, row + 8))  # fmt: skip
+            v_scales = k_scales + sizes.kv_heads * tiles_of(sizes)
+            acc, row_sum = multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
 
     return kernel

@@ -99,7 +99,7 @@ class Prompt32Shape(_Shape):
         tiles = self.stages * self.tile_bytes // 4
         return SharedLayout(
             query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles,
-            barriers=2 * (4 * self.stages + 1), refused=self.threads // 16,
+            barriers=2 * (4 * self.stages + 1), tops=self.threads // 16,
         )  # fmt: skip
 
 

@@ -255,7 +255,7 @@ def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) of a PTX text and the assembler's log. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
-    if "setmaxnreg" in ptx:
+    if "setmaxnreg" in ptx or OPENED_MAP.search(ptx):
         return _assemble_whole(ptx, target)
     options = [f"-arch={target}", "-Xptxas=-v"]
     if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print everything
