@@ -387,6 +387,12 @@ def _studies() -> Iterator[Study]:
     )
     yield _split_keys()
     yield _half_prompts()
+    prompts = tuple(
+        Problem("rope", batch, heads, kv_heads, seq, seq, hdim, hdim, causal=causal)
+        for batch, heads, kv_heads, seq, hdim, causal in PROMPTS
+        if seq >= 256 and hdim <= 128
+    )
+    yield Study("prompts", "Prompts in float32", warm, ((("rope_prompt32", "rope_v8", *ONE_GRAPH), prompts),))
     spanned = tuple(_map())
     short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))

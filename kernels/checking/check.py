@@ -62,7 +62,7 @@ DECODE_SHAPES: list[dict[str, Any]] = [
     {"heads": 5, "kv_heads": 1, "seq_q": 1, "seq_k": 65, "hdim": 64},
     {"heads": 3, "seq_q": 8, "seq_k": 65, "hdim": 192, "q_offset": 60, "causal": True},
 ]
-# Of prompts in half precision: heads that share keys and tiles of rows; keys from the middle on; two tiles, or wgmma.
+# Of prompts: heads that share keys and tiles of rows; keys from the middle on; two tiles, or wgmma.
 PROMPT_SHAPES: list[dict[str, Any]] = [
     {"heads": 2, "seq_q": 33, "hdim": 64},
     {"heads": 3, "seq_q": 17, "seq_k": 65, "hdim": 80, "q_offset": 60, "causal": True},
@@ -102,13 +102,13 @@ def _beyond(version: Version) -> list[Problem]:
     """All of the family: the tables alternate, and two in three problems rotate half of the dims."""
     tables = cycle(TABLES_OF.get(version.family, ("computed",)))
     parts = cycle((1, 2, 2))
-    prompt = version.id.endswith("_prompt")
+    prompt = "_prompt" in version.id
     shapes = DECODE_SHAPES if version.id.endswith("_decode") else PROMPT_SHAPES if prompt else BEYOND_SHAPES
     return [
         Problem(
             version.family,
             **shape,
-            dtype="float16" if prompt else "float32",
+            dtype="float16" if version.id.endswith("_prompt") else "float32",
             rotary_dim=shape["hdim"] // 4 // part * 4 if version.family == "rope" else 0,
             table=table,
         )
