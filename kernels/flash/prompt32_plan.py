@@ -81,9 +81,12 @@ def pays32(target: str, family: str, heads: int, seq_q: int, seq_k: int, hdim: i
 def chosen32(
     hdim: int, embedding: str, half_split: bool, sms: int, batch: int, heads: int, kv_heads: int, seq_q: int, *how: Any
 ) -> Prompt32:
-    """The call with 64 rows a block while these fit on the card at once; `how` are the last fields of `Prompt32`."""
+    """The call with 64 rows a block while these fit on the card at once, twice where causal; 128 rows beyond.
+
+    `how` are the last fields of `Prompt32`: causal, scale.
+    """
     call = Prompt32(Prompt32Shape(hdim, 1, 2, embedding, half_split), batch, heads, kv_heads, seq_q, *how)
-    few = call.tiles * kv_heads * batch <= sms
+    few = call.tiles * kv_heads * batch <= sms * (1 + call.causal)
     return call if few else replace(call, shape=replace(call.shape, groups=2))
 
 
