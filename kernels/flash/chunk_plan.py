@@ -98,7 +98,7 @@ def shape_of(
 def pays(shape: ChunkShape, heads: int, rows: int, seq_q: int, seq_k: int, sms: int) -> bool:
     """Whether a call is faster than on V8, whose clusters walk all keys: few tiles of rows, and many keys for each.
 
-    Measured on an H100, 37 shapes of 9 to 512 queries; `heads` and `rows` as in `shape_of`.
+    Measured on an H100, 36 shapes of 9 to 512 queries; `heads` and `rows` as in `shape_of`.
     """
     splits, _ = splits_of(shape, heads * -(-rows // shape.rows), seq_k, sms)
     return splits >= LEAST_SPLITS and seq_k >= max(LEAST_CHUNK_KEYS, LEAST_RATIO * seq_q)
