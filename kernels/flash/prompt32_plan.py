@@ -72,10 +72,14 @@ class Prompt32(Prompt):
         return Launch(split_kernel(self.shape), blocks, (SPLIT_THREADS,), args), attend
 
 
-def pays32(target: str, family: str, heads: int, seq_q: int, seq_k: int, hdim: int) -> bool:
-    """Whether a call is faster than V8, measured on an H100; `heads` of the whole batch."""
+def pays32(
+    target: str, family: str, half_split: bool, by_length: bool, scale: float,
+    hdim: int, rotary_dim: int, batch: int, heads: int, seq_q: int, seq_k: int,
+) -> bool:  # fmt: skip
+    """Whether the kernels take a call, and are faster than V8: measured on an H100."""
     taken = target == "sm_90" and family in FAMILIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
-    return taken and min(seq_q, seq_k) >= LEAST_ROWS and heads * seq_q <= MOST_ROWS
+    taken = taken and not by_length and scale > 0 and (not half_split or rotary_dim % 4 == 0)
+    return taken and min(seq_q, seq_k) >= LEAST_ROWS and batch * heads * seq_q <= MOST_ROWS
 
 
 def chosen32(

@@ -16,6 +16,7 @@ from ..flash.choose import MOST_QUERIES, require_decode, shape_of
 from ..flash.chunk_plan import Chunk
 from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import H100_SMS, Decode, embedding_of
+from ..flash.prompt32_plan import chosen32, pays32
 from ..flash.prompt_plan import chosen, require_prompt
 from ..version import Kernel, Problem, Unsupported
 from . import cache, gpu, tensors
@@ -57,6 +58,10 @@ class Call:
                 return tuple(launch.kernel for launch in Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
             if half or self.lengths:
                 raise
+            of_floats = target, problem.family, half_split, self.lengths, problem.softmax_scale, problem.hdim
+            if pays32(*of_floats, rotary_dim, problem.batch, problem.heads, problem.seq_q, seq_k):
+                call = chosen32(problem.hdim, embedding, half_split, sms, *how)
+                return tuple(launch.kernel for launch in call.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
             return (plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch.kernel,)
         rows = problem.heads // problem.kv_heads * problem.seq_q

@@ -284,10 +284,10 @@ def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled,
 
 def splits_floats(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> bool:
     """Whether a float32 prompt is for the kernels of split parts, which are faster than V8 where they take it."""
-    batch, heads, seq_q, hdim = q.shape
-    paired = settled.interleaved or settled.rotary_dim % 4 == 0
-    taken = q.dtype == torch.float32 and tensors.lengths is None and paired and settled.scale > 0
-    return taken and pays32(gpu.device_target(), settled.family, batch * heads, seq_q, planned_keys(k.shape[2]), hdim)
+    (batch, heads, seq_q, hdim), rotary_dim = q.shape, settled.rotary_dim
+    half_split, by_length = not settled.interleaved and rotary_dim > 0, tensors.lengths is not None
+    how = gpu.device_target(), settled.family, half_split, by_length, settled.scale
+    return q.dtype == torch.float32 and pays32(*how, hdim, rotary_dim, batch, heads, seq_q, planned_keys(k.shape[2]))
 
 
 def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
