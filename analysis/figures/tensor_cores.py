@@ -14,9 +14,9 @@ from .style import NARROW, PALETTE, Plot, canvas, log_ticks
 STUDY = "half_prompts"
 RUNGS = (  # in words, version
     ("Phase 4", "fp16_phase4"),
-    ("the same with tensor cores", "fp16_phase4_mma"),
-    ("1: scores stay in registers", "fp16_phase7a"),
-    ("2: both on tensor cores", "fp16_phase7b"),
+    ("Phase 4 on tensor cores", "fp16_phase4_mma"),
+    ("1: scores only, in registers", "fp16_phase7a"),
+    ("2: the other product too", "fp16_phase7b"),
     ("3: tiles copied ahead", "fp16_phase7c"),
     ("4: wgmma", "fp16_phase7d"),
     ("FlashAttention, PyTorch", "torch_sdpa_fp16_flash"),
@@ -32,7 +32,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study(STUDY)
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
-    with canvas("The first step is the large one", width=NARROW, height=3.2) as (figure, (axis,)):
+    with canvas("Two steps bring nearly all of the gain", width=NARROW, height=3.2) as (figure, (axis,)):
         colors = [PALETTE[0] if name.startswith("fp16") else "0.6" for name in frame["version"]]
         axis.barh(range(len(frame)), frame["us"], 0.7, color=colors)
         for place, us in enumerate(frame["us"]):
@@ -47,7 +47,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
         "tensor-cores",
         figure,
         "The report's shape: 8 heads of 512 tokens, head dim 64, on the GPU alone. Blue: Phase 4, the same with both "
-        "products on tensor cores, and our four steps; each has what the one before has. Grey: libraries.",
+        "products on tensor cores, and the four steps of a new kernel, each on the step before. Grey: libraries.",
         "Bars of time on a logarithmic axis. Tensor cores make Phase 4 several times as fast, scores in registers as "
         "much again, both products and copies ahead go below the libraries; wgmma is level with them.",
         frame,

@@ -27,8 +27,8 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 @finding(
     "decode-hybrid",
-    """On V8's core [the guess is wrong](claims.html#C-28): with few queries and many keys a hybrid gains at most
-{most:faster} over separate kernels.""",
+    """With V8's attention [the guess is wrong](claims.html#C-28): with few queries and many keys a hybrid is at most
+{most:faster} faster than separate kernels.""",
 )
 def hybrid(e: Evidence) -> Says:
     shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
@@ -49,9 +49,9 @@ def free(e: Evidence) -> Says:
 
 @finding(
     "decode-rivals",
-    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32. Autotuned, which
-was timed with {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16, which gets rotated keys, is faster
-at no number of keys here.""",
+    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32. Autotuned,
+and timed only with {few:,} keys, it takes {tuned:.1} as long as ours. cuDNN in float16, although its keys are rotated
+already, is never faster from memory.""",
     card=HOPPER,
 )
 def rivals(e: Evidence) -> Says:
@@ -77,7 +77,8 @@ def one_step(e: Evidence) -> Says:
 
 @finding(
     "decode-short",
-    """With {few:,} keys or fewer there is not enough to wait for, and in float16 it takes up to {most:slower}.""",
+    """With {few:,} keys or fewer the wait for memory is too short to hide the rotation. In float16 it then costs
+up to {most:slower}.""",
     card=HOPPER,
 )
 def short(e: Evidence) -> Says:

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import statistics
 
-from kernels import Problem
+from kernels import Problem, Unsupported
 from kernels.checking.reference import ERROR_FACTOR
+from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
+from ..models.advice import FEW_QUERIES
 from ..record import records as measured_records
 from ..record.files import problem_of
-from . import HOPPER, Says, checks, finding, numbers
+from . import HOPPER, Says, checks, finding, numbers, slower
 from .fuse import half_prompts
 from .v8 import beside_pytorch
 
 
+def runs_v8(e: Evidence, problem: Problem) -> bool:
+    """Whether the op runs V8 for a call of this shape on the card, or would fall back to it."""
+    try:
+        return Call(problem).kernels(e.target, e.gpu["sms"])[-1].name.startswith("attention_")
+    except Unsupported:
+        return True
+
+
 @finding(
     "use-speed",
-    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except with many
-keys and few heads of K, where the card has too few blocks. There it loses on {starved.lost} of
-{starved.problems} shapes, mostly with a single query, which is what the decode kernels are for.""",
+    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where
+many keys meet at most {few:,} queries, counted over all heads. There it loses on {starved.lost} of {starved.problems}
+shapes, mostly with one query. On {split} of these `rope_attention` runs kernels that split the keys, not `rope_v8`.""",
 )
 def speed(e: Evidence) -> Says:
     found = beside_pytorch(e)
-    return numbers(starved=found.starved), found.split
+    split = sum(not runs_v8(e, p) for p, one in found.starved.over.items() if slower(Estimates({p: one})).intervals)
+    return numbers(starved=found.starved, few=FEW_QUERIES, split=split), found.split
 
 
 @finding(
@@ -51,8 +62,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 @finding(
     "use-overhead",
-    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph,
-with its defaults, it takes no longer than that launch.""",
+    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph
+it adds nothing.""",
 )
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
@@ -72,7 +83,7 @@ def overhead(e: Evidence) -> Says:
 @finding(
     "use-problems",
     """We compared {calls:,} random calls with float64, some with infinities, NaN and values near the ends of
-float32, and all of them keep this rule.""",
+float32, and all of them keep these rules.""",
 )
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")

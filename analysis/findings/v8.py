@@ -145,8 +145,8 @@ def counters(e: Evidence) -> Says:
 
 @finding(
     "v8-worth",
-    """With up to 64 tokens V8 beats the hybrid everywhere, by at least {few:faster}. From 2,048 tokens on it does
-not, and takes up to {long:slower} longer.""",
+    """With up to 64 tokens V8 beats the hybrid everywhere, by at least {few:faster}. From 2,048 tokens on it
+ties or takes up to {long:slower} longer.""",
 )
 def worth(e: Evidence) -> Says:
     few, many = ([p for p in BEYOND if of(p.seq_q)] for of in (lambda n: n <= 64, lambda n: n >= 2048))

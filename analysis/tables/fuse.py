@@ -1,4 +1,4 @@
-"""Should I fuse? Wins, ties and losses of full fusion by dtype and shape."""
+"""Should I fuse? Wins, ties and losses of full fusion by dtype and shape, beside what it was compared with."""
 
 from __future__ import annotations
 
@@ -12,45 +12,57 @@ from ..findings.fuse import Outcomes, beside, half_prompts, many_but_prefill, ou
 from ..models.advice import MANY_HEADS, few_heads, short
 from .table import Missing, Table
 
-FLOAT32, HALF = "float32", "half precision"
+COUNTS = ("wins", "ties", "losses")
 MANY = f"{MANY_HEADS} or more heads of K"
+NEAR = "On how many of the timed shapes fusing wins, ties (within 3 %) or loses"
 
 
-def cheap(e: Evidence) -> str:
-    """What rotating costs in half precision at most, by the number of keys."""
-    found = rival(e, "float16", UNROTATED, False) if e.study("split_keys") else None
-    return f"fuse, for {found.slowest:slower} at most" if found else "fuse"
-
-
-def fuse(e: Evidence) -> Table | Missing:
-    """On how many of the shapes timed fusing wins, ties and loses, and what follows."""
-    here, prompts = (with_study(e, name) for name in ("split_keys", "half_prompts"))
-    asked: tuple[tuple[str, str, Callable[[], Outcomes], str], ...] = (
-        (FLOAT32, "up to 64 keys", lambda: outcomes(e, short), "fuse"),
-        (FLOAT32, f"more keys, {MANY}, short prompts", lambda: outcomes(e, many_but_prefill), "fuse"),
-        (FLOAT32, f"more keys, {MANY}, long prompts", lambda: outcomes(e, prefill), "either way"),
-        (FLOAT32, "more keys, fewer heads of K", lambda: outcomes(e, few_heads), "rotate K in its own kernel"),
-        (FLOAT32, "decode, up to 8 queries", lambda: beside(rotating_costs(here, False)), "fuse: nearly free"),
-        (HALF, "prompts", lambda: beside(half_prompts(prompts)), "fuse"),
-        (HALF, "decode, up to 8 queries", lambda: beside(rotating_costs(here, True)), cheap(here)),
-    )
+def counted(asked: tuple[tuple[tuple[str, ...], Callable[[], Outcomes]], ...]) -> list[tuple[str, ...]]:
+    """A row for each question that the measurements answer."""
     rows = []
-    for dtype, shape, ask, advice in asked:
+    for words, ask in asked:
         try:
-            found = ask()
+            rows.append((*words, *map(str, ask())))
         except Undecided:
             continue
-        rows.append((f"{dtype}: {shape}", advice, *map(str, found)))
-    if not rows:
-        return Missing.study("map")
-    header = ("shape", "so", "wins", "ties", "losses")
+    return rows
+
+
+def alone(e: Evidence) -> Table | Missing:
+    """Prompts in float32, beside kernels with the same attention."""
+    rows = counted(
+        (
+            (("up to 64 keys", "fuse"), lambda: outcomes(e, short)),
+            ((f"more keys, {MANY}, short prompts", "fuse"), lambda: outcomes(e, many_but_prefill)),
+            ((f"more keys, {MANY}, long prompts", "either way"), lambda: outcomes(e, prefill)),
+            (("more keys, fewer heads of K", "rotate K in its own kernel"), lambda: outcomes(e, few_heads)),
+        )
+    )
     caption = (
-        "How many of the shapes timed fusing wins, ties (within 3 %) and loses. Prompts in float32: against a hybrid "
-        "and separate kernels with the same attention core. In half precision: against RoPE as one kernel, then cuDNN "
-        "or FlashAttention, the faster. Decode: against the same kernel without RoPE. Heads of K: times the batch. "
-        "Short prompts: up to 64 queries, or up to 256 queries and 256 keys. Prompts in float32 on the "
-        f"{e.card}, all else on the {here.card}."
+        f"{NEAR}, {e.card}. Compared with: a hybrid and separate kernels with the same attention. Heads of K are "
+        "counted over the whole batch. Short prompts: up to 64 queries, or up to 256 queries and 256 keys."
     )
-    return Table(header, rows, header[2:], caption).of(
-        measured(e, "map") + measured(here, "split_keys") + measured(prompts, "half_prompts")
+    header = ("float32 prompts", "advice", *COUNTS)
+    return Table(header, rows, COUNTS, caption).of(measured(e, "map")) if rows else Missing.study("map")
+
+
+def others(e: Evidence) -> Table | Missing:
+    """Prompts in half precision beside PyTorch, and decode beside a kernel that need not rotate."""
+    here, prompts = (with_study(e, name) for name in ("split_keys", "half_prompts"))
+    half = rival(here, "float16", UNROTATED, False) if here.study("split_keys") else None
+    raw, rotated, cost = "if you keep raw keys, fuse", "our kernel on rotated keys", ": up to {:slower} slower"
+    rows = counted(
+        (
+            (("prompts, half precision", "PyTorch", "fuse"), lambda: beside(half_prompts(prompts))),
+            (("decode, float32", rotated, f"{raw}: nearly free"), lambda: beside(rotating_costs(here, False))),
+            (("decode, half precision", rotated, raw + (cost.format(half.slowest) if half else "")),
+             lambda: beside(rotating_costs(here, True))),
+        )
+    )  # fmt: skip
+    caption = (
+        f"{NEAR}, {here.card}. PyTorch: RoPE as one compiled kernel, then cuDNN or FlashAttention, the faster. Decode: "
+        "up to 8 queries; the rival does not rotate K, as its keys are rotated already."
     )
+    source = measured(here, "split_keys") + measured(prompts, "half_prompts")
+    header = ("all else", "rival", "advice", *COUNTS)
+    return Table(header, rows, COUNTS, caption).of(source) if rows else Missing.study("half_prompts")

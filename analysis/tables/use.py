@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from kernels import VERSIONS
+from kernels import VERSIONS, Problem
 
 from ..evidence import Evidence, NotMeasured
 from ..evidence.current import Row
 from ..evidence.interval import TIE
 from ..evidence.origin import measured
-from ..findings.use import op_rows
+from ..findings.use import op_rows, runs_v8
 from ..models.rivals import (
     BEYOND,
     COMPARED,
@@ -54,7 +54,7 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
     rows = [
         {
             "problem": label(problem),
-            "us": time_cell(v8_time(e, problem, peer.study if peer else "")),
+            "us": lines(time_cell(v8_time(e, problem, peer.study if peer else "")), _elsewhere(e, problem)),
             "peer": _alternative(peer, problem in whole) if peer else NOTHING,
             "speedup": lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
             "floor": floor(problem, e.gpu),
@@ -75,14 +75,21 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
         slice(1, None),
         f"Device time of one call (device_warm) on the {e.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: the least that launch, "
-        "bytes and products need. Error: the largest divided by that of fp32 math, on the worse of two inputs.",
+        f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: an empty launch, and the "
+        "longer of reading (from L2 what fits there) and multiplying on tensor cores; the set-up counts DRAM and fp32 "
+        "instead. Error: the largest divided by that of fp32 math, on the worse of two inputs. Not what the op runs: "
+        "there rope_attention takes kernels that split the keys or, for prompts on compute capability 9.0 with at "
+        "least 256 queries and keys and up to 128 dims, newer ones not timed here.",
     ).of(measured(e, *MEASURED_IN))
 
 
 def _alternative(peer: Rival, whole: bool) -> str:
     unknown = "" if whole else small("as one graph: not timed")
     return lines(f"{peer.us.value:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
+
+
+def _elsewhere(e: Evidence, problem: Problem) -> str:
+    return "" if runs_v8(e, problem) else small("not what the op runs")
 
 
 def _loss(peer: Rival) -> str:
