@@ -50,7 +50,7 @@ def others(e: Evidence) -> Table | Missing:
     """Prompts in half precision beside PyTorch, and decode beside a kernel that need not rotate."""
     here, prompts = (with_study(e, name) for name in ("split_keys", "half_prompts"))
     half = rival(here, "float16", UNROTATED, False) if here.study("split_keys") else None
-    raw, rotated, cost = "if you keep raw keys, fuse", "our kernel on rotated keys", ": up to {:slower} slower"
+    raw, rotated, cost = "with raw keys fuse", "ours on rotated keys", ": costs up to {:slower}"
     rows = counted(
         (
             (("prompts, half precision", "PyTorch", "fuse"), lambda: beside(half_prompts(prompts))),
