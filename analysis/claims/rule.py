@@ -68,11 +68,14 @@ MEANS = {  # what a verdict says of a claim, to readers
     NOT_TESTED: "a cause that no measurement takes away",
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
-IN_PROSE = {  # the four words of prose
+IN_PROSE = {  # the words of prose
     **dict.fromkeys(STANDS, "right"),
-    **dict.fromkeys((SAME_DIRECTION, IN_PART), "right direction"),
+    SAME_DIRECTION: "right direction",
+    IN_PART: "right in part",
+    ON_LOAD: ON_LOAD,
+    ON_TIMER: "depends on the clock",
     **dict.fromkeys(FALLS, "wrong"),
-    **dict.fromkeys((ON_LOAD, ON_TIMER, *OPEN), "cannot tell"),
+    **dict.fromkeys(OPEN, "cannot tell"),
 }
 
 KINDS = {  # of a claim: what a place is called where the test's bounds are met, and where not

@@ -54,8 +54,8 @@ def wave(e: Evidence) -> Plot | Missing:
     return Plot(
         "wave",
         figure,
-        "V7 over separate kernels on the GPU alone. Shaded: by the registers of both kernels, separate kernels need "
-        f"one wave of blocks more than V7. Their load: as many blocks to each of the {e.gpu['sms']} SMs as each of "
+        "V7 over separate kernels on the GPU alone. Shaded: separate kernels need one wave of blocks more than V7, "
+        f"computed from the registers at head dim {MAIN.hdim}. Their load: as many blocks to each of the {e.gpu['sms']} SMs as each of "
         f"the authors' {AUTHORS_SMS} had.",
         "Line of V7's speedup over separate kernels by the number of heads. It rises well above 1 in two shaded "
         "windows and lies near or below 1 elsewhere.",

@@ -1,4 +1,4 @@
-"""The test that could not fail: NaN, a wide tolerance, a race."""
+"""The test that NaN always passes: NaN, a wide tolerance, a race."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def cost(e: Evidence) -> Says:
 
 @finding(
     "checks-rotation",
-    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow {allowed}. So the test
-would pass a RoPE kernel without RoPE.""",
+    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow {allowed}. So at this
+head dim the test would pass a RoPE kernel without RoPE.""",
 )
 def rotation(e: Evidence) -> Says:
     moved = forgotten_rope((512, HDIM), "uniform")
@@ -50,7 +50,7 @@ def rotation(e: Evidence) -> Says:
 
 @finding(
     "checks-sharp",
-    """There the same omission moves the result by {moved:.1}, and V7 itself is off by less than a
+    """On these, leaving out the rotation moves the result by {moved:.1}. V7's own error is less than a
 hundred-thousandth of that.""",
 )
 def sharp(e: Evidence) -> Says:

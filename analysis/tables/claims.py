@@ -11,7 +11,7 @@ from kernels import VERSIONS
 
 from ..claims import judge
 from ..claims.claim import HEADLINE, Claim
-from ..claims.rule import FALLS, IN_PROSE, MEANS, STANDS, UNDECIDED, VERDICTS
+from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, UNDECIDED, VERDICTS
 from ..evidence import Evidence
 from ..evidence.origin import DECIDED
 from ..record import published
@@ -150,14 +150,23 @@ def flipped(e: Evidence) -> Table | Missing:
 
 
 def answers(e: Evidence, *ids: str) -> Table:
-    """What the documents say in some claims, word for word and in ours, and whether that is right, in prose."""
+    """What the documents say in some claims, word for word and in ours, and whether that is right, in prose.
+
+    A claim that is right in part has its parts, on the GPU alone.
+    """
     known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(e.slug)
     rows = []
     for claim in (known[name] for name in ids):
         word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED
         quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
         said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
-        rows.append((in_ledger(claim.id), said, mark(IN_PROSE[word], VERDICT_STYLE[word])))
+        parts = {
+            test["part"]: IN_PROSE[test["given"]]
+            for test in recorded.get(claim.id, ())
+            if word == IN_PART and test["role"] == HEADLINE and test["condition"] in (None, "", DEVICE)
+        }
+        under = (small(f"{escape(part)}: {of_part}") for part, of_part in parts.items())
+        rows.append((in_ledger(claim.id), said, lines(mark(IN_PROSE[word], VERDICT_STYLE[word]), *under)))
     return Table(("claim", "what the documents say", "answer"), rows, id=f"answers-{ids[0].lower()}").of(DECIDED)
 
 

@@ -39,7 +39,7 @@ def shapes(e: Evidence) -> Table:
     )
     caption = (
         "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. Blocks: one per "
-        f"query and head, as most kernels of the log run, and for each of the {AUTHORS_SMS} SMs of their card or the "
-        f"{sms} of this one."
+        f"query and head, as in most kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of "
+        f"their card and the {sms} of this one."
     )
     return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))
