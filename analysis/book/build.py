@@ -27,6 +27,7 @@ from .. import figures, findings
 from ..claims import judge
 from ..evidence import Evidence
 from ..evidence.origin import measured
+from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, is_committed
 from . import citing, edition, pages, saving
 from .check import faults
@@ -98,12 +99,13 @@ def figure_index(source: Path) -> str:
 
 def footer(e: Evidence) -> str:
     """The foot of every page as HTML: version, commit, card, date and licence."""
-    this, days = edition.edition(), [run.date for run in measured(e, "log").runs]
+    this, days = edition.edition(), sorted({run.date for run in measured(e, *STUDIES).runs})
+    changed = " and unreleased changes" if "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text("utf-8") else ""
     places = {"Source": this.repository, "DOI": f"https://doi.org/{this.doi}" if this.doi else ""}
     return " ".join(
         [
-            f"Version {this.version} of {this.date}, commit {citing.this_commit()}.",
-            f"{e.card}: measured {max(days)}." if days else f"{e.card}.",
+            f"Version {this.version} of {this.date}{changed}, commit {citing.this_commit()}.",
+            f"{e.card}: measured {' to '.join(sorted({days[0], days[-1]}))}." if days else f"{e.card}.",
             f'Text, figures and data: <a href="{LICENSE_URL}">{LICENSE}</a>. Code: {CODE_LICENSE}.',
             *(f'<a href="{escape(address)}">{words}</a>.' for words, address in places.items() if address),
         ]

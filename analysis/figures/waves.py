@@ -42,21 +42,21 @@ def wave(e: Evidence) -> Plot | Missing:
             mine = frame[frame["hdim"] == hdim]
             axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
         axis.axhline(1, color="black", lw=1)
-        top = frame["speedup"].max()
         for words, heads in theirs.items():
             axis.axvline(heads, color="0.3", lw=1, ls=":")
-            inside = {"x": heads + 0.2, "ha": "left"} if heads == MAIN.heads else {"x": heads - 0.2, "ha": "right"}
-            axis.text(y=top, s=words, va="center", fontsize=8.5, **inside)
+            left = {"x": heads + 0.2, "y": frame["speedup"].max(), "ha": "left"}
+            right = {"x": heads - 0.2, "y": frame["speedup"].min(), "ha": "right"}
+            axis.text(s=words, va="center", fontsize=8.5, **(left if heads == MAIN.heads else right))
         axis.set_xlim(1.5, most)
         axis.set_xlabel("heads of 64 queries", loc="left")
         axis.set_ylabel("speedup of V7 (above 1: faster)")
-        axis.legend(frameon=False, loc="lower right", ncols=2, fontsize=8.5)
+        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
     return Plot(
         "wave",
         figure,
         "V7 over separate kernels on the GPU alone. Shaded: separate kernels need one wave of blocks more than V7, "
-        f"computed from the registers at head dim {MAIN.hdim}. Their load: as many blocks to each of the {e.gpu['sms']} SMs as each of "
-        f"the authors' {AUTHORS_SMS} had.",
+        f"computed from the registers at head dim {MAIN.hdim}. Their load: as many blocks to each of the "
+        f"{e.gpu['sms']} SMs as each of the authors' {AUTHORS_SMS} had.",
         "Line of V7's speedup over separate kernels by the number of heads. It rises well above 1 in two shaded "
         "windows and lies near or below 1 elsewhere.",
         frame,

@@ -52,7 +52,9 @@ def wave(e: Evidence) -> Says:
 def v8(e: Evidence) -> Says:
     fused, hybrid = (over(e, (MAIN,), (name,)) for name in (SEPARATE_V8, HYBRID))
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")
-    return numbers(fused=times(fused)), checks(faster(fused), faster(hybrid), faster(full), full.slowest < fused.slowest)
+    return numbers(fused=times(fused)), checks(
+        faster(fused), faster(hybrid), faster(full), full.slowest < fused.slowest
+    )
 
 
 @finding(

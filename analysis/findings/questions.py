@@ -12,6 +12,7 @@ from ..models.profiles import BUSY
 from ..models.waves import occupied
 from . import Says, checks, faster, finding, not_slower, numbers, slower, ties
 from .common import times
+from .loads import own
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
 SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
@@ -30,7 +31,7 @@ float4, with nothing fused, are {loads:.1} as fast as those; by the documents' o
 takes {longer:slower} longer.""")
 def baseline(e: Evidence) -> Says:
     loads = e.speedup(FLOAT4, over=SCALAR, hdim=SINUSOIDAL)
-    printed = stated(SINUSOIDAL, "N330", "N333", "N336") / stated(SINUSOIDAL, "N077", "N078", "N079")
+    printed = own(FLOAT4, SCALAR)
     scalar, longer = (e.speedup(V5, over=other, hdim=SINUSOIDAL) for other in (SCALAR, FLOAT4))
     return numbers(
         loads=times(loads.at(MAIN.hdim)), printed=times(printed.at(MAIN.hdim)), longer=longer.at(MAIN.hdim)

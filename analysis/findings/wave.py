@@ -68,11 +68,11 @@ def fit(e: Evidence) -> Says:
 @finding(
     "wave-step",
     """One head more brings the second wave, and separate kernels take {separate:.1} as long. V7, still in its first,
-takes hardly longer.""",
+takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
-    return numbers(separate=times(separate.at(HDIM))), checks(faster(separate), separate > v7)
+    return numbers(separate=times(separate.at(HDIM)), v7=v7.at(HDIM)), checks(faster(separate), separate > v7)
 
 
 @finding(
