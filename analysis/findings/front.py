@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** It is {v7:.1} as fast if its blocks run at once (a *wave*)
-and the other's do not; at most loads it loses. Their card: unknown.""",
+    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** It is {v7:.1} as fast if its blocks run at once (a
+*wave*) and the other's do not; at most loads it loses. Their card: unknown.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
