@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from ..constants import require
 from ..flash.plan import embedding_of
-from ..flash.prompt32_plan import Prompt32, chosen32, require_prompt32
+from ..flash.prompt32_plan import Prompt32, chosen32
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
@@ -23,15 +22,12 @@ MOST_KEPT = 4096  # maps that are remembered
 
 
 class Prompter32:
-    """Attends float32 prompts of a signature. Raises: Unsupported where the kernels do not take them."""
+    """Attends float32 prompts of a signature that `pays32` takes."""
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
         batch, heads, seq_q, hdim = q.shape
         kv_heads, rotary_dim = k.shape[1], settled.rotary_dim
         half_split, self.target = not settled.interleaved and rotary_dim > 0, gpu.device_target()
-        require_prompt32(settled.family, hdim, rotary_dim, half_split, self.target)
-        require(tensors.lengths is None, "seq_k", "lengths", "one for all", "keys have {needed}; this takes {allowed}")
-        require(settled.scale > 0, "scale", settled.scale, "one above 0", "scale is {needed}; this takes {allowed}")
         embedding = embedding_of(settled.family, rotary_dim, tensors.cos is not None, tensors.positions is not None)
         how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale)
         self.call = chosen32(hdim, embedding, half_split, gpu.multiprocessors(device), *how)
