@@ -11,40 +11,37 @@ DIMS = (512, 2048, 4096, 8192)  # head dims that a time is printed for
 
 
 @claim(
-    "A-01",
     "number",
-    """The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, 2048, 4096
-    and 8192.""",
-    quote="1.48x-2.02x speedup",
-    where={SUMMARY: "What We Achieved, lines 6-9; Final Recommendation, line 255", ROPE_LOG: "Starting Point, line 8"},
+    "1.48x-2.02x speedup",
+    {SUMMARY: "What We Achieved, lines 6-9; Final Recommendation, line 255", ROPE_LOG: "Starting Point, line 8"},
 )
 def a01(e: Evidence) -> Tests:
+    """The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, 2048, 4096
+    and 8192."""
     yield speed(e, ONLINE, BASELINE, DIMS, published=("N215", "N218", "N221", "N224"))
 
 
 @claim(
-    "A-02",
     "cause",
-    "That gain comes from online softmax over tiles of 64 keys.",
-    quote="Online softmax with K/V tiling",
-    where={
+    "Online softmax with K/V tiling",
+    {
         SUMMARY: "Key Optimizations That Worked, line 12; Final Recommendation, lines 252-253",
         WRITE_UP: "Understanding the Baseline, line 38",
     },
 )
 def a02(e: Evidence) -> Tests:
+    """That gain comes from online softmax over tiles of 64 keys."""
     yield closes(e, BASELINE, "attention_online_scalar", FIXED, (512, 2048, 4096))
     yield faster(e, FIXED, BASELINE, (512, 2048, 4096))
 
 
 @claim(
-    "A-03",
     "number",
-    "Warp reductions instead of atomics make maximum and sum faster, so that it shows.",
-    quote="Warp-level reductions",
-    where={SUMMARY: "Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"},
+    "Warp-level reductions",
+    {SUMMARY: "Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"},
 )
 def a03(e: Evidence) -> Tests:
+    """Warp reductions instead of atomics make maximum and sum faster, so that it shows."""
     yield headline(
         "warp reductions over atomics, both with float4 loads",
         e.speedup(TWO_PASS, "attention_atomics_float4", hdim=DIMS),
@@ -53,13 +50,12 @@ def a03(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-04",
     "count",
-    "float4 loads give 4 times the memory throughput per instruction, and better bandwidth.",
-    quote="4x memory throughput per instruction",
-    where={SUMMARY: "Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116"},
+    "4x memory throughput per instruction",
+    {SUMMARY: "Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116"},
 )
 def a04(e: Evidence) -> Tests:
+    """float4 loads give 4 times the memory throughput per instruction, and better bandwidth."""
     yield headline(
         "sectors that the same bytes of K take, scalar loads over float4",
         e.count("sinusoidal_separate_scalar", "global.read.sectors.k_embedded", hdim=(512, 2048), launch=2)
@@ -69,46 +65,36 @@ def a04(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-05",
     "universal",
-    "Memory accesses are coalesced, so that the L1 cache is used well.",
-    quote="Good L1 cache utilization",
-    where={SUMMARY: "Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118"},
+    "Good L1 cache utilization",
+    {SUMMARY: "Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118"},
 )
 def a05(e: Evidence) -> Tests:
+    """Memory accesses are coalesced, so that the L1 cache is used well."""
     yield headline("L1 hit rate", e.counter(ONLINE, "l1tex__t_sector_hit_rate.pct", hdim=DIMS), least=50, unit="%")
 
 
 @claim(
-    "A-06",
-    "universal",
-    "The best version, called fixed, passes all tests, is numerically stable and ready for production.",
-    quote="All tests passing",
-    where={SUMMARY: "Repository Files, lines 226-229; Final Recommendation, lines 252-258"},
+    "universal", "All tests passing", {SUMMARY: "Repository Files, lines 226-229; Final Recommendation, lines 252-258"}
 )
 def a06(e: Evidence) -> Tests:
+    """The best version, called fixed, passes all tests, is numerically stable and ready for production."""
     yield headline("share of outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
 @claim(
-    "A-07",
     "universal",
-    "attention_kernel.cu, the online kernel, is the fastest version and the one to use.",
-    quote="BEST VERSION",
-    where={SUMMARY: "What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"},
+    "BEST VERSION",
+    {SUMMARY: "What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"},
 )
 def a07(e: Evidence) -> Tests:
+    """attention_kernel.cu, the online kernel, is the fastest version and the one to use."""
     yield headline("share of its outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
-@claim(
-    "A-08",
-    "universal",
-    "attention_kernel_large_dims.cu is the same kernel in a file of its own.",
-    quote="same kernel, standalone file",
-    where={SUMMARY: "Alternative Implementations, line 238"},
-)
+@claim("universal", "same kernel, standalone file", {SUMMARY: "Alternative Implementations, line 238"})
 def a08(e: Evidence) -> Tests:
+    """attention_kernel_large_dims.cu is the same kernel in a file of its own."""
     yield headline(
         "instructions at hdim 2048, over those of the online kernel",
         {
@@ -120,15 +106,14 @@ def a08(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-09",
     "universal",
-    """The kernel is bound by memory, not by compute. It has 0.47 to 0.50 FLOP/byte and would need 74 (or more than
-    100), about 150 times as many.""",
-    quote="severely memory-bound",
-    where={SUMMARY: "The Fundamental Bottleneck, lines 22-33", WRITE_UP: "Understanding the Baseline, lines 24-36"},
+    "severely memory-bound",
+    {SUMMARY: "The Fundamental Bottleneck, lines 22-33", WRITE_UP: "Understanding the Baseline, lines 24-36"},
     contradicts=("E-12",),
 )
 def a09(e: Evidence) -> Tests:
+    """The kernel is bound by memory, not by compute. It has 0.47 to 0.50 FLOP/byte and would need 74 (or more than
+    100), about 150 times as many."""
     yield headline(
         "throughput of DRAM, L2 or L1, the highest",
         busiest_memory_percent(e, FIXED, hdim=DIMS),
@@ -137,15 +122,9 @@ def a09(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "A-10",
-    "count",
-    "Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s.",
-    quote="Only 4.7%",
-    where={SUMMARY: "Memory Bandwidth Utilization, lines 37-39"},
-    contradicts=("A-12",),
-)
+@claim("count", "Only 4.7%", {SUMMARY: "Memory Bandwidth Utilization, lines 37-39"}, contradicts=("A-12",))
 def a10(e: Evidence) -> Tests:
+    """Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s."""
     yield headline(
         "the same rate over the peak of the card that was used, from the write-up",
         100 * said("N235") / said("N296"),
@@ -156,14 +135,13 @@ def a10(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-11",
     "cause",
-    """Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large head dim
-    does not fit the cache.""",
-    quote="Low GPU occupancy (only 16-256 blocks)",
-    where={SUMMARY: "Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175"},
+    "Low GPU occupancy (only 16-256 blocks)",
+    {SUMMARY: "Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175"},
 )
 def a11(e: Evidence) -> Tests:
+    """Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large head dim
+    does not fit the cache."""
     yield headline(
         "rate with 16 to 32 times the blocks over that with those of the documents",
         {
@@ -177,24 +155,16 @@ def a11(e: Evidence) -> Tests:
     )
     yield effect(
         "percent of this GPU's FP32 peak that it reaches",
-        {
-            FIXED: fp32_percent(e, FIXED, hdim=(512, 2048)),
-            TWO_PASS: fp32_percent(e, TWO_PASS, hdim=(8192,)),
-        },
+        {FIXED: fp32_percent(e, FIXED, hdim=(512, 2048)), TWO_PASS: fp32_percent(e, TWO_PASS, hdim=(8192,))},
         most=60,
         unit="%",
     )
 
 
-@claim(
-    "A-12",
-    "cause",
-    """At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are fetched from
-    DRAM again and again, at 87 of 360 GB/s.""",
-    quote="performance cliff at hdim=8192",
-    where={WRITE_UP: "Understanding the Baseline, line 47"},
-)
+@claim("cause", "performance cliff at hdim=8192", {WRITE_UP: "Understanding the Baseline, line 47"})
 def a12(e: Evidence) -> Tests:
+    """At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are fetched from
+    DRAM again and again, at 87 of 360 GB/s."""
     yield headline(
         "bytes read from DRAM at hdim 8192, caches warm, over those of Q, K and V",
         e.counter(ONLINE, "dram__bytes_read.sum", hdim=8192) / (3 * 4 * 16 * 8192),
@@ -212,15 +182,9 @@ def a12(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "A-13",
-    "count",
-    "The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096.",
-    quote="Best",
-    where={WRITE_UP: "Understanding the Baseline, table, lines 42-45"},
-    contradicts=("A-14",),
-)
+@claim("count", "Best", {WRITE_UP: "Understanding the Baseline, table, lines 42-45"}, contradicts=("A-14",))
 def a13(e: Evidence) -> Tests:
+    """The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096."""
     yield headline(
         "TFLOPS that the printed time and the shape give",
         e.size(ONLINE, "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9,
@@ -230,14 +194,9 @@ def a13(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "A-14",
-    "count",
-    "The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048.",
-    quote="0.76-0.86 TFLOPS",
-    where={SUMMARY: "Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122"},
-)
+@claim("count", "0.76-0.86 TFLOPS", {SUMMARY: "Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122"})
 def a14(e: Evidence) -> Tests:
+    """The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048."""
     yield headline(
         "TFLOPS that the documents' time of two passes with float4 loads and the shape give",
         e.size(TWO_PASS, "flops", hdim=DIMS[:2]) / stated(DIMS[:2], "X013", "X014") / 1e9,
@@ -247,40 +206,33 @@ def a14(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "A-15",
-    "number",
-    "The FP16 tensor-core version takes 3 to 4 times as long.",
-    quote="3-4x SLOWER",
-    where={SUMMARY: "Tensor Cores, lines 51-54; Repository Files, line 241"},
-)
+@claim("number", "3-4x SLOWER", {SUMMARY: "Tensor Cores, lines 51-54; Repository Files, line 241"})
 def a15(e: Evidence) -> Tests:
+    """The FP16 tensor-core version takes 3 to 4 times as long."""
     yield speed(e, TENSOR_V2, TWO_PASS, DIMS, published_range=("N243", "N242"))
 
 
 @claim(
-    "A-16",
     "cause",
-    """It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of shared
-    memory.""",
-    quote="conversion overhead",
-    where={SUMMARY: "Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241"},
+    "conversion overhead",
+    {SUMMARY: "Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241"},
 )
 def a16(e: Evidence) -> Tests:
+    """It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of shared
+    memory."""
     yield closes(e, TENSOR_V2, "attention_tensor_core_v2_float_tiles", TWO_PASS, DIMS)
     yield slower(e, TENSOR_V2, TWO_PASS, DIMS)
 
 
 @claim(
-    "A-17",
     "universal",
-    """Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; here
-    neither they nor any trick of computing helps, only less memory traffic.""",
-    quote="tensor cores, fancy math tricks, and compute optimizations won't help",
-    where={SUMMARY: "Tensor Cores, lesson, lines 62-66", WRITE_UP: "Understanding the Baseline, line 36"},
+    "tensor cores, fancy math tricks, and compute optimizations won't help",
+    {SUMMARY: "Tensor Cores, lesson, lines 62-66", WRITE_UP: "Understanding the Baseline, line 36"},
     contradicts=("E-14",),
 )
 def a17(e: Evidence) -> Tests:
+    """Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; here
+    neither they nor any trick of computing helps, only less memory traffic."""
     yield speed(
         e, "attention_two_pass_mma", TWO_PASS, DIMS, study="ablation", most=1.1, part="tensor cores do not help"
     )
@@ -296,14 +248,13 @@ def a17(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-18",
     "universal",
-    """K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at head dim
-    512, 2048 and 8192.""",
-    quote="Can't cache K/V for large hdim",
-    where={SUMMARY: "Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242"},
+    "Can't cache K/V for large hdim",
+    {SUMMARY: "Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242"},
 )
 def a18(e: Evidence) -> Tests:
+    """K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at head dim
+    512, 2048 and 8192."""
     yield headline(
         "nor can one whose 16 queries share tiles of K in slices of dims; bytes that it asks for",
         e.shared_bytes(TENSOR_V2, hdim=(512, 2048, 8192)),
@@ -313,17 +264,16 @@ def a18(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-19",
     "universal",
-    "48 KB of shared memory is a hard limit.",
-    quote="not negotiable",
-    where={
+    "not negotiable",
+    {
         SUMMARY: "Hardware Constraints are Hard, line 168; Multi-Query with Shared Memory Caching, line 74",
         ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212",
         WRITE_UP: "V3-V6: More Optimizations, line 207",
     },
 )
 def a19(e: Evidence) -> Tests:
+    """48 KB of shared memory is a hard limit."""
     yield headline(
         "bytes of shared memory that a block asks for, and runs",
         {v: e.shared_bytes(v, hdim=(512, 4096)) * e.ran(v, hdim=(512, 4096)) for v in ("attention_multi_query_227k",)},
@@ -333,13 +283,12 @@ def a19(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-20",
     "universal",
-    "Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit.",
-    quote="Double buffering doubles memory requirements",
-    where={SUMMARY: "cp.async + Double Buffering, lines 90-95; Repository Files, line 243"},
+    "Double buffering doubles memory requirements",
+    {SUMMARY: "cp.async + Double Buffering, lines 90-95; Repository Files, line 243"},
 )
 def a20(e: Evidence) -> Tests:
+    """Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit."""
     yield headline(
         "KiB that it asks for",
         e.shared_bytes("attention_async_double_buffer", hdim=DIMS) / 1024,
@@ -356,14 +305,9 @@ def a20(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "A-21",
-    "universal",
-    "Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements.",
-    quote="Incorrect results for hdim > 2048",
-    where={SUMMARY: "Register Tiling, lines 100-105"},
-)
+@claim("universal", "Incorrect results for hdim > 2048", {SUMMARY: "Register Tiling, lines 100-105"})
 def a21(e: Evidence) -> Tests:
+    """Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements."""
     yield headline(
         "1 where it is as claimed",
         {
@@ -375,14 +319,13 @@ def a21(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-22",
     "universal",
-    """If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely tiles as
-    FlashAttention does, batches more, or calls cuBLAS.""",
-    quote="our kernel is near-optimal for this workload",
-    where={SUMMARY: "Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204"},
+    "our kernel is near-optimal for this workload",
+    {SUMMARY: "Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204"},
 )
 def a22(e: Evidence) -> Tests:
+    """If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely tiles as
+    FlashAttention does, batches more, or calls cuBLAS."""
     yield headline(
         "two passes whose threads all work are no faster",
         e.speedup("attention_two_pass_all_warps", FIXED, hdim=DIMS, study="ablation"),
@@ -391,13 +334,12 @@ def a22(e: Evidence) -> Tests:
 
 
 @claim(
-    "A-23",
     "universal",
-    "Larger batches and longer sequences use the GPU better.",
-    quote="Better GPU utilization",
-    where={SUMMARY: "Increase Batch Size, lines 206-209; Final Recommendation, line 263"},
+    "Better GPU utilization",
+    {SUMMARY: "Increase Batch Size, lines 206-209; Final Recommendation, line 263"},
 )
 def a23(e: Evidence) -> Tests:
+    """Larger batches and longer sequences use the GPU better."""
     yield headline(
         "rate with 32 times the heads over that with 4",
         {

@@ -1,7 +1,8 @@
 """What a claim is: what a document says, of which kind it is, and the tests that decide it.
 
-    @claim("C-18", "number", "V7 beats separate kernels ...", quote="...", where={ROPE_LOG: "item 31"})
+    @claim("number", "beats separate across all configs", {ROPE_LOG: "item 31"})
     def c18(e):
+        'V7 beats separate kernels ...'
         yield speed(e, "rope_v7", "rope_separate", (128, 512, 2048), published=("N199", "N201", "N203"))
 
 A claim is a generator of tests over the evidence of a card. One test is its headline, or one of each of its parts; it
@@ -117,15 +118,16 @@ CLAIMS: dict[str, Claim] = {}
 
 
 def claim(
-    id: str, kind: str, says: str, *, where: Mapping[str, str], quote: str = "", contradicts: tuple[str, ...] = ()
+    kind: str, quote: str, where: Mapping[str, str], contradicts: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Evidence], Tests]], Callable[[Evidence], Tests]]:
-    """Register a claim by its id: a letter for its subject and a number."""
+    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it."""
 
     def register(ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
+        id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
         if id in CLAIMS:
             raise ValueError(f"claim {id} is there twice")
         places = {document: " ".join(each.split()) for document, each in where.items()}
-        CLAIMS[id] = Claim(id, kind, " ".join(says.split()), ask, quote, places, contradicts)
+        CLAIMS[id] = Claim(id, kind, " ".join((ask.__doc__ or "").split()), ask, quote, places, contradicts)
         return ask
 
     return register

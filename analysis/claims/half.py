@@ -13,24 +13,18 @@ ABLATION: dict[str, Any] = {"study": "ablation", **SHAPE}
 
 
 @claim(
-    "E-01",
     "number",
-    "Phase 4 takes 1,028 us and is 2.79 times as fast as the minimal kernel.",
-    quote="2.79× speedup",
-    where={REPORT: "Phase 4 (Proven Baseline), line 28; Option 1, line 190; What We've Achieved, line 274"},
+    "2.79× speedup",
+    {REPORT: "Phase 4 (Proven Baseline), line 28; Option 1, line 190; What We've Achieved, line 274"},
 )
 def e01(e: Evidence) -> Tests:
+    """Phase 4 takes 1,028 us and is 2.79 times as fast as the minimal kernel."""
     yield speed(e, PHASE_4, "fp16_minimal", **SHAPE, published="N482")
 
 
-@claim(
-    "E-02",
-    "number",
-    "Phase 6 takes 1,776 us, 1.73 times as long as Phase 4.",
-    quote="1.73× **SLOWER** than Phase 4",
-    where={REPORT: "Executive Summary, line 13; Phase 6 Iteration 2, line 40"},
-)
+@claim("number", "1.73× **SLOWER** than Phase 4", {REPORT: "Executive Summary, line 13; Phase 6 Iteration 2, line 40"})
 def e02(e: Evidence) -> Tests:
+    """Phase 6 takes 1,776 us, 1.73 times as long as Phase 4."""
     yield headline(
         "Phase 6 over Phase 4 as they were measured, the one causal, the other without a mask",
         e.time(PHASE_4, **SHAPE) / e.time(ITER_2, **SHAPE),
@@ -39,26 +33,24 @@ def e02(e: Evidence) -> Tests:
 
 
 @claim(
-    "E-03",
     "cause",
-    "Iteration 1 is 79 % slower because 2,112 floats a thread overflow the registers and spill.",
-    quote="Severe register spillage",
-    where={REPORT: "Phase 6 Iteration 1, lines 33-37; Register Pressure Bug, lines 65-76"},
+    "Severe register spillage",
+    {REPORT: "Phase 6 Iteration 1, lines 33-37; Register Pressure Bug, lines 65-76"},
     contradicts=("E-04",),
 )
 def e03(e: Evidence) -> Tests:
+    """Iteration 1 is 79 % slower because 2,112 floats a thread overflow the registers and spill."""
     yield closes(e, ITER_1, "fp16_phase6_iter1_own_row", CAUSAL, **ABLATION)
     yield slower(e, ITER_1, CAUSAL, **ABLATION)
 
 
 @claim(
-    "E-04",
     "universal",
-    "Moving the accumulators to shared memory (iteration 2) takes them out of what a thread keeps for itself.",
-    quote="Moved accumulators to shared memory",
-    where={REPORT: "Phase 6 Iteration 2, line 41; Successfully Implemented, line 54"},
+    "Moved accumulators to shared memory",
+    {REPORT: "Phase 6 Iteration 2, line 41; Successfully Implemented, line 54"},
 )
 def e04(e: Evidence) -> Tests:
+    """Moving the accumulators to shared memory (iteration 2) takes them out of what a thread keeps for itself."""
     yield headline(
         "bytes of accumulators that a thread still keeps in memory of its own, one row of output aside",
         e.resource(ITER_2, "stack_bytes", **SHAPE),
@@ -68,17 +60,16 @@ def e04(e: Evidence) -> Tests:
 
 
 @claim(
-    "E-05",
     "universal",
-    "256 threads for 32 rows, 0.125 rows a thread, leave most threads idle or in each other's way.",
-    quote="Most threads idle or fight over few rows",
-    where={
+    "Most threads idle or fight over few rows",
+    {
         REPORT: """Root Causes, line 17; Phase 6 Iteration 2, line 43; What Didn't Work, line 59; Thread Configuration
-        Mismatch, lines 78-82""",
+        Mismatch, lines 78-82"""
     },
     contradicts=("E-18",),
 )
 def e05(e: Evidence) -> Tests:
+    """256 threads for 32 rows, 0.125 rows a thread, leave most threads idle or in each other's way."""
     yield speed(e, "fp16_phase6_iter2_32_threads", ITER_2, **ABLATION, least=0.97, part="most threads are idle")
     yield headline(
         "share of the gap to Phase 4 that stays with padded rows, the threads idle as before",
@@ -91,16 +82,15 @@ def e05(e: Evidence) -> Tests:
 
 
 @claim(
-    "E-06",
     "cause",
-    "Phase 6 is slower because it uses more shared memory, 28 KB and more, which causes bank conflicts.",
-    quote="28KB+ shared memory → bank conflicts",
-    where={
+    "28KB+ shared memory → bank conflicts",
+    {
         REPORT: """Root Causes, line 18; Phase 6 Iteration 2, line 44; Shared Memory Pressure, lines 84-91; Technical
-        Insights, line 149""",
+        Insights, line 149"""
     },
 )
 def e06(e: Evidence) -> Tests:
+    """Phase 6 is slower because it uses more shared memory, 28 KB and more, which causes bank conflicts."""
     yield headline(
         "shared memory of Phase 6 over that of Phase 4",
         e.resource(ITER_2, "shared_bytes", **SHAPE) / e.resource(PHASE_4, "shared_bytes", **SHAPE),
@@ -112,14 +102,9 @@ def e06(e: Evidence) -> Tests:
     yield slower(e, ITER_2, CAUSAL, **ABLATION, part="bank conflicts make it slower")
 
 
-@claim(
-    "E-07",
-    "universal",
-    "Phase 6 synchronises more than Phase 4.",
-    quote="More synchronization points",
-    where={REPORT: "Root Causes, line 19; Phase 6 Iteration 2, line 45"},
-)
+@claim("universal", "More synchronization points", {REPORT: "Root Causes, line 19; Phase 6 Iteration 2, line 45"})
 def e07(e: Evidence) -> Tests:
+    """Phase 6 synchronises more than Phase 4."""
     yield headline(
         "barriers of Phase 6 over those of Phase 4",
         e.count(ITER_2, "barriers", **SHAPE) / e.count(PHASE_4, "barriers", **SHAPE),
@@ -127,14 +112,9 @@ def e07(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-08",
-    "count",
-    "Phase 4 has 2 to 4 barriers a tile.",
-    quote="2-4 syncs/tile",
-    where={REPORT: "Phase 4 (Proven Baseline), line 30"},
-)
+@claim("count", "2-4 syncs/tile", {REPORT: "Phase 4 (Proven Baseline), line 30"})
 def e08(e: Evidence) -> Tests:
+    """Phase 4 has 2 to 4 barriers a tile."""
     yield headline(
         "barriers for each of a block's 8 tiles, the one before them aside",
         (e.count(PHASE_4, "barriers", **SHAPE) / e.blocks(PHASE_4, **SHAPE) - 1) / 8,
@@ -143,14 +123,9 @@ def e08(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-09",
-    "universal",
-    "Phase 4 is 100 % correct.",
-    quote="100%",
-    where={REPORT: "Phase 4 (Proven Baseline), line 31; Working Kernels, line 168"},
-)
+@claim("universal", "100%", {REPORT: "Phase 4 (Proven Baseline), line 31; Working Kernels, line 168"})
 def e09(e: Evidence) -> Tests:
+    """Phase 4 is 100 % correct."""
     yield headline(
         "races and reads of memory that nobody wrote",
         e.hazards(PHASE_4, "race", **SHAPE) + e.hazards(PHASE_4, "uninitialised", **SHAPE),
@@ -158,14 +133,9 @@ def e09(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-10",
-    "universal",
-    "Phase 6 is correct, its largest difference 0.000977 is below 0.001.",
-    quote="max_diff=0.000977",
-    where={REPORT: "Evidence, line 178; Working Kernels, line 169"},
-)
+@claim("universal", "max_diff=0.000977", {REPORT: "Evidence, line 178; Working Kernels, line 169"})
 def e10(e: Evidence) -> Tests:
+    """Phase 6 is correct, its largest difference 0.000977 is below 0.001."""
     yield headline(
         "largest error on uniform input, as the document draws it",
         e.error(ITER_2, **SHAPE, inputs="uniform"),
@@ -173,15 +143,9 @@ def e10(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-11",
-    "count",
-    "Of Phase 4's time Q times K takes 400 us, softmax 200, the product with V 300 and memory 128.",
-    quote="Breakdown estimate",
-    where={REPORT: "Baseline Analysis, lines 97-102"},
-    contradicts=("E-12",),
-)
+@claim("count", "Breakdown estimate", {REPORT: "Baseline Analysis, lines 97-102"}, contradicts=("E-12",))
 def e11(e: Evidence) -> Tests:
+    """Of Phase 4's time Q times K takes 400 us, softmax 200, the product with V 300 and memory 128."""
     whole = e.time(PHASE_4, **ABLATION)
     yield headline(
         "share of the time that goes without a part, over the estimated share",
@@ -198,14 +162,13 @@ def e11(e: Evidence) -> Tests:
 
 
 @claim(
-    "E-12",
     "universal",
-    """68 % of Phase 4's time is scalar arithmetic, 19 % exponentials, 8 % synchronisation and 5 % memory, so it is
-    bound by compute.""",
-    quote="Phase 4 is **compute-bound** (68% scalar math)",
-    where={REPORT: "Vectorization Impact, lines 108-115; Key Insight, lines 276-279"},
+    "Phase 4 is **compute-bound** (68% scalar math)",
+    {REPORT: "Vectorization Impact, lines 108-115; Key Insight, lines 276-279"},
 )
 def e12(e: Evidence) -> Tests:
+    """68 % of Phase 4's time is scalar arithmetic, 19 % exponentials, 8 % synchronisation and 5 % memory, so it is
+    bound by compute."""
     yield headline(
         "throughput of an SM's busiest unit",
         e.counter(PHASE_4, "sm__throughput.avg.pct_of_peak_sustained_elapsed", **SHAPE),
@@ -215,36 +178,25 @@ def e12(e: Evidence) -> Tests:
 
 
 @claim(
-    "E-13",
     "universal",
-    "Vector loads can bring 5 % at most, since they matter only to a kernel bound by memory.",
-    quote="Vectorization alone",
-    where={REPORT: "Vectorization Impact, lines 104-115; Lessons Learned, lines 146 and 154"},
+    "Vectorization alone",
+    {REPORT: "Vectorization Impact, lines 104-115; Lessons Learned, lines 146 and 154"},
 )
 def e13(e: Evidence) -> Tests:
+    """Vector loads can bring 5 % at most, since they matter only to a kernel bound by memory."""
     yield speed(e, PHASE_4, "fp16_phase4_scalar_loads", **ABLATION, most=1 + said("N456") / 100)
 
 
-@claim(
-    "E-14",
-    "number",
-    "Tensor cores would make both products 5 times as fast, 468 us in all.",
-    quote="468 μs",
-    where={REPORT: "What Would Actually Help, lines 124-128"},
-)
+@claim("number", "468 μs", {REPORT: "What Would Actually Help, lines 124-128"})
 def e14(e: Evidence) -> Tests:
+    """Tensor cores would make both products 5 times as fast, 468 us in all."""
     yield speed(e, "fp16_phase4_mma", PHASE_4, **ABLATION, published=said("N470") / said("N469"))
 
 
-@claim(
-    "E-15",
-    "number",
-    """Better algorithms would take 600 to 700 us, and small changes, vector loads or tiles of 64 x 64 and 64 x 32, 800
-    to 900 us.""",
-    quote="1,028 → 800-900 μs",
-    where={REPORT: "What Would Actually Help, lines 130-134; Option 2, lines 199-209"},
-)
+@claim("number", "1,028 → 800-900 μs", {REPORT: "What Would Actually Help, lines 130-134; Option 2, lines 199-209"})
 def e15(e: Evidence) -> Tests:
+    """Better algorithms would take 600 to 700 us, and small changes, vector loads or tiles of 64 x 64 and 64 x 32, 800
+    to 900 us."""
     yield headline(
         "over Phase 4",
         {v: e.speedup(v, PHASE_4, **SHAPE) for v in ("fp16_phase4_64x64", "fp16_phase4_64x32")},
@@ -252,14 +204,9 @@ def e15(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-16",
-    "universal",
-    "Libraries take 200 to 400 us, where Phase 4 takes 1,028.",
-    quote="200-400 μs (proven)",
-    where={REPORT: "What Would Actually Help, lines 136-139; Option 3, lines 217-224"},
-)
+@claim("universal", "200-400 μs (proven)", {REPORT: "What Would Actually Help, lines 136-139; Option 3, lines 217-224"})
 def e16(e: Evidence) -> Tests:
+    """Libraries take 200 to 400 us, where Phase 4 takes 1,028."""
     yield headline(
         "PyTorch's SDPA over Phase 4",
         {
@@ -271,14 +218,9 @@ def e16(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-17",
-    "universal",
-    "CUTLASS takes 11.3 us a tile, which makes a reference.",
-    quote="11.3 μs per tile",
-    where={REPORT: "Infrastructure, line 172; What We've Achieved, line 275"},
-)
+@claim("universal", "11.3 μs per tile", {REPORT: "Infrastructure, line 172; What We've Achieved, line 275"})
 def e17(e: Evidence) -> Tests:
+    """CUTLASS takes 11.3 us a tile, which makes a reference."""
     yield headline(
         "1,024 such products in one call, over 1,024 times the time of one alone",
         e.ceiling("all_tiles_gemm_us") / (16 * 8 * 8 * e.ceiling("one_tile_gemm_us")),
@@ -287,14 +229,9 @@ def e17(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "E-18",
-    "universal",
-    "What matters is, in this order, the algorithm, the memory pattern, vector loads, and the number of threads.",
-    quote="Optimization Hierarchy",
-    where={REPORT: "Optimization Hierarchy, lines 151-155"},
-)
+@claim("universal", "Optimization Hierarchy", {REPORT: "Optimization Hierarchy, lines 151-155"})
 def e18(e: Evidence) -> Tests:
+    """What matters is, in this order, the algorithm, the memory pattern, vector loads, and the number of threads."""
     algorithm, pattern, threads = (
         e.speedup(f"fp16_phase4_{name}", PHASE_4, **ABLATION) for name in ("mma", "padded", "all_threads")
     )

@@ -12,15 +12,10 @@ DECODING = (  # heads, queries, keys and rotated dims
 )  # fmt: skip
 
 
-@claim(
-    "C-01",
-    "universal",
-    """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
-    about twice too large; a store to shared memory corrects every head dim.""",
-    quote="block_reduce_max/sum don't broadcast to all threads",
-    where={ROPE_LOG: "V1 items 2-4, lines 20-32"},
-)
+@claim("universal", "block_reduce_max/sum don't broadcast to all threads", {ROPE_LOG: "V1 items 2-4, lines 20-32"})
 def c01(e: Evidence) -> Tests:
+    """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
+    about twice too large; a store to shared memory corrects every head dim."""
     yield headline(
         "1 if it is wrong without the store and right with it, all else equal",
         e.status("rope_v1a", "wrong", hdim=DIMS) * e.status("rope_v1b", "ok", hdim=DIMS),
@@ -37,14 +32,9 @@ def c01(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-02",
-    "cause",
-    "float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory.",
-    quote="memory-bound kernel, float4 loads 16B vs 4B",
-    where={ROPE_LOG: "V1 item 6, lines 39-42"},
-)
+@claim("cause", "memory-bound kernel, float4 loads 16B vs 4B", {ROPE_LOG: "V1 item 6, lines 39-42"})
 def c02(e: Evidence) -> Tests:
+    """float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory."""
     yield headline(
         "throughput of DRAM, L2 or L1, the highest, of the scalar kernel",
         busiest_memory_percent(e, "rope_v1b", hdim=DIMS),
@@ -55,40 +45,37 @@ def c02(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-03",
     "number",
-    """V1 with tables and float4 loads takes 1.66, 2.65 and 3.27 times as long as separate kernels at head dim 128, 512
-    and 2048.""",
-    quote="Fused SLOWER than separate by 1.66-3.27x",
-    where={ROPE_LOG: "V1 item 7, lines 44-48", WRITE_UP: "V1-V2: Full Fusion?, lines 173-179"},
+    "Fused SLOWER than separate by 1.66-3.27x",
+    {ROPE_LOG: "V1 item 7, lines 44-48", WRITE_UP: "V1-V2: Full Fusion?, lines 173-179"},
     contradicts=("C-05",),
 )
 def c03(e: Evidence) -> Tests:
+    """V1 with tables and float4 loads takes 1.66, 2.65 and 3.27 times as long as separate kernels at head dim 128, 512
+    and 2048."""
     yield speed(e, "rope_v1c", SEPARATE, DIMS, published=("N111", "N114", "N117"))
 
 
 @claim(
-    "C-04",
     "cause",
-    "V1 is slower because it reads cosines and sines from global memory again for every pair of query and key.",
-    quote="loads cos/sin from global mem for each Q-K pair",
-    where={ROPE_LOG: "V1 item 8, lines 50-53"},
+    "loads cos/sin from global mem for each Q-K pair",
+    {ROPE_LOG: "V1 item 8, lines 50-53"},
     contradicts=("C-17",),
 )
 def c04(e: Evidence) -> Tests:
+    """V1 is slower because it reads cosines and sines from global memory again for every pair of query and key."""
     yield closes(e, "rope_v1c", "rope_v1c_no_tables", SEPARATE, DIMS, rotary="full")
     yield slower(e, "rope_v1c", SEPARATE, DIMS)
 
 
 @claim(
-    "C-05",
     "count",
-    """The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used float4
-    loads and __sincosf.""",
-    quote="on-the-fly computation with cached frequencies, float4 vectorization, and __sincosf",
-    where={WRITE_UP: "RoPE, line 149; V1-V2: Full Fusion?, lines 153-179"},
+    "on-the-fly computation with cached frequencies, float4 vectorization, and __sincosf",
+    {WRITE_UP: "RoPE, line 149; V1-V2: Full Fusion?, lines 153-179"},
 )
 def c05(e: Evidence) -> Tests:
+    """The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used float4
+    loads and __sincosf."""
     yield headline(
         "the log's time of the kernel with cached frequencies (V4)",
         stated(DIMS, "N144", "N146", "N147"),
@@ -97,50 +84,37 @@ def c05(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-06",
-    "number",
-    """V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate kernels by
-    1.2 times; use it up to 128.""",
-    quote="hdim<=128: use fused V2",
-    where={ROPE_LOG: "V2 items 9-11, lines 59-70"},
-    contradicts=("C-23",),
-)
+@claim("number", "hdim<=128: use fused V2", {ROPE_LOG: "V2 items 9-11, lines 59-70"}, contradicts=("C-23",))
 def c06(e: Evidence) -> Tests:
+    """V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate kernels by
+    1.2 times; use it up to 128."""
     yield speed(e, "rope_v2", SEPARATE, 128, rotary="full", published="N125")
 
 
-@claim(
-    "C-07",
-    "number",
-    "V3, four queries a block, is 22 to 27 % faster than V2.",
-    quote="22-27% faster than V2",
-    where={ROPE_LOG: "V3 item 13, line 80"},
-)
+@claim("number", "22-27% faster than V2", {ROPE_LOG: "V3 item 13, line 80"})
 def c07(e: Evidence) -> Tests:
+    """V3, four queries a block, is 22 to 27 % faster than V2."""
     yield speed(e, "rope_v3", "rope_v2", DIMS, published_range=(1 + said("N130") / 100, 1 / (1 - said("N131") / 100)))
 
 
 @claim(
-    "C-08",
     "cause",
-    "V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations.",
-    quote="Still 8x redundant computation",
-    where={ROPE_LOG: "V3 item 14, lines 85-88", WRITE_UP: "V3-V6: More Optimizations, line 197"},
+    "Still 8x redundant computation",
+    {ROPE_LOG: "V3 item 14, lines 85-88", WRITE_UP: "V3-V6: More Optimizations, line 197"},
 )
 def c08(e: Evidence) -> Tests:
+    """V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations."""
     yield closes(e, "rope_v3", "rope_v3_no_rotation", SEPARATE, (512, 2048), rotary="full")
     yield slower(e, "rope_v3", SEPARATE, (512, 2048))
 
 
 @claim(
-    "C-09",
     "universal",
-    "To share K's rotation among 64 queries a block would need 512 KB of shared memory.",
-    quote="need 512KB, have 48KB",
-    where={ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"},
+    "need 512KB, have 48KB",
+    {ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"},
 )
 def c09(e: Evidence) -> Tests:
+    """To share K's rotation among 64 queries a block would need 512 KB of shared memory."""
     yield headline(
         "bytes that a block asks for when it takes slices of dims, at hdim 2048",
         e.shared_bytes("rope_v3_64_queries", study="ablation", hdim=2048),
@@ -150,38 +124,31 @@ def c09(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-10",
     "universal",
-    """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and barriers cost
-    more than powf did.""",
-    quote="shared mem overhead + sync barriers outweigh powf savings",
-    where={ROPE_LOG: "V4 items 16-17, lines 99-104", WRITE_UP: "V3-V6: More Optimizations, line 199"},
+    "shared mem overhead + sync barriers outweigh powf savings",
+    {ROPE_LOG: "V4 items 16-17, lines 99-104", WRITE_UP: "V3-V6: More Optimizations, line 199"},
     contradicts=("C-11",),
 )
 def c10(e: Evidence) -> Tests:
+    """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and barriers cost
+    more than powf did."""
     yield speed(e, "rope_v4", "rope_v3", DIMS, between=((0, 1.03), (0, 1.03), (1.03, 1000)))
 
 
-@claim(
-    "C-11",
-    "number",
-    "V4 still takes 2.5 times as long as separate kernels at head dim 2048.",
-    quote="still 2.5x slower than separate",
-    where={WRITE_UP: "V3-V6: More Optimizations, line 199"},
-)
+@claim("number", "still 2.5x slower than separate", {WRITE_UP: "V3-V6: More Optimizations, line 199"})
 def c11(e: Evidence) -> Tests:
+    """V4 still takes 2.5 times as long as separate kernels at head dim 2048."""
     yield speed(e, "rope_v4", SEPARATE, 2048, published="N360")
 
 
 @claim(
-    "C-12",
     "cause",
-    """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
-    and 16 tiles have to be synchronised.""",
-    quote="Only 4 K vectors per tile",
-    where={ROPE_LOG: "V5 items 19-20, lines 113-122", WRITE_UP: "V3-V6: More Optimizations, lines 203-207"},
+    "Only 4 K vectors per tile",
+    {ROPE_LOG: "V5 items 19-20, lines 113-122", WRITE_UP: "V3-V6: More Optimizations, lines 203-207"},
 )
 def c12(e: Evidence) -> Tests:
+    """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
+    and 16 tiles have to be synchronised."""
     yield headline(
         "share of the gap that stays when all threads work, tiles and barriers as before, at hdim 2048",
         1 - e.share_closed("rope_v5", "rope_v5_all_threads", SEPARATE, study="ablation", hdim=2048, rotary="full"),
@@ -190,14 +157,9 @@ def c12(e: Evidence) -> Tests:
     yield slower(e, "rope_v5", SEPARATE, 2048, rotary="full")
 
 
-@claim(
-    "C-13",
-    "count",
-    "An element of V5's tile takes 2 bytes.",
-    quote="[BLOCK_K x 2048 x 2 bytes]",
-    where={WRITE_UP: "V3-V6: More Optimizations, line 207"},
-)
+@claim("count", "[BLOCK_K x 2048 x 2 bytes]", {WRITE_UP: "V3-V6: More Optimizations, line 207"})
 def c13(e: Evidence) -> Tests:
+    """An element of V5's tile takes 2 bytes."""
     yield headline(
         "bytes of the tile, an element",
         e.shared_bytes("rope_v5", "keys", hdim=2048) / (e.shared_bytes("rope_v5", "scores", hdim=2048) / 4 * 2048),
@@ -207,13 +169,13 @@ def c13(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-14",
     "number",
-    "V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate kernels.",
-    quote="3.3x faster than V5, still slower than separate",
-    where={ROPE_LOG: "V6 item 22, lines 133-136", WRITE_UP: "V3-V6: More Optimizations, line 209"},
+    "3.3x faster than V5, still slower than separate",
+    {ROPE_LOG: "V6 item 22, lines 133-136", WRITE_UP: "V3-V6: More Optimizations, line 209"},
 )
 def c14(e: Evidence) -> Tests:
+    """V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate
+    kernels."""
     yield headline(
         "V6 over",
         {
@@ -224,44 +186,32 @@ def c14(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-15",
-    "cause",
-    "V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times.",
-    quote="64x more operations",
-    where={ROPE_LOG: "V6 item 23, lines 138-141"},
-    contradicts=("C-16",),
-)
+@claim("cause", "64x more operations", {ROPE_LOG: "V6 item 23, lines 138-141"}, contradicts=("C-16",))
 def c15(e: Evidence) -> Tests:
+    """V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times."""
     yield closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="full")
     yield slower(e, "rope_v6a", SEPARATE, DIMS, rotary="full")
 
 
-@claim(
-    "C-16",
-    "cause",
-    """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
-    instead of 16k, 32 times the work, still dominates.""",
-    quote="Still 32x more work",
-    where={ROPE_LOG: "Partial Rotation items 26-27, lines 158-167"},
-)
+@claim("cause", "Still 32x more work", {ROPE_LOG: "Partial Rotation items 26-27, lines 158-167"})
 def c16(e: Evidence) -> Tests:
+    """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
+    instead of 16k, 32 times the work, still dominates."""
     yield closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="partial")
     yield slower(e, "rope_v6b", SEPARATE, DIMS, rotary="partial")
 
 
 @claim(
-    "C-17",
     "count",
-    """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
-    computation and memory traffic.""",
-    quote="32x more work",
-    where={
+    "32x more work",
+    {
         WRITE_UP: "V1-V2: Full Fusion?, lines 181-191; V7: Partial Fusion?, line 233",
         ROPE_LOG: "V6 item 23, line 141; Final Conclusions item 34, lines 211-212",
     },
 )
 def c17(e: Evidence) -> Tests:
+    """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
+    computation and memory traffic."""
     yield headline(
         "all rotations, V1 over separate kernels, at hdim 2048",
         e.count("rope_v1c", "event.rotation", hdim=2048)
@@ -283,12 +233,9 @@ def c17(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-18",
     "number",
-    """V7, the hybrid, beats separate kernels in all configurations, by 1.66, 1.45 and 1.40 times at head dim 128, 512
-    and 2048.""",
-    quote="beats separate across all configs",
-    where={
+    "beats separate across all configs",
+    {
         ROPE_LOG: "V7 item 31, lines 188-191; Final Conclusions item 35, line 217",
         WRITE_UP: "V7: Partial Fusion?, lines 225-227; Conclusion, line 278",
         ANALYSIS: "Executive Summary, line 8; ROPE Performance, lines 20-21",
@@ -296,17 +243,18 @@ def c17(e: Evidence) -> Tests:
     contradicts=("C-22",),
 )
 def c18(e: Evidence) -> Tests:
+    """V7, the hybrid, beats separate kernels in all configurations, by 1.66, 1.45 and 1.40 times at head dim 128, 512
+    and 2048."""
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", published=("N199", "N201", "N203"))
 
 
 @claim(
-    "C-19",
     "cause",
-    "V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality.",
-    quote="Better cache locality",
-    where={ROPE_LOG: "V7 item 32, lines 193-197", WRITE_UP: "V7: Partial Fusion?, lines 229-239"},
+    "Better cache locality",
+    {ROPE_LOG: "V7 item 32, lines 193-197", WRITE_UP: "V7: Partial Fusion?, lines 229-239"},
 )
 def c19(e: Evidence) -> Tests:
+    """V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality."""
     separate = e.time(SEPARATE, hdim=(512, 2048), rotary="partial")
     yield headline(
         "the most of the gain that a launch and a buffer can make: what both rotations of separate kernels cost over "
@@ -320,29 +268,27 @@ def c19(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-20",
     "universal",
-    """The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop can be
-    fused, what is in the inner one cannot.""",
-    quote="Fusing the outer loop variable succeeds; fusing the inner loop variable fails",
-    where={
+    "Fusing the outer loop variable succeeds; fusing the inner loop variable fails",
+    {
         WRITE_UP: "So Why Did Sinusoidal Work?, line 274; Conclusion, line 282",
         ROPE_LOG: "Final Conclusions items 35-36, lines 214-221",
     },
 )
 def c20(e: Evidence) -> Tests:
+    """The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop can be
+    fused, what is in the inner one cannot."""
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", least=1.03)
 
 
 @claim(
-    "C-21",
     "cause",
-    """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
-    every query.""",
-    quote="Only rotary_dim (25-50% of hdim) needs computation",
-    where={ANALYSIS: "ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206"},
+    "Only rotary_dim (25-50% of hdim) needs computation",
+    {ANALYSIS: "ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206"},
 )
 def c21(e: Evidence) -> Tests:
+    """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
+    every query."""
     yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
     yield headline(
         "rotations of separate kernels over those of V7; more would be saved",
@@ -352,26 +298,20 @@ def c21(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-22",
-    "number",
-    "From head dim 4096 on separate kernels are faster than V7.",
-    quote="Separate becomes faster at hdim",
-    where={ANALYSIS: "Recommendations, line 195"},
-)
+@claim("number", "Separate becomes faster at hdim", {ANALYSIS: "Recommendations, line 195"})
 def c22(e: Evidence) -> Tests:
+    """From head dim 4096 on separate kernels are faster than V7."""
     yield speed(e, "rope_v7", SEPARATE, (4096, 8192), rotary="partial", published=("X085", "X086"))
 
 
 @claim(
-    "C-23",
     "universal",
-    """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
-    that needs 512 KB and there are 48.""",
-    quote="64x multiplier cannot be overcome with shared mem",
-    where={ROPE_LOG: "Final Conclusions item 34, lines 211-212", WRITE_UP: "Conclusion, line 282"},
+    "64x multiplier cannot be overcome with shared mem",
+    {ROPE_LOG: "Final Conclusions item 34, lines 211-212", WRITE_UP: "Conclusion, line 282"},
 )
 def c23(e: Evidence) -> Tests:
+    """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
+    that needs 512 KB and there are 48."""
     yield headline(
         "V8's portable core, fused fully in less than 48 KB, is slower",
         e.speedup("rope_v8_portable", SEPARATE, hdim=DIMS, study="beyond", heads=4, rotary="full"),
@@ -379,14 +319,9 @@ def c23(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-24",
-    "cause",
-    "float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well.",
-    quote="float4 loads don't align with rotation pairs",
-    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 259"},
-)
+@claim("cause", "float4 loads don't align with rotation pairs", {WRITE_UP: "So Why Did Sinusoidal Work?, line 259"})
 def c24(e: Evidence) -> Tests:
+    """float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well."""
     yield headline(
         "1 if V1, whose float4 loads take two pairs at a time, is wrong",
         e.status("rope_v1c", "wrong", hdim=DIMS),
@@ -401,15 +336,12 @@ def c24(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-25",
-    "count",
-    """RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take about 4,
-    one addition among them; the special-function unit is less effective, since both sine and cosine go to both
-    elements.""",
-    quote="~6 FLOPs per element (4 muls + 2 adds + SFU)",
-    where={WRITE_UP: "So Why Did Sinusoidal Work?, lines 261-269"},
+    "count", "~6 FLOPs per element (4 muls + 2 adds + SFU)", {WRITE_UP: "So Why Did Sinusoidal Work?, lines 261-269"}
 )
 def c25(e: Evidence) -> Tests:
+    """RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take about 4,
+    one addition among them; the special-function unit is less effective, since both sine and cosine go to both
+    elements."""
     yield headline(
         "FLOP of the rotate kernel for each element at hdim 2048",
         (
@@ -423,13 +355,12 @@ def c25(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-26",
     "universal",
-    "Only embeddings that do not depend on the values of Q and K should be fused.",
-    quote="you should only fuse embeddings that don't depend on the input values",
-    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286"},
+    "you should only fuse embeddings that don't depend on the input values",
+    {WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286"},
 )
 def c26(e: Evidence) -> Tests:
+    """Only embeddings that do not depend on the values of Q and K should be fused."""
     yield headline(
         "V8, fused fully, gains nothing over embeddings apart on its core",
         e.speedup("rope_v8", "rope_separate_v8", hdim=DIMS, study="beyond", heads=4, rotary="full"),
@@ -437,14 +368,9 @@ def c26(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-27",
-    "universal",
-    "Both separate and fused RoPE are bound by memory.",
-    quote="both approaches are memory-bound",
-    where={WRITE_UP: "V1-V2: Full Fusion?, line 191"},
-)
+@claim("universal", "both approaches are memory-bound", {WRITE_UP: "V1-V2: Full Fusion?, line 191"})
 def c27(e: Evidence) -> Tests:
+    """Both separate and fused RoPE are bound by memory."""
     yield headline(
         "throughput of DRAM, L2 or L1, the highest, of the attention",
         {v: busiest_memory_percent(e, v, hdim=(512, 2048), rotary="full") for v in (SEPARATE, "rope_v1c", "rope_v2")},
@@ -454,16 +380,15 @@ def c27(e: Evidence) -> Tests:
 
 
 @claim(
-    "C-28",
     "number",
-    "Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys.",
-    quote="partial rotation necessary for decode workloads",
-    where={
+    "partial rotation necessary for decode workloads",
+    {
         ROPE_LOG: "Partial Rotation item 28, lines 169-171; Final Conclusions item 36, line 222",
         WRITE_UP: "Conclusion, future work 3, line 291",
     },
 )
 def c28(e: Evidence) -> Tests:
+    """Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys."""
     yield headline(
         "Q alone fused over separate embeddings, both on V8's core",
         {
@@ -484,14 +409,9 @@ def c28(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-29",
-    "count",
-    "LLaMA rotates 64 of 128 dims.",
-    quote="hdim=128, rotary_dim=64 (50%)",
-    where={ROPE_LOG: "Partial Rotation item 24, lines 148-152"},
-)
+@claim("count", "hdim=128, rotary_dim=64 (50%)", {ROPE_LOG: "Partial Rotation item 24, lines 148-152"})
 def c29(e: Evidence) -> Tests:
+    """LLaMA rotates 64 of 128 dims."""
     yield headline(
         "dims that LLaMA's published code rotates, 4096 over 32 heads (precompute_freqs_cis(dim // n_heads))",
         4096 / 32,
@@ -500,12 +420,7 @@ def c29(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "C-30",
-    "count",
-    "V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB.",
-    quote="Available: 40KB = 10000 floats",
-    where={ROPE_LOG: "V5 item 20, line 119; V3 item 14, line 89"},
-)
+@claim("count", "Available: 40KB = 10000 floats", {ROPE_LOG: "V5 item 20, line 119; V3 item 14, line 89"})
 def c30(e: Evidence) -> Tests:
+    """V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB."""
     yield headline("floats that the log's own limit of 48 KB holds", 48 * 1024 / 4, equals=10000, unit="floats")

@@ -18,73 +18,55 @@ def calls(e: Evidence, per: str) -> Estimates:
     return e.count(V5, "event.sincos", hdim=DIMS) / heads / dims / sum(rows[1:], rows[0])
 
 
-@claim(
-    "B-01",
-    "number",
-    """V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim 512, 2048
-    and 4096.""",
-    quote="Way too slow",
-    where={WRITE_UP: "V1: Naive Fusion, lines 82-88"},
-)
+@claim("number", "Way too slow", {WRITE_UP: "V1: Naive Fusion, lines 82-88"})
 def b01(e: Evidence) -> Tests:
+    """V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim 512, 2048
+    and 4096."""
     yield speed(e, "sinusoidal_v1", SCALAR, DIMS, published=("N315", "N317", "N319"))
 
 
-@claim(
-    "B-02",
-    "cause",
-    """V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 million
-    loads at head dim 2048.""",
-    quote="8.4 million loads from global memory",
-    where={WRITE_UP: "V1: Naive Fusion, line 90"},
-)
+@claim("cause", "8.4 million loads from global memory", {WRITE_UP: "V1: Naive Fusion, line 90"})
 def b02(e: Evidence) -> Tests:
+    """V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 million
+    loads at head dim 2048."""
     yield closes(e, "sinusoidal_v1", "sinusoidal_v1_registers", SCALAR, DIMS)
     yield slower(e, "sinusoidal_v1", SCALAR, DIMS)
 
 
 @claim(
-    "B-03",
     "number",
-    """Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special functions
-    are cheap and memory loads expensive.""",
-    quote="trading expensive memory loads for cheap SFU operations",
-    where={WRITE_UP: "V2-V3: Trading Memory for Compute, lines 92-109"},
+    "trading expensive memory loads for cheap SFU operations",
+    {WRITE_UP: "V2-V3: Trading Memory for Compute, lines 92-109"},
 )
 def b03(e: Evidence) -> Tests:
+    """Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special functions
+    are cheap and memory loads expensive."""
     yield speed(e, "sinusoidal_v3", "sinusoidal_v1", DIMS, published=("N323", "N326", "N329"))
 
 
 @claim(
-    "B-04",
     "number",
-    "V3 already beats the separate kernels.",
-    quote="we beat even the baseline separate kernel approach",
-    where={WRITE_UP: "V2-V3: Trading Memory for Compute, line 109"},
+    "we beat even the baseline separate kernel approach",
+    {WRITE_UP: "V2-V3: Trading Memory for Compute, line 109"},
 )
 def b04(e: Evidence) -> Tests:
+    """V3 already beats the separate kernels."""
     yield speed(e, "sinusoidal_v3", SCALAR, DIMS, direction="faster")
 
 
-@claim(
-    "B-05",
-    "number",
-    "powf is expensive, and caching the frequencies (V4) speeds the kernel up.",
-    quote="which is expensive",
-    where={WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 115"},
-)
+@claim("number", "which is expensive", {WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 115"})
 def b05(e: Evidence) -> Tests:
+    """powf is expensive, and caching the frequencies (V4) speeds the kernel up."""
     yield speed(e, "sinusoidal_v4", "sinusoidal_v3", DIMS, direction="faster")
 
 
 @claim(
-    "B-06",
     "count",
-    "__sincosf gives sine and cosine in a single operation of the special-function unit.",
-    quote="simultaneously in a single SFU operation",
-    where={WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 125"},
+    "simultaneously in a single SFU operation",
+    {WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 125"},
 )
 def b06(e: Evidence) -> Tests:
+    """__sincosf gives sine and cosine in a single operation of the special-function unit."""
     yield headline(
         "sine and cosine instructions of the unit for each call of which both results are used (RoPE V2)",
         (e.count("rope_v2", "inst.mufu.sin", hdim=(128, 512)) + e.count("rope_v2", "inst.mufu.cos", hdim=(128, 512)))
@@ -95,15 +77,14 @@ def b06(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-07",
     "number",
-    """V5, full fusion, is 2.0, 1.9 and 1.4 times as fast as separate kernels at head dim 512, 2048 and 4096; fusion
-    works.""",
-    quote="1.4-2.0x speedup over the separate kernel baseline",
-    where={WRITE_UP: "V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286"},
+    "1.4-2.0x speedup over the separate kernel baseline",
+    {WRITE_UP: "V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286"},
     contradicts=("B-08", "B-09"),
 )
 def b07(e: Evidence) -> Tests:
+    """V5, full fusion, is 2.0, 1.9 and 1.4 times as fast as separate kernels at head dim 512, 2048 and 4096; fusion
+    works."""
     yield speed(
         e, V5, SCALAR, DIMS, published=("N332", "N335", "N338"), part="faster than its baseline, which loads scalars"
     )
@@ -111,14 +92,13 @@ def b07(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-08",
     "universal",
-    "Separate kernels are the fastest for sinusoidal embeddings at every head dim.",
-    quote="Separate approach remains fastest",
-    where={ANALYSIS: "Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186"},
+    "Separate approach remains fastest",
+    {ANALYSIS: "Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186"},
     contradicts=("C-26",),
 )
 def b08(e: Evidence) -> Tests:
+    """Separate kernels are the fastest for sinusoidal embeddings at every head dim."""
     yield headline(
         "separate float4 kernels are no slower than",
         {v: e.speedup(FLOAT4, v, hdim=ALL) for v in (V5, HYBRID_V1, HYBRID_V2)},
@@ -127,29 +107,27 @@ def b08(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-09",
     "number",
-    "V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096.",
-    quote="4-23% slower than separate",
-    where={
+    "4-23% slower than separate",
+    {
         ANALYSIS: """Fully Fused (Original V5), lines 48-49; Separate (Baseline), lines 88-89; Performance Summary
-        Table, lines 179-180""",
+        Table, lines 179-180"""
     },
 )
 def b09(e: Evidence) -> Tests:
+    """V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096."""
     yield speed(e, FLOAT4, V5, DIMS, published_range=(1 + said("N021") / 100, 1 + said("N022") / 100))
 
 
 @claim(
-    "B-10",
     "cause",
-    """V5's problem is 32 times as many calls of sincosf, 16.8 million, since it computes K's embedding again for every
-    query.""",
-    quote="32x more sincosf calls due to redundant K recomputation",
-    where={ANALYSIS: "Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107"},
+    "32x more sincosf calls due to redundant K recomputation",
+    {ANALYSIS: "Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107"},
     contradicts=("B-19",),
 )
 def b10(e: Evidence) -> Tests:
+    """V5's problem is 32 times as many calls of sincosf, 16.8 million, since it computes K's embedding again for every
+    query."""
     yield closes(e, V5, "sinusoidal_v5_k_embedded", FLOAT4, DIMS, part="K embedded again is what costs")
     yield slower(e, V5, FLOAT4, DIMS, part="K embedded again is what costs")
     yield headline(
@@ -162,14 +140,13 @@ def b10(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-11",
     "number",
-    "The hybrid V1 is 3 to 7 % slower than separate kernels and ties with them at head dim 4096.",
-    quote="within 3-7%",
-    where={ANALYSIS: "Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62"},
+    "within 3-7%",
+    {ANALYSIS: "Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62"},
     contradicts=("C-20",),
 )
 def b11(e: Evidence) -> Tests:
+    """The hybrid V1 is 3 to 7 % slower than separate kernels and ties with them at head dim 4096."""
     yield speed(
         e,
         HYBRID_V1,
@@ -184,15 +161,10 @@ def b11(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "B-12",
-    "cause",
-    "What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more complex kernel.",
-    quote="Shared memory bandwidth for Q cache",
-    where={ANALYSIS: "Hybrid V1, line 64"},
-    contradicts=("C-18", "C-19"),
-)
+@claim("cause", "Shared memory bandwidth for Q cache", {ANALYSIS: "Hybrid V1, line 64"}, contradicts=("C-18", "C-19"))
 def b12(e: Evidence) -> Tests:
+    """What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more complex
+    kernel."""
     yield headline(
         "the query row from shared memory is slower than from global memory",
         e.speedup("attention_online_shared_query", FIXED, hdim=(512, 2048), study="ablation"),
@@ -201,14 +173,9 @@ def b12(e: Evidence) -> Tests:
     yield slower(e, HYBRID_V1, FLOAT4, (512, 2048))
 
 
-@claim(
-    "B-13",
-    "cause",
-    "The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key.",
-    quote="Recomputes Q embeddings seq_k times per query",
-    where={ANALYSIS: "Hybrid V2, lines 75-77"},
-)
+@claim("cause", "Recomputes Q embeddings seq_k times per query", {ANALYSIS: "Hybrid V2, lines 75-77"})
 def b13(e: Evidence) -> Tests:
+    """The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key."""
     yield closes(e, HYBRID_V2, HYBRID_V1, FLOAT4, ALL, study="", part="Q embedded again is what costs")
     yield faster(e, FLOAT4, HYBRID_V2, ALL, part="Q embedded again is what costs")
     yield headline(
@@ -221,15 +188,10 @@ def b13(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "B-14",
-    "count",
-    """The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only complexity and
-    memory patterns differ.""",
-    quote="they have the same computation count",
-    where={ANALYSIS: "SinCos Call Count, lines 109-119"},
-)
+@claim("count", "they have the same computation count", {ANALYSIS: "SinCos Call Count, lines 109-119"})
 def b14(e: Evidence) -> Tests:
+    """The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only complexity and
+    memory patterns differ."""
     yield headline(
         "floating-point instructions of the hybrid over those of separate kernels",
         e.count(HYBRID_V1, "inst.fp32 inst.fma", hdim=(512, 2048))
@@ -240,14 +202,13 @@ def b14(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-15",
     "count",
-    """Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the traffic, too
-    little to pay.""",
-    quote="only 10% of total traffic",
-    where={ANALYSIS: "Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167"},
+    "only 10% of total traffic",
+    {ANALYSIS: "Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167"},
 )
 def b15(e: Evidence) -> Tests:
+    """Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the traffic, too
+    little to pay."""
     yield headline(
         "share of the traffic of separate kernels, by the document's own items",
         100 * said("N063") / (said("N059") + said("N060") + said("N061") + said("N062")),
@@ -258,13 +219,12 @@ def b15(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-16",
     "cause",
-    "Separate kernels win through fewer registers and better occupancy.",
-    quote="Lower register pressure",
-    where={ANALYSIS: "Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153"},
+    "Lower register pressure",
+    {ANALYSIS: "Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153"},
 )
 def b16(e: Evidence) -> Tests:
+    """Separate kernels win through fewer registers and better occupancy."""
     yield headline(
         "active warps, separate attention over that of",
         {
@@ -295,29 +255,25 @@ def b16(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-17",
     "cause",
-    "Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention.",
-    quote="Perfect memory coalescing",
-    where={
-        ANALYSIS: "Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163",
-    },
+    "Perfect memory coalescing",
+    {ANALYSIS: "Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163"},
 )
 def b17(e: Evidence) -> Tests:
+    """Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention."""
     yield closes(e, HYBRID_V1, "sinusoidal_hybrid_v1_no_embedding", FLOAT4, (512, 2048))
     yield faster(e, FLOAT4, HYBRID_V1, (512, 2048))
 
 
 @claim(
-    "B-18",
     "cause",
-    """The hybrid fails for sinusoidal embeddings and works for RoPE, because the first must cache all dims and the
-    second only the rotated ones.""",
-    quote="Only rotary_dim dimensions need caching",
-    where={ANALYSIS: "Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207"},
+    "Only rotary_dim dimensions need caching",
+    {ANALYSIS: "Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207"},
     contradicts=("C-20",),
 )
 def b18(e: Evidence) -> Tests:
+    """The hybrid fails for sinusoidal embeddings and works for RoPE, because the first must cache all dims and the
+    second only the rotated ones."""
     yield headline(
         "floats of Q that the RoPE hybrid keeps in shared memory, over the rotated dims",
         e.shared_bytes("rope_v7", "query", hdim=(128, 512, 2048))
@@ -330,28 +286,22 @@ def b18(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-19",
     "cause",
-    """Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is computed
-    twice; computing them costs about as much as loading them.""",
-    quote="costs about the same as loading from memory",
-    where={WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, line 280"},
+    "costs about the same as loading from memory",
+    {WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, line 280"},
 )
 def b19(e: Evidence) -> Tests:
+    """Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is computed
+    twice; computing them costs about as much as loading them."""
     yield headline(
         "how often V5 computes each value of position and dim, a head", calls(e, "seq_k"), equals=1, unit="times"
     )
     yield faster(e, V5, SCALAR, DIMS)
 
 
-@claim(
-    "B-20",
-    "count",
-    "Separate kernels move 1 MB too much at head dim 2048 with 64 positions.",
-    quote="1 MB of redundant traffic",
-    where={WRITE_UP: "Sinusoidal Embeddings, line 63"},
-)
+@claim("count", "1 MB of redundant traffic", {WRITE_UP: "Sinusoidal Embeddings, line 63"})
 def b20(e: Evidence) -> Tests:
+    """Separate kernels move 1 MB too much at head dim 2048 with 64 positions."""
     yield headline(
         "MB that a head's embedded Q and K take to be written and read again once",
         2
@@ -365,14 +315,9 @@ def b20(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "B-21",
-    "count",
-    "An element costs about 4 FLOP when computed and 2 memory transactions when loaded.",
-    quote="~4 FLOPs per element",
-    where={WRITE_UP: "So Why Did Sinusoidal Work?, lines 265-266"},
-)
+@claim("count", "~4 FLOPs per element", {WRITE_UP: "So Why Did Sinusoidal Work?, lines 265-266"})
 def b21(e: Evidence) -> Tests:
+    """An element costs about 4 FLOP when computed and 2 memory transactions when loaded."""
     done = e.count(V5, "inst.fma inst.fp32 inst.mufu.sin inst.mufu.cos", hdim=2048)
     yield headline(
         "floating-point and special-function instructions that V5 adds to attention, for each element that it embeds",
@@ -393,15 +338,10 @@ def b21(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "B-22",
-    "universal",
-    """Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and the mix of
-    instructions matter more than the number of FLOP.""",
-    quote="matter more than raw FLOP count",
-    where={ANALYSIS: "Key Learnings, lines 199 and 209-211"},
-)
+@claim("universal", "matter more than raw FLOP count", {ANALYSIS: "Key Learnings, lines 199 and 209-211"})
 def b22(e: Evidence) -> Tests:
+    """Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and the mix of
+    instructions matter more than the number of FLOP."""
     yield headline(
         "separate float4 kernels over V5, where they do best",
         maximum(*e.speedup(FLOAT4, V5, hdim=DIMS).values()),
@@ -419,13 +359,12 @@ def b22(e: Evidence) -> Tests:
 
 
 @claim(
-    "B-23",
     "undecided",
-    "V1's problem, its table loads, was found by profiling it.",
-    quote="The problem was obvious once we profiled it",
-    where={WRITE_UP: "V1: Naive Fusion, line 90", SUMMARY: "Profile Before Optimizing, lines 157-160"},
+    "The problem was obvious once we profiled it",
+    {WRITE_UP: "V1: Naive Fusion, line 90", SUMMARY: "Profile Before Optimizing, lines 157-160"},
 )
 def b23(e: Evidence) -> Tests:
+    """V1's problem, its table loads, was found by profiling it."""
     yield undecided(
         "what a profile of V1 on their card showed",
         (
@@ -435,14 +374,9 @@ def b23(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "B-24",
-    "universal",
-    "Sinusoidal embeddings might not be worth fusing where separate kernels are optimised.",
-    quote="Even sinusoidal embeddings might not be worth fusing",
-    where={WRITE_UP: "Conclusion, line 286"},
-)
+@claim("universal", "Even sinusoidal embeddings might not be worth fusing", {WRITE_UP: "Conclusion, line 286"})
 def b24(e: Evidence) -> Tests:
+    """Sinusoidal embeddings might not be worth fusing where separate kernels are optimised."""
     yield headline(
         "separate kernels with float4 loads over V5, where they do best",
         maximum(*e.speedup(FLOAT4, V5, hdim=DIMS).values()),

@@ -22,13 +22,12 @@ def hdims_timed(family: str) -> list[float]:
 
 
 @claim(
-    "D-01",
     "universal",
-    "Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass.",
-    quote="All implementations passing with max error < 5e-5",
-    where={WRITE_UP: "Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330"},
+    "All implementations passing with max error < 5e-5",
+    {WRITE_UP: "Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330"},
 )
 def d01(e: Evidence) -> Tests:
+    """Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass."""
     yield headline(
         "it is right on uniform input",
         {v: e.status(v, "ok", hdim=hdim, inputs="uniform") for v, hdim in PASSING.items()},
@@ -36,14 +35,9 @@ def d01(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "D-02",
-    "count",
-    "All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384.",
-    quote="large hidden dimensions (512-16384)",
-    where={WRITE_UP: "Introduction, line 16; Appendix, line 328"},
-)
+@claim("count", "large hidden dimensions (512-16384)", {WRITE_UP: "Introduction, line 16; Appendix, line 328"})
 def d02(e: Evidence) -> Tests:
+    """All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384."""
     yield headline(
         "largest head dim with a printed time",
         {
@@ -55,13 +49,12 @@ def d02(e: Evidence) -> Tests:
 
 
 @claim(
-    "D-03",
     "undecided",
-    "Nearly every modern implementation runs positional embeddings as separate kernels before attention.",
-    quote="In nearly every modern implementation, these run as separate preprocessing kernels",
-    where={WRITE_UP: "Introduction, line 11"},
+    "In nearly every modern implementation, these run as separate preprocessing kernels",
+    {WRITE_UP: "Introduction, line 11"},
 )
 def d03(e: Evidence) -> Tests:
+    """Nearly every modern implementation runs positional embeddings as separate kernels before attention."""
     yield undecided(
         "implementations that embed apart, of all",
         (
