@@ -11,12 +11,11 @@ from kernels.runtime.emulator import Memory, UnknownInstruction, execute, parse
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_instruction(case: Case) -> None:
-    operands = case.operands()
-    buffers = dict(zip("abc", operands, strict=False)) | {"out": np.zeros(COUNT, case.output)}
+    buffers = dict(zip("abc", case.operands)) | {"out": np.zeros(COUNT, case.output)}
     memory = Memory(buffers, unwritten={"out"})
     report = execute(parse(kernel_text(case)), memory, COUNT // THREADS, THREADS, tuple(buffers))
     wrong = mismatch(case, memory["out"])
-    shown = [([x[i] for x in operands], memory["out"][i]) for i in wrong[:3]]
+    shown = [([x[i] for x in case.operands], memory["out"][i]) for i in wrong[:3]]
     assert not len(wrong), f"{len(wrong)} of {COUNT} wrong: {shown}"
     assert not report.findings
 
