@@ -11,12 +11,12 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..record import rows, state_of
-from ..record.files import COUNTS, RESOURCES, read_json, read_table, target_of, written
+from ..record import rows
+from ..record.files import COUNTS, RESOURCES, read_json, read_table, target_of
 from ..record.problems import with_problems
 from .current import complete_runs
 from .interval import Pool
-from .pool import pools
+from .pool import by_run, pooled
 from .study import Study
 
 Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by version and problem
@@ -30,22 +30,30 @@ class Record:
         self.folder = folder
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
+        self._frames: dict[str, pd.DataFrame] = {}
         self._studies: dict[tuple[str, str, str], Study] = {}
 
     @classmethod
     def load(cls, folder: Path) -> Record:
         """The record of a folder, once until a file of it is written again."""
-        beside = map(written, (folder / "gpu.json", COUNTS, RESOURCES))
-        return _load(folder, *beside, state_of(folder, "checks", "timings", "counters"))
+        states = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.exists())
+        return _load(folder, *((path, state.st_mtime_ns, state.st_size) for path, state in states))
 
     def frame(self, table: str) -> pd.DataFrame:
         """The rows of all runs in a table: not to be changed. Raises: DataError."""
-        return rows(self.folder, table)
+        if table not in self._frames:
+            self._frames[table] = rows(self.folder, table)
+        return self._frames[table]
 
     @functools.cached_property
     def pools(self) -> Mapping[str, Pool]:
         """How much ratios differ from run to run, by timer and size."""
-        return pools(self.folder)
+        return pooled(self.ratios)
+
+    @functools.cached_property
+    def ratios(self) -> pd.DataFrame:
+        """`by_run` of all that was measured."""
+        return by_run(self.frame("runs"), self.frame("timings"))
 
     @functools.cached_property
     def complete(self) -> pd.DataFrame:
@@ -81,11 +89,11 @@ class Record:
 
     @functools.cached_property
     def counts(self) -> Groups:
-        return _everywhere(COUNTS, "counts", written(COUNTS))
+        return _everywhere(COUNTS, "counts")
 
     @functools.cached_property
     def resources(self) -> Groups:
-        return _everywhere(RESOURCES, "resources", written(RESOURCES))
+        return _everywhere(RESOURCES, "resources")
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
@@ -95,12 +103,12 @@ class Record:
 
 
 @functools.lru_cache(maxsize=16)
-def _load(folder: Path, *state: tuple[int, ...]) -> Record:
+def _load(folder: Path, *states: Any) -> Record:
     return Record(folder)
 
 
-@functools.lru_cache(maxsize=8)
-def _everywhere(path: Path, table: str, state: tuple[int, ...]) -> Groups:
+@functools.cache
+def _everywhere(path: Path, table: str) -> Groups:
     """The rows of a table that is the same on every machine; none where there is no such file."""
     return _grouped(read_table(path, table)) if path.exists() else {}
 

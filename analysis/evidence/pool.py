@@ -8,17 +8,12 @@ of 21 to 25 November 2026; `coverage` counts how it does in the others.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
-from .. import record
 from .current import called_today
 from .interval import Pool, fit, half_width, pool_of, sized
 from .siblings import standing
@@ -26,24 +21,6 @@ from .siblings import standing
 RUNS = 2  # of the same code, at least, that a ratio was measured in to tell how runs differ
 RATIOS = 20  # of one size, at least, that make a pool of their own
 RATIO = ["study", "problem", "timer", "version", "code", "baseline", "baseline_code"]
-
-
-def pools(folder: Path) -> Mapping[str, Pool]:
-    """By timer, and by timer and size as `sized` names them.
-
-    Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
-    """
-    return _pools(folder, record.state_of(folder, "timings"))
-
-
-@functools.cache
-def _pools(folder: Path, state: tuple[int, ...]) -> Mapping[str, Pool]:
-    return pooled(ratios_of(folder))
-
-
-def ratios_of(folder: Path) -> pd.DataFrame:
-    """`by_run` of all that was measured on a card. Raises: DataError."""
-    return by_run(record.rows(folder, "runs"), record.rows(folder, "timings"))
 
 
 def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +52,10 @@ def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled(ratios: pd.DataFrame) -> dict[str, Pool]:
-    """The `pools` of the ratios of `by_run` that were measured in `RUNS` runs or more."""
+    """The pools of the ratios of `by_run`: by timer, and by timer and size as `sized` names them.
+
+    Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
+    """
     repeated = ratios[ratios.groupby(RATIO)["run"].transform("size") >= RUNS]
     sizes = [sized(*each) for each in zip(repeated["timer"], repeated["us"])]
     found = {}

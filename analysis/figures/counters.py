@@ -21,7 +21,7 @@ HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 def warp_waits(e: Evidence) -> Plot | Missing:
     """What a warp of every version's attention waits for at the main head dim, as shares of its time."""
-    mine = profiles.attention(profiles.at(profiles.launches(e.record.folder), MAIN.hdim))
+    mine = profiles.attention(profiles.at(profiles.launches(e.record.frame("counters")), MAIN.hdim))
     if mine.empty:
         return Missing("make counters")
     mine = mine[~mine["version"].map(lambda version: VERSIONS[version].fast_math)]

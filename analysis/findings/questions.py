@@ -138,7 +138,7 @@ def bound_loaded(e: Evidence) -> Says:
 @finding("question-bound-all", """At the documents' shapes no version is bound by DRAM or by L2. Of {all} versions
 {waiting} wait for barriers or for loads. Most others are bound by the path to L1 and shared memory.""")
 def bound_all(e: Evidence) -> Says:
-    attention = profiles.attention(profiles.at(profiles.launches(e.record.folder), MAIN.hdim))
+    attention = profiles.attention(profiles.at(profiles.launches(e.record.frame("counters")), MAIN.hdim))
     if attention.empty:
         raise NotMeasured("hardware counters were not read: `make counters`")
     held = profiles.tally(attention, e.gpu["sms"])

@@ -11,8 +11,7 @@ from kernels.runtime.classes import Call
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
 from ..models.advice import FEW_QUERIES
-from ..record import records as measured_records
-from ..record.files import problem_of
+from ..record.files import dicts, problem_of
 from . import HOPPER, Says, checks, finding, numbers, slower
 from .fuse import half_prompts
 from .v8 import beside_pytorch
@@ -52,7 +51,7 @@ def half(e: Evidence) -> Says:
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     """What was measured of the op: the rows of a study's latest complete run. Raises: NotMeasured."""
-    rows = measured_records(e.record.folder, table)
+    rows = dicts(e.record.frame(table), table)
     run = complete_runs(e.record.frame("runs")).get(study, {}).get("run")
     found = [row for row in rows if (row["study"], row["run"]) == (study, run)]
     if not found:

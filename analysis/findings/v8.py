@@ -135,7 +135,7 @@ def cuts(e: Evidence) -> Says:
 for K, for the parts of a score, and for the weights.""",
 )
 def counters(e: Evidence) -> Says:
-    frame = profiles.attention(profiles.launches(e.record.folder))
+    frame = profiles.attention(profiles.launches(e.record.frame("counters")))
     rows = frame[(frame["problem"] == MAIN) & (frame["version"] == V8)].to_dict("records")
     if not rows:
         raise NotMeasured("V8 was not profiled: `make counters`")

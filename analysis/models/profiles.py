@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,7 +12,6 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ..measure.counters import STALL, STALLS
-from ..record import rows, state_of
 from ..record.files import with_problems
 
 SECTOR_BYTES = 32
@@ -46,20 +43,13 @@ WAITS = {  # the reasons for which a warp does not issue, under headings
 }
 
 
-def launches(folder: Path) -> pd.DataFrame:
-    """A row a launch of `folder`/counters.csv, in the order of the log, with the columns of `METRICS`.
+def launches(counters: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch of the table of counters, in the order of the log, with the columns of `METRICS`.
 
-    A metric that was not recorded is a column of NaN; where nothing was recorded there are no rows. Not to be changed.
-
-    Raises: DataError for a damaged file.
+    A metric that was not recorded is a column of NaN; where nothing was recorded there are no rows.
     """
-    return _launches(folder, state_of(folder, "counters"))
-
-
-@functools.lru_cache(maxsize=8)
-def _launches(folder: Path, state: tuple[Any, ...]) -> pd.DataFrame:
     keys = ["study", "version", "problem", "launch", "kernel", "source_hash"]
-    long = with_problems(rows(folder, "counters"))
+    long = with_problems(counters)
     if long.empty:
         return pd.DataFrame(columns=[*keys, *METRICS, "run"])
     long = long[long["version"].isin(VERSIONS)]

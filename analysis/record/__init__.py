@@ -1,5 +1,5 @@
 """What is recorded: the columns of the tables, the folders of runs, the documents' numbers, and numbers as text."""
 
-from .runs import records, rows, state_of
+from .runs import records, rows
 
-__all__ = ["records", "rows", "state_of"]
+__all__ = ["records", "rows"]

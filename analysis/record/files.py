@@ -102,22 +102,8 @@ def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False)
     return {column.name: found[column.name] for column in SCHEMAS[table] if column.name in found}
 
 
-def written(path: Path) -> tuple[int, ...]:
-    """Another value once a file has been written again; nothing where there is none."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return ()
-    return state.st_mtime_ns, state.st_size
-
-
 def read_table(path: Path, table: str) -> pd.DataFrame:
-    """The rows of a CSV, read once until the file is written again: not to be changed. Raises: as `read_cells`."""
-    return _read_table(path, table, written(path))
-
-
-@functools.lru_cache(maxsize=64)
-def _read_table(path: Path, table: str, state: tuple[int, ...]) -> pd.DataFrame:
+    """The rows of a CSV. Raises: as `read_cells`."""
     return pd.DataFrame(read_cells(path, table))
 
 

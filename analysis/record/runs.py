@@ -9,9 +9,7 @@ together is to copy their folders; to drop a run is to delete its folder.
 from __future__ import annotations
 
 import fcntl
-import functools
 import gzip
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -50,11 +48,7 @@ def about(folder: Path) -> dict[str, Any]:
 
     Raises: DataError where it is damaged or lacks a field.
     """
-    return _about(folder / ABOUT, files.written(folder / ABOUT))
-
-
-@functools.cache
-def _about(path: Path, state: tuple[int, ...]) -> dict[str, Any]:
+    path = folder / ABOUT
     found = load_json(path)
     if not isinstance(found.get("studies"), dict) or not isinstance(found.get("complete"), bool):
         raise DataError(f"{path}: it must say of its `studies` what became of them, and whether it is `complete`")
@@ -71,11 +65,6 @@ def _table(folder: Path, table: str) -> Path | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
-def _cells(path: Path, table: str, torn: bool, state: tuple[int, ...]) -> Cells:
-    return read_cells(path, table, of_run=True, torn=torn)
-
-
 def cells_of(card: Path, table: str) -> Cells:
     """The values of each column of a table over all runs of a card, of runs.csv a row a study. Raises: DataError."""
     found: Cells = {column.name: [] for column in SCHEMAS[table]}
@@ -87,36 +76,21 @@ def cells_of(card: Path, table: str) -> Cells:
                 for name, column in found.items():
                     column.append(row.get(name))
         elif path := _table(folder, table):
-            cells = _cells(path, table, not said["complete"], files.written(path))
+            cells = read_cells(path, table, of_run=True, torn=not said["complete"])
             rows = len(cells[SCHEMAS[table][-1].name])
             for name, column in found.items():
                 column += [folder.name] * rows if name == "run" else cells[name]
     return found
 
 
-def state_of(card: Path, *tables: str) -> tuple[Any, ...]:
-    """Another value once a table of a card has changed."""
-    found: list[Any] = []
-    if card.exists():
-        for entry in os.scandir(card):  # what is replaced changes its folder's time, what is appended to its own
-            found += [entry.name, *files.written(Path(entry.path))]
-            found += [files.written(Path(entry.path, f"{table}.csv")) for table in tables]
-    return tuple(found)
-
-
 def rows(gpu: str | Path, table: str) -> pd.DataFrame:
-    """All rows of a table of a card, by its slug or folder, from the first run to the last; not to be changed.
+    """All rows of a table of a card, by its slug or folder, from the first run to the last.
 
     Of a table that holds one state of the card (`STATES`), that state, in the order in which its versions came.
 
     Raises: DataError for an unknown card or a damaged file.
     """
     card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
-    return _rows(card, table, state_of(card, table))
-
-
-@functools.lru_cache(maxsize=64)
-def _rows(card: Path, table: str, state: tuple[int, ...]) -> pd.DataFrame:
     frame = pd.DataFrame(cells_of(card, table))
     return _state(frame, table) if table in STATES and len(frame) else frame
 
@@ -182,7 +156,7 @@ class Run:
         if lock is None:
             return None
         run = cls(folder, lock)
-        run.about = json.loads(json.dumps(about(folder)))
+        run.about = about(folder)
         if run.about["complete"]:
             run.close()
             return None

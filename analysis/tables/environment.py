@@ -70,7 +70,7 @@ def runs(e: Evidence) -> Table:
 
 def coverage(e: Evidence) -> Table | Missing:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer."""
-    found, rows = pool.coverage(pool.ratios_of(e.record.folder)), []
+    found, rows = pool.coverage(e.record.ratios), []
     for timer in TIMERS:
         mine = found[found["timer"] == timer]
         later = mine[~mine["chose"]]

@@ -21,7 +21,6 @@ from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..models.profiles import SECTOR_BYTES
 from ..record import published
-from ..record import rows as measured_rows
 from ..record.published import main_problems
 from ..record.text import NOTHING, ratios, span
 from .table import (
@@ -228,7 +227,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     for problem, plan in planned(version.id).items():
         for hazard in plan.hazards:
             where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
-    found = measured_rows(e.record.folder, "sanitizers") if where else None
+    found = e.record.frame("sanitizers") if where else None
     rows = []
     for (kind, kernel, place, why), dims in where.items():
         seen: list[str] = []

@@ -12,18 +12,18 @@ from analysis.claims.rule import AGREE
 from analysis.evidence import Evidence, pool
 from analysis.evidence.interval import TIE, Pool, fit, half_width, pool_of
 from analysis.measure.studies import CONDITIONS
-from analysis.record.files import MEASURED, REFERENCE
+from analysis.record.files import REFERENCE
 from tests.evidence.made_up import TWO, add_run, folder
 
 __all__ = ["folder"]
-RECORD = MEASURED / REFERENCE
+
 TIMERS = ("device_cold", "device_warm", "launched")
 PROCESSES, RUNS = 5, 4
 
 
 @pytest.fixture(scope="module")
 def ratios() -> pd.DataFrame:
-    return pool.ratios_of(RECORD)
+    return Evidence.load(REFERENCE).record.ratios
 
 
 def outside(ratios: pd.DataFrame) -> dict[str, float]:
@@ -129,7 +129,7 @@ def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:
     add_runs(folder, 1)
     for run, code in (("a", "1" * 16), ("b", "2" * 16)):
         add_run(folder, run, {TWO[0]: [50.0, 51.0], TWO[1]: [10.0, 10.1]}, source_hash=code)
-    assert not pool.pools(folder)
+    assert not Evidence.load(folder).record.pools
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -10,7 +10,8 @@ from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.measure import counters
 from analysis.models import profiles
-from analysis.record.files import REFERENCE, gpu_folder, problem_columns
+from analysis.record import rows
+from analysis.record.files import REFERENCE, problem_columns
 from analysis.tables.table import Missing
 from kernels import Problem
 from tests.evidence.made_up import make
@@ -34,7 +35,7 @@ UNITS = {"dram_percent": 1.0, "l2_percent": 2.0, "l1_percent": 3.0, "issue_perce
 
 def test_a_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> None:
     put_counters(tmp_path, "attention_online", SMALL, {**IDLE, "issue_percent": 40.0})
-    (launch,) = profiles.launches(tmp_path).to_dict("records")
+    (launch,) = profiles.launches(rows(tmp_path, "counters")).to_dict("records")
     shares = profiles.waits(launch)
     assert shares["other warps at a barrier"] == pytest.approx(0.6)
     assert shares["global or local memory"] == pytest.approx(0.3) and sum(shares.values()) == pytest.approx(1)
@@ -67,13 +68,13 @@ def test_of_a_call_the_last_launch_and_of_rope_the_published_rotation(tmp_path: 
         for launch in range(3):
             problem = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=rotary_dim)
             put_counters(tmp_path, "rope_separate", problem, {"duration_ns": 100 * rotary_dim + launch}, launch)
-    found = profiles.attention(profiles.at(profiles.launches(tmp_path), 512))
+    found = profiles.attention(profiles.at(profiles.launches(rows(tmp_path, "counters")), 512))
     assert list(found["duration_ns"]) == [12802.0]
-    assert profiles.at(profiles.launches(tmp_path), 2048).empty
+    assert profiles.at(profiles.launches(rows(tmp_path, "counters")), 2048).empty
 
 
 def test_what_is_recorded_was_read_with_warm_caches() -> None:
-    profiled = profiles.launches(gpu_folder(REFERENCE))
+    profiled = profiles.launches(rows(REFERENCE, "counters"))
     warm = profiled["dram_read_bytes"] / profiled["dram_read_bytes_cold"]
     assert (warm < 0.01).mean() > 0.9
     assert not profiled[list(profiles.METRICS)].isna().any().any()
