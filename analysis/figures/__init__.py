@@ -4,6 +4,7 @@ from .counters import warp_waits
 from .decode import decode_error, decode_time
 from .front import fusing
 from .loads import loads
+from .pictures import banks, blocks, sector
 from .steps import pipelines, steps
 from .tensor_cores import tensor_cores
 from .timeline import timeline
@@ -11,6 +12,6 @@ from .v8_cluster import v8_idea, v8_tile
 from .waves import wave
 
 __all__ = [
-    "decode_error", "decode_time", "fusing", "loads", "pipelines", "steps", "tensor_cores", "timeline", "v8_idea",
-    "v8_tile", "warp_waits", "wave",
+    "banks", "blocks", "decode_error", "decode_time", "fusing", "loads", "pipelines", "sector", "steps",
+    "tensor_cores", "timeline", "v8_idea", "v8_tile", "warp_waits", "wave",
 ]  # fmt: skip

@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** It is {v7:.1} as fast if its blocks run at once (a
-*wave*) and the other's do not; at most loads it loses. Their card: unknown.""",
+    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where all its blocks run at once, as one *wave*,
+and its rival's do not, it is {v7:.1} as fast. At most loads it loses.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -58,7 +58,7 @@ def v8(e: Evidence) -> Says:
 @finding(
     "front-sure",
     """**[How sure?](method.html)** Ratios like these, on the GPU alone, are known to within {half}. Not measured: the
-authors' card. The float32 shapes are theirs, with huge heads.""",
+authors' card. The float32 shapes are theirs: few tokens, huge heads.""",
 )
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]

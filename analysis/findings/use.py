@@ -10,7 +10,6 @@ from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
-from ..models.advice import FEW_QUERIES
 from ..record.files import dicts, problem_of
 from . import HOPPER, Says, checks, finding, numbers, slower
 from .fuse import half_prompts
@@ -27,20 +26,20 @@ def runs_v8(e: Evidence, problem: Problem) -> bool:
 
 @finding(
     "use-speed",
-    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where
-many keys meet at most {few:,} queries, counted over all heads. There it loses on {starved.lost} of {starved.problems}
-shapes, mostly with one query. On most of these `rope_attention` runs kernels that split the keys, not `rope_v8`.""",
+    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where many
+keys meet few queries. There it loses on {starved.lost} of {starved.problems} shapes, mostly with one query. On most of
+these `rope_attention` runs other kernels, which split the keys.""",
 )
 def speed(e: Evidence) -> Says:
     found = beside_pytorch(e)
     split = sum(not runs_v8(e, p) for p, one in found.starved.over.items() if slower(Estimates({p: one})).intervals)
-    return numbers(starved=found.starved, few=FEW_QUERIES), checks(found.split, 2 * split > found.starved.lost)
+    return numbers(starved=found.starved), checks(found.split, 2 * split > found.starved.lost)
 
 
 @finding(
     "use-half",
-    """In half precision, on the H100, prompts are faster than with a compiled RoPE kernel and then cuDNN or
-FlashAttention, on all {all} shapes that we timed. In the median they are {median} times as fast.""",
+    """In half precision, on the H100, prompts are faster than a compiled RoPE kernel with cuDNN or FlashAttention
+on all {all} shapes that we timed. In the median they are {median} times as fast.""",
     card=HOPPER,
 )
 def half(e: Evidence) -> Says:

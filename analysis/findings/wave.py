@@ -67,8 +67,8 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """One head more brings the second wave, and separate kernels take {separate:.1} as long. V7, still in its first,
-takes {v7:faster} longer.""",
+    """With the head that brings the second wave separate kernels take {separate:.1} as long as without it. V7, still
+in its first wave, takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -92,9 +92,9 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* the whole of V7 is {alone:.1} as fast as the attention kernel alone of the separate path. So
-V7 does not win by saving a rotation. Nor does it by saving the buffer: with the rotated query in global memory, V7
-takes no more than {memory:faster} longer.""",
+    """At *their load* all of V7 is {alone:.1} as fast as the attention kernel of the separate path alone, so the saved
+rotation is not what wins. Nor is the saved buffer: with the rotated query written to global memory V7 takes at most
+{memory:faster} longer.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))

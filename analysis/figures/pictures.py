@@ -1,0 +1,115 @@
+"""Pictures of how the hardware shares out work: floats in sectors, blocks in waves, words in banks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.patches import Patch
+
+from ..evidence import Evidence
+from ..evidence.origin import Source, computed
+from ..measure.studies import MAIN, matched
+from ..models.waves import SEPARATE, V7, held
+from ..tables.table import Missing
+from .style import NARROW, PALETTE, Plot, canvas
+
+DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
+FLOATS, BANKS = 8, 32  # floats of a sector; banks, each as wide as a word of four bytes
+ROWS, PADDING = 16, 2  # rows of a tile that are read at once, two words each; words behind a padded row
+
+
+class Span(NamedTuple):
+    """Neighbouring cells of a row of a panel, and what they are."""
+
+    panel: str
+    row: int
+    start: int
+    length: int
+    kind: str
+
+
+def sector() -> Plot:
+    """What a load of neighbouring threads takes, and what memory brings with it."""
+    kinds = {"taken by the load": DARK, "brought with it": LIGHT, "the next sector": NONE}
+    spans = [
+        Span(panel, thread, *cells, kind)
+        for panel, width in (("a load of one float", 1), ("a load of a float4", 4))
+        for thread in range(6)
+        for cells, kind in zip(((0, width), (width, FLOATS - width), (FLOATS, FLOATS)), kinds)
+    ]
+    return _draw(
+        "sector", "A float4 takes half of a sector", spans, kinds, (2 * FLOATS, 6), ("floats of its key", "threads"),
+        "Six threads of a warp. Each reads the row of its own key; a cell is a float. Memory brings sectors of eight.",
+        computed("drawn"), height=2.9,
+    )  # fmt: skip
+
+
+def blocks(e: Evidence) -> Plot | Missing:
+    """The blocks of V7 and of separate kernels at their load, wave by wave."""
+    sms, load = int(e.gpu["sms"]), matched(MAIN, e.gpu["sms"])
+    count, found = load.heads * load.seq_q, {name: held(e, name, MAIN.hdim)[MAIN.hdim] for name in (V7, SEPARATE)}
+    if not all(found.values()):
+        return Missing("make resources")
+    places = {name: int(each.value) for name, each in found.items()}
+    kinds = {"starts at once": DARK, "has to wait": LATE, "free": NONE}
+    spans = []
+    for words, name in (("V7", V7), ("separate", SEPARATE)):
+        first = min(count, places[name])
+        for wave, now, kind in zip(("first", "second"), (first, count - first), kinds):
+            for row in range(places[name] // sms):
+                busy = min(max(now - row * sms, 0), sms)
+                panel = f"{words}, {wave} wave: {now}"
+                spans += [Span(panel, row, 0, busy, kind), Span(panel, row, busy, sms - busy, "free")]
+    return _draw(
+        "blocks", "A few blocks too many cost a second wave", spans, kinds, (sms, max(places.values()) // sms),
+        (f"{sms} SMs", "blocks"),
+        f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. {places[V7]} blocks of V7 "
+        f"fit on the card, and {places[SEPARATE]} of the separate kernel. Computed from the registers of both.",
+        computed("from the compiler's report"), ruled=False, height=3.3,
+    )  # fmt: skip
+
+
+def banks() -> Plot:
+    """Where threads that read down a column of a tile find their words, in rows as they are and in padded ones."""
+    kinds = {"read by the thread of this row": DARK, "another word": LIGHT}
+    spans = []
+    for panel, padding in ((f"as they are: {ROWS} passes", 0), ("padded: one pass", PADDING)):
+        for row in range(ROWS):
+            start = row * padding % BANKS
+            after = (start + 2, BANKS - start - 2)
+            spans += [Span(panel, row, *cells, "another word") for cells in ((0, start), after)]
+            spans.append(Span(panel, row, start, 2, "read by the thread of this row"))
+    return _draw(
+        "banks", "Padding moves each row to other banks", spans, kinds, (BANKS, ROWS), (f"{BANKS} banks", "rows"),
+        "Half of Phase 6's tile of queries; a cell is a word of two values. Each thread reads two words of its own "
+        "row, and words that lie in one bank are read one after the other.",
+        computed("drawn from the layout of Phase 6"), columns=1, height=4.3,
+    )  # fmt: skip
+
+
+def _draw(
+    id: str, title: str, spans: Sequence[Span], kinds: Mapping[str, Any], size: tuple[int, int], axes: tuple[str, str],
+    caption: str, source: Source, columns: int = 2, ruled: bool = True, height: float = 3.0,
+) -> Plot:  # fmt: skip
+    """Panels of cells, `size` columns by rows, the first row on top; `axes`: what a column is, what a row is."""
+    frame = pd.DataFrame(span for span in spans if span.length)
+    panels = list(dict.fromkeys(frame["panel"]))
+    across, down = axes
+    with canvas(title, len(panels) // columns, columns, height=height, width=NARROW, sharey=True) as (figure, parts):
+        for axis, panel in zip(parts, panels):
+            mine = frame[frame["panel"] == panel]
+            colours = [kinds[kind] for kind in mine["kind"]]
+            axis.barh(mine["row"], mine["length"], 0.86, left=mine["start"], color=colours, lw=0)
+            if ruled:
+                axis.vlines(range(1, size[0]), -0.5, size[1] - 0.5, color="white", lw=1)
+            axis.set(xlim=(0, size[0]), ylim=(size[1] - 0.5, -0.5), xticks=[], yticks=[])
+            axis.set_title(panel, loc="left", fontsize=9)
+        parts[-columns].set_xlabel(across, loc="left", fontsize=8.5)
+        parts[-columns].set_ylabel(down, fontsize=8.5)
+        patches = [Patch(color=colour, label=kind) for kind, colour in kinds.items()]
+        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
+                      handlelength=1.2, columnspacing=1)  # fmt: skip
+    alt = f"Cells by {across} and {down}, in panels: {'; '.join(panels)}. Their colours: {', '.join(kinds)}."
+    return Plot(id, figure, caption, alt, frame, source)
