@@ -25,4 +25,4 @@ def tile(e: Evidence) -> Plot:
     """What one block does when, with the times of its parts where those were measured."""
     searched = steps.shapes(e)
     source = measured_on(e.card, searched[["commit", "measured_at"]].to_dict("records"))
-    return figures.v8_tile(steps.cuts(searched), e.card, source)
+    return figures.v8_tile(steps.cuts(searched), source)

@@ -98,11 +98,11 @@ COSTS = (  # where they stand, the part left out, what it is called
 )
 
 
-def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
+def v8_tile(parts: pd.DataFrame, source: Source) -> Plot:
     """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
     us = parts.set_index("part")["median_us"]
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-    with canvas("A tile waits three times", height=4.8, width=NARROW) as (figure, (axis,)):
+    with canvas("Most of a tile's time is copying and waiting", height=4.8, width=NARROW) as (figure, (axis,)):
         axis.set(xlim=(0, 4), ylim=(10.5, -0.9))
         axis.axis("off")
         for lane, x, width, boxes in (("copies", 0, 0.8, COPIES), ("warps", 0.9, 1.55, WARPS)):
@@ -123,8 +123,8 @@ def v8_tile(parts: pd.DataFrame, gpu: str, source: Source) -> Plot:
                     saved = f"{name}: {us['the kernel'] - us[CUTS[cut]]:.2f} µs"
                     axis.text(2.6, y, saved, va="center", fontsize=8.5)
             if CUTS["copies_alone"] in us:
-                left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs, {gpu}"
-                axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=8.5)
+                left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs"
+                axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=9, fontweight="bold")
     return Plot(
         "v8-tile",
         figure,

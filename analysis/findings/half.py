@@ -36,17 +36,6 @@ def iter1(e: Evidence) -> Says:
     return numbers(slow=times(1 / slow), share=share), checks(slower(slow), spilled < 1, share < 0.5)
 
 
-@finding("half-iter2", """Of 256 threads 32 work, and their rows lie in the same banks, as the report itself suspects.
-Padded rows close {share} of the gap to Phase 4 with the same mask. Leaving out the idle threads changes nothing; with
-work for them, a warp for each row, Phase 6 is {warps:.1} as fast as that Phase 4.""")
-def iter2(e: Evidence) -> Says:
-    slow = e.speedup(ITER2, over=CAUSAL, study="ablation", hdim=HDIM)
-    share = e.share_closed(ITER2, f"{ITER2}_padded", CAUSAL, hdim=HDIM)
-    warps = e.speedup(f"{ITER2}_warp_per_row", over=CAUSAL, hdim=HDIM)
-    alone = e.speedup(f"{ITER2}_32_threads", over=ITER2, hdim=HDIM)
-    return numbers(share=share, warps=times(warps)), checks(slower(slow), share > 0.9, faster(warps), ties(alone))
-
-
 @finding("half-order", """With both products on tensor cores Phase 4 is {mma:.1} as fast. Vector loads, which the
 report ranks above the number of threads, gain nothing; all threads at the scores gain {threads:faster}.""")
 def order(e: Evidence) -> Says:

@@ -38,8 +38,8 @@ def by_their_times(e: Evidence) -> Says:
 
 @finding(
     "loads-here",
-    """At *their shapes* V5 takes {taken:.0}, {float4:slower} longer than the float4 kernels, and beats them at no
-head dim. Against the scalar kernels it wins here too. At *their load* it is {scalar:.1} as fast; they print {said:.1}.""",
+    """At *their shapes* V5 takes {taken:.0}, {float4:slower} longer than the float4 kernels, and beats them at no head
+dim. Against the scalar kernels it wins here too. At *their load* it is {scalar:.1} as fast; they print {said:.1}.""",
 )
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
@@ -64,7 +64,7 @@ def clock(e: Evidence) -> Says:
 
 @finding(
     "loads-alone",
-    """None of this has to do with embeddings: with float4 loads, attention without any is {alone:.1} as fast.""",
+    """This has nothing to do with embeddings: with float4 loads, attention without any is {alone:.1} as fast.""",
 )
 def alone(e: Evidence) -> Says:
     alone, separate = e.speedup(PLAIN, over="attention_online_scalar", hdim=DIMS), e.speedup(FLOAT4, over=SCALAR)
@@ -86,8 +86,8 @@ def once(e: Evidence) -> Says:
 
 @finding(
     "loads-hybrid",
-    """Here it is {gain:.1} as fast as they are, so the note's sentence is wrong too. It is even {plain:faster} faster
-than attention with *no* embedding. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
+    """Here the hybrid is {gain:.1} as fast as the separate kernels. It is even {plain:faster} faster than attention
+with *no* embedding. An embedding cannot cost less than nothing, so the lead is not from fusing.""",
 )
 def hybrid(e: Evidence) -> Says:
     gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))

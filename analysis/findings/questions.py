@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims.measures import DRAM, FLOAT4, L1, L2, SCALAR, busiest_memory_percent, forgotten_rope, fp32_percent
+from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
 from ..models import profiles
 from ..models.profiles import BUSY
-from ..models.waves import occupied
-from . import Says, checks, faster, finding, not_slower, numbers, slower, ties
+from . import Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
-from .loads import own
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
 SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
@@ -26,33 +24,6 @@ SECTORS = {  # the card's counter, and the emulator's
 }
 
 
-@finding("question-baseline", """**Only faster than kernels that load single floats.** Separate kernels that load
-float4, with nothing fused, are {loads:.1} as fast as those; by the documents' own times, {printed:.1}. Beside them V5
-takes {longer:slower} longer.""")
-def baseline(e: Evidence) -> Says:
-    loads = e.speedup(FLOAT4, over=SCALAR, hdim=SINUSOIDAL)
-    printed = own(FLOAT4, SCALAR)
-    scalar, longer = (e.speedup(V5, over=other, hdim=SINUSOIDAL) for other in (SCALAR, FLOAT4))
-    return numbers(
-        loads=times(loads.at(MAIN.hdim)), printed=times(printed.at(MAIN.hdim)), longer=longer.at(MAIN.hdim)
-    ), checks(
-        faster(scalar), faster(loads), printed.at(MAIN.hdim).within(0.15, loads.at(MAIN.hdim)), slower(longer)
-    )
-
-
-@finding("question-v7", """**In a window of loads.** At *their load* V7 is {loaded:.1} as fast as separate kernels,
-since all its blocks fit on the card at once and those of separate kernels do not. At *their shapes* it takes
-{longer:slower} longer, and on a *full card* it is level or a little ahead.""")
-def window(e: Evidence) -> Says:
-    loaded = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL, rotary="partial")
-    longer = e.speedup(V7, over=SEPARATE, hdim=SMALL + LARGE, rotary="partial")
-    full = e.speedup(V7, over=SEPARATE, study="filled", hdim=MAIN.hdim, rotary="partial")
-    v7, separate = (occupied(e, name, "matched", SMALL) for name in (V7, SEPARATE))
-    return numbers(loaded=times(loaded.at(MAIN.hdim)), longer=longer.at(MAIN.hdim)), checks(
-        faster(loaded), slower(longer), not_slower(full), full < 1.1, v7 < 1, separate > 1
-    )
-
-
 @finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and only the sinusoidal wins.** It is
 {sinusoidal:.1} as fast as separate kernels, where the RoPE hybrid takes {rope:slower} longer. V8 fuses RoPE, which
 depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are rotated.""")
@@ -63,21 +34,6 @@ def rules(e: Evidence) -> Says:
     return numbers(
         sinusoidal=times(sinusoidal.at(MAIN.hdim)), rope=rope.at(MAIN.hdim), v8=times(v8.at(MAIN.hdim))
     ), checks(faster(sinusoidal), slower(rope), faster(v8))
-
-
-@finding("question-unrolled", """What decides between the hybrids is whether the compiler unrolls the loop over the head
-dim, so that several loads are in flight. In CUDA C++ the sinusoidal hybrid, not unrolled at all, takes
-{rolled:slower} longer than separate kernels. (Unrolled a little, as in [the story](loads.html), it keeps some of its
-lead.) The RoPE hybrid without a bounds test in its loop is {unrolled:faster} faster than they are.""")
-def unrolled(e: Evidence) -> Says:
-    asked: dict[str, Any] = {"study": "ablation", "hdim": BOTH}
-    hybrid, separate = "control_sinusoidal_hybrid_v1_unroll_1", "control_sinusoidal_separate_float4"
-    rolled = e.speedup(hybrid, over=separate, **asked)
-    free = e.speedup("control_rope_v7_no_break", over="control_rope_separate", rotary="partial", **asked)
-    halfway = e.speedup("control_sinusoidal_hybrid_v1_unroll_2", over=separate, **asked).at(MAIN.hdim)
-    return numbers(rolled=rolled.at(MAIN.hdim), unrolled=free.at(MAIN.hdim)), checks(
-        slower(rolled), faster(free), halfway > 1, halfway < 1.1
-    )
 
 
 def closed(e: Evidence, version: str, without: str, rotary: str = "full") -> Estimates:
@@ -99,17 +55,6 @@ gap of V6 with partial rotation closes. Without rotating K, {rotation} of it doe
 def idle(e: Evidence) -> Says:
     threads, unrotated = (closed(e, "rope_v6b", name, rotary="partial") for name in ("all_threads", "no_rotation"))
     return numbers(threads=threads.at(MAIN.hdim), rotation=unrotated.at(MAIN.hdim)), checks(threads > unrotated)
-
-
-@finding("question-checks", """**No: {nan} of what the recommended kernel returns is NaN.** No comparison with
-NaN is true, so a test that counts errors above a tolerance passes it. The programs allow {used}, a thousand times
-what the write-up states, so a V7 that rotates nothing passes too.""")
-def passed(e: Evidence) -> Says:
-    nan, used, told = e.nan_share("attention_online", hdim=LOG), 0.05, said("N395").value
-    forgotten = forgotten_rope((MAIN.hdim,), "uniform")
-    return numbers(nan=nan.at(MAIN.hdim).measured_in("%"), used=used), checks(
-        nan > 0.5, round(used / told) == 1000, forgotten < used, forgotten > told, e.error(V7, hdim=SMALL) < told
-    )
 
 
 @finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
@@ -186,17 +131,6 @@ def which(e: Evidence) -> Says:
     return numbers(printed=printed.value, fourth=fourth.value, longer=longer[2048].value), checks(
         near, first / fourth > 2, faster(longer)
     )
-
-
-@finding("question-phase6", """**Bank conflicts, which the report lists among four causes.** Padding its rows in shared
-memory closes {padded} of the gap to Phase 4. Nothing spills, there are fewer barriers than in Phase 4, and without the
-idle threads it is as fast as before.""")
-def phase6(e: Evidence) -> Says:
-    padded = e.share_closed("fp16_phase6_iter2", "fp16_phase6_iter2_padded", "fp16_phase4_causal", **ABLATION)
-    barriers = e.count("fp16_phase6_iter2", "barriers", **HALF) / e.count("fp16_phase4", "barriers", **HALF)
-    fewer = e.speedup("fp16_phase6_iter2_32_threads", over="fp16_phase6_iter2", **ABLATION)
-    spill = e.resource("fp16_phase6_iter1", "spill_bytes", **HALF)
-    return numbers(padded=padded), checks(padded > 0.9, padded < 1, barriers < 1, spill < 1, ties(fewer))
 
 
 @finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters

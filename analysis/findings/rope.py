@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..evidence import Evidence
-from ..models.waves import occupied
 from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower
 from .common import across, times
 
@@ -80,15 +79,3 @@ def v6(e: Evidence) -> Says:
 def v6b(e: Evidence) -> Says:
     fewer = across(e, V6B, V6A, hdim=SMALL)
     return numbers(fewer=fewer.at(HDIM)), checks(faster(fewer.at(HDIM)), not_faster(fewer.at(128, 512)))
-
-
-@finding("rope-v7", """At *their load* V7 is {loaded:.1} as fast: its blocks all fit at once, and those of separate
-kernels need a second wave. Where both fit it loses by a bounds test in its loop, and a copy in CUDA C++ without that
-test is {gain:.1} as fast as one with it.""")
-def v7(e: Evidence) -> Says:
-    shapes, loaded = (e.speedup(V7, over=SEPARATE, study=study, hdim=SMALL) for study in ("log", "matched"))
-    mine, theirs = (occupied(e, name, "matched", SMALL) for name in (V7, SEPARATE))
-    gain = e.speedup("control_rope_v7_no_break", over="control_rope_v7", study="ablation")
-    return numbers(loaded=times(loaded.at(HDIM)), gain=times(gain.at(HDIM))), checks(
-        slower(shapes), faster(loaded), mine < 1, theirs > 1, faster(gain)
-    )

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from ..evidence import Evidence
 from . import Says, checks, faster, finding, not_faster, numbers, slower, ties
-from .common import across, times
+from .common import times
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 V1, V2, V3, V4, V5 = (f"sinusoidal_v{place}" for place in range(1, 6))
 HYBRID, PLAIN = "sinusoidal_hybrid_v1", "attention_online_fixed"
 HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
-
-
-@finding("sinusoidal-loads", """Most loads are in the dot product, which has nothing to do with the embedding: attention
-that embeds nothing is {alone:.1} as fast with float4 loads as with scalar ones.""")
-def loads(e: Evidence) -> Says:
-    unfused, alone = e.speedup(FLOAT4, SCALAR, hdim=DIMS), e.speedup(PLAIN, "attention_online_scalar", hdim=DIMS)
-    return numbers(alone=times(alone.at(HDIM))), checks(faster(unfused), faster(alone))
 
 
 @finding("sinusoidal-v1", """The tables cost it: with every addition kept and the values taken from registers, which
@@ -57,17 +50,6 @@ def v5(e: Evidence) -> Says:
     return numbers(loads=times(gain.at(HDIM))), checks(
         faster(gain), slower(over), share > 0.5, ties(e.speedup(f"{V5}_k_embedded", FLOAT4, hdim=HDIM))
     )
-
-
-@finding("sinusoidal-hybrid", """Another loop wins, not fusion: the hybrid is {plain:.1} as fast even as attention
-that embeds nothing. Its loop is unrolled by four and reads the query from shared memory; a copy in CUDA C++ that is
-unrolled by two fuses as much and loses most of the lead.""")
-def hybrid(e: Evidence) -> Says:
-    copy, base = "control_sinusoidal_hybrid_v1", "control_sinusoidal_separate_float4"
-    gain, plain = e.speedup(HYBRID, FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=DIMS[1:])
-    lead = e.speedup(copy, base, study="ablation", hdim=DIMS)
-    share = e.share_closed(copy, f"{copy}_unroll_2", base, study="ablation", hdim=DIMS)
-    return numbers(plain=times(plain.at(HDIM))), checks(faster(gain), faster(plain), faster(lead), share > 0.5)
 
 
 @finding("sinusoidal-hybrid-v2", """It embeds the query again for every key, and takes {again:slower} longer than the

@@ -32,6 +32,14 @@ def phase6(e: Evidence) -> Says:
     return numbers(slow=times(slow), share=share), checks(faster(slow), share > 0.9, share < 1)
 
 
+@finding("tensor-cores-others", """Registers and barriers are ruled out: nothing spills, and Phase 6 has fewer barriers
+than Phase 4.""")
+def others(e: Evidence) -> Says:
+    spills = (e.resource(f"fp16_phase6_iter{n}", "spill_bytes", hdim=HDIM) < 1 for n in (1, 2))
+    barriers = e.count(PHASE6, "barriers", hdim=HDIM) / e.count(PHASE4, "barriers", hdim=HDIM)
+    return numbers(), checks(*spills, barriers < 1)
+
+
 @finding(
     "tensor-cores-idle",
     """The idle threads cost nothing by being idle: without them Phase 6 is as fast as before. But with a warp for each

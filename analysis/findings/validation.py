@@ -8,7 +8,7 @@ from typing import Any
 from kernels import VERSIONS, Problem
 
 from ..claims.measures import forgotten_rope
-from ..evidence import Evidence, NotMeasured
+from ..evidence import Evidence, NotMeasured, said
 from ..measure.studies import MAIN
 from ..record.text import number
 from . import Says, checks, finding, not_slower, numbers
@@ -40,12 +40,14 @@ def cost(e: Evidence) -> Says:
 
 @finding(
     "checks-rotation",
-    """Leave every rotation out of V7, and its result moves by {moved}. The programs allow {allowed}. So at this
-head dim the test would pass a RoPE kernel without RoPE.""",
+    """The write-up names a tolerance, and its programs allow a thousand times as much: {allowed}. Leave every rotation
+out of V7, and its result moves by {moved}. So the test would pass a RoPE kernel without RoPE.""",
 )
 def rotation(e: Evidence) -> Says:
-    moved = forgotten_rope((512, HDIM), "uniform")
-    return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(moved < ALLOWED)
+    moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
+    return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(
+        moved < ALLOWED, moved > told, round(ALLOWED / told) == 1000
+    )
 
 
 @finding(

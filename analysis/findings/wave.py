@@ -23,14 +23,14 @@ HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads
 PLAIN = "attention_online_fixed"
 
 
-@finding("wave-shapes", "There the winner loses: separate kernels take {separate:.0}, and V7 takes {v7:.0}.")
+@finding("wave-shapes", "At *their shapes* V7 loses: separate kernels take {separate:.0}, and V7 takes {v7:.0}.")
 def shapes(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, hdim=HDIM)
     taken = {"separate": e.time(SEPARATE, problem=MAIN), "v7": e.time(V7, problem=MAIN)}
     return numbers(**taken), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
 
 
-@finding("wave-load", "V7 is now {v7:.1} as fast as separate kernels, which is what the write-up prints.")
+@finding("wave-load", "At *their load* V7 is {v7:.1} as fast as separate kernels, which is what the write-up prints.")
 def load(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL)
     return numbers(v7=times(v7.at(HDIM))), checks(

@@ -23,7 +23,6 @@ def shapes(e: Evidence) -> Table:
                 str(problem.hdim),
                 f"{problem.heads} × {problem.seq_q}",
                 number(megabytes(problem), digits=2),
-                number(problem.flops / 1e6, digits=0),
                 str(blocks),
                 *(number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms)),
             )
@@ -32,14 +31,13 @@ def shapes(e: Evidence) -> Table:
         "head dim",
         "heads × tokens",
         "MB",
-        "MFLOP",
         "blocks",
         "per SM, theirs",
         f"per SM, {e.card.removeprefix('NVIDIA ')}",
     )
     caption = (
-        "One call. MB: Q, K, V and the output in float32, each moved once. MFLOP: both products. Blocks: one per "
-        f"query and head, as in most kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of "
-        f"their card and the {sms} of this one."
+        "One call. MB: Q, K, V and the output in float32, each moved once. Blocks: one per query and head, as in most "
+        f"kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of their card and the {sms} of "
+        "this one."
     )
     return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))

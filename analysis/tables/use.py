@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
-from typing import Any
 
 import pandas as pd
 
@@ -29,16 +27,7 @@ from ..models.rivals import (
 )
 from ..record.files import problem_of
 from ..record.text import NOTHING, factor
-from .table import Format, Missing, Table, lines, mark, ratio, small, time_cell
-
-PAST_AUDIT = "This was measured in a past audit of another card alone"
-FIRST_CALLS = {
-    "import": "import",
-    "first_call_cold": "first call, nothing on disk",
-    "first_call_cached": "first call, kept on disk",
-    "second_call": "second call",
-}
-
+from .table import Missing, Table, lines, mark, ratio, small, time_cell
 
 # ---------------------------------------------------------------- beside PyTorch
 
@@ -99,8 +88,12 @@ def _loss(peer: Rival) -> str:
 # ---------------------------------------------------------------- the op
 
 
-def op_times(rows: Iterable[Row]) -> Table:
+def op_times(e: Evidence) -> Table | Missing:
     """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
+    try:
+        rows = op_rows(e, "op_time")
+    except NotMeasured:
+        return Missing("make op")
     us = pd.DataFrame(
         [(label(problem_of(row)), _called(row), row["what"], row["timer"], row["median_us"]) for row in rows],
         columns=["problem", "called", "what", "timer", "us"],
@@ -137,22 +130,3 @@ def _called(row: Row) -> str:
         "" if row["layout"] == "contiguous" else f"{row['layout']} tensors",
     ]
     return ", ".join(filter(None, differs)) or "interleaved pairs"
-
-
-def op_first_calls(rows: Iterable[Row]) -> Table:
-    """Seconds of the first calls in a process, with nothing on disk and with what an earlier process left there."""
-    seconds: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        name = label(problem_of(row))
-        seconds.setdefault(name, {"problem": name, **dict.fromkeys(FIRST_CALLS)})[row["what"]] = row["seconds"]
-    columns: dict[str, tuple[str, Format]] = {name: (words, "{:.3g}") for name, words in FIRST_CALLS.items()}
-    return Table.from_frame(seconds.values(), {"problem": ("problem", str), **columns}, slice(1, None), "Seconds.")
-
-
-def op_table(e: Evidence, study: str) -> Table | Missing:
-    """What a study of the op measured, `op_time` or `op_compile`."""
-    try:
-        rows = op_rows(e, study)
-    except NotMeasured:
-        return Missing("make op") if study == "op_time" else Missing(why=PAST_AUDIT)
-    return op_times(rows) if study == "op_time" else op_first_calls(rows)

@@ -9,7 +9,8 @@
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const SHORT = 7; // rows that a phone shows unfolded
     for (const table of document.querySelectorAll("details.evidence-table.shown")) {
-      table.open = table.contains(target) || table.querySelectorAll("tbody tr").length <= SHORT;
+      table.classList.toggle("short", table.querySelectorAll("tbody tr").length <= SHORT);
+      table.open = table.contains(target) || table.classList.contains("short");
     }
   }
   addEventListener("resize", mark);

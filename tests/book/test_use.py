@@ -80,7 +80,7 @@ def called(what: str, timer: str, us: float | None, **differs: Any) -> dict[str,
     return {**row, "what": what, "timer": timer, "median_us": us}
 
 
-def test_a_call_of_the_op_is_set_beside_the_bare_launch() -> None:
+def test_a_call_of_the_op_is_set_beside_the_bare_launch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Median over the turns; the launch is that of the problem, however the op is called."""
     rows = [
         *(called("launch", "device_warm", us) for us in (8.0, 7.0, 90.0)),
@@ -91,21 +91,15 @@ def test_a_call_of_the_op_is_set_beside_the_bare_launch() -> None:
         called("op", "device_warm", 12.0, interleaved=False, mode="tables", layout="cache"),
         called("op", "host_loop", None, interleaved=False, mode="tables", layout="cache"),
     ]
-    assert use.op_times(rows).rows == [
+    monkeypatch.setattr(use, "op_rows", lambda e, study: rows)
+    assert use.op_times(Evidence.load(folder)).rows == [
         (label(MAIN), "interleaved pairs", "8.0", "8.0", "1.00×", "12.5", "8.5"),
         (label(MAIN), "half-split pairs, tables, cache tensors", "12.0", "8.0", "1.50×", "–", "–"),
     ]
 
 
-def test_first_calls_have_a_row_a_problem() -> None:
-    first = [
-        {**problem_columns(MAIN), "what": what, "seconds": s} for what, s in (("import", 2), ("second_call", 1e-3))
-    ]
-    assert use.op_first_calls(first).rows == [(label(MAIN), "2", "–", "–", "0.001")]
-
-
 def test_figures_of_the_op_are_of_its_latest_complete_run(folder: Path) -> None:
-    assert use.op_table(Evidence.load(folder), "op_time") == Missing("make op")
+    assert use.op_times(Evidence.load(folder)) == Missing("make op")
     words = ("node", "started_at", "driver", "cuda", "python", "numba", "numba_cuda", "torch", "throttle", "commit")
     run = {**dict.fromkeys(words, "x"), "study": "op_time", "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
     runs = [{**run, "run": name, "complete": name != "3"} for name in "123"]
@@ -113,7 +107,7 @@ def test_figures_of_the_op_are_of_its_latest_complete_run(folder: Path) -> None:
     row = {**called("op", "device_warm", 7.0), "study": "op_time", "version": "rope_v8", "status": "ok"}
     row |= {"source_hash": "x", "measured_at": "x"}
     append_rows(folder / "op.csv", "op", [{**row, "run": name, "median_us": float(name)} for name in "123"])
-    table = use.op_table(Evidence.load(folder), "op_time")
+    table = use.op_times(Evidence.load(folder))
     assert isinstance(table, Table) and table.rows == [(label(MAIN), "interleaved pairs", "2.0", "–", "–", "–", "–")]
 
 
