@@ -115,7 +115,7 @@ def footer(e: Evidence) -> str:
 def stage(e: Evidence, source: Path) -> None:
     """Put beside the executed chapters what is the same for every card, at the same relative places.
 
-    _config.yml gets what the settings say, the footer, and a banner where the card is made up.
+    _config.yml gets what the edition says, the footer, and a banner where the card is made up.
     """
     this, config = edition.edition(), _yaml(CONFIG)
     config |= {"author": ", ".join(this.maintainers) or edition.NOBODY, "copyright": this.year}
@@ -149,8 +149,7 @@ def verify(e: Evidence, strict: bool) -> None:
 
 
 def write_files(e: Evidence) -> None:
-    """Write what the repository holds of the edition: CITATION.cff, codecheck.yml, the README's findings and figure."""
-    edition.write()
+    """Write what the README shows: its findings and its figure."""
     plot = figures.fusing(e)
     README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
     for name in (f"{plot.id}.png", f"{plot.id}.csv"):

@@ -56,9 +56,7 @@ def test_a_source_names_each_run_once() -> None:
     assert str(MEASURED + origin.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
 
 
-def test_what_a_person_fills_in_reaches_bibtex_citation_and_codecheck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_person_fills_in_reaches_bibtex_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fields(entry: str) -> dict[str, str]:
         return dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
 
@@ -66,32 +64,26 @@ def test_what_a_person_fills_in_reaches_bibtex_citation_and_codecheck(
     entry = fields(citing.bibtex("figure-x", "A title", MEASURED))
     assert (entry["author"], entry["year"], entry["version"]) == (this.authors, this.year, this.version)
     assert "run 20261122T130720Z, commit abc" in entry["note"] and not {"url", "doi"} & {*entry}
-    filled = {**yaml.safe_load(edition.SETTINGS.read_text()), "maintainers": ["Roe, Jane", "Doe, Jo"], "doi": "10.1/x"}
-    filled |= {"url": "https://book.test/", "repository": "https://code.test/x", "writeup": "https://paper.test/"}
-    (tmp_path / "settings.yml").write_text(yaml.safe_dump(filled))
-    hosted = edition.edition(tmp_path / "settings.yml")
-    for module in (citing, edition):
-        monkeypatch.setattr(module, "edition", lambda settings=None: hosted)
+    people = [{"family-names": "Roe", "given-names": "Jane"}, {"family-names": "Doe", "given-names": "Jo"}]
+    filled = {**yaml.safe_load(edition.CITATION.read_text()), "authors": people, "doi": "10.1/x"}
+    filled |= {"url": "https://book.test/", "repository-code": "https://code.test/x"}
+    filled["references"][0]["url"] = "https://paper.test/"
+    (tmp_path / "filled.cff").write_text(yaml.safe_dump(filled))
+    hosted = edition.edition(tmp_path / "filled.cff")
+    monkeypatch.setattr(citing, "edition", lambda: hosted)
     entry = fields(citing.bibtex("figure-x", "A title", MEASURED, "book/figures/x.svg"))
     assert (entry["author"], entry["doi"]) == ("Roe, Jane and Doe, Jo", "10.1/x")
-    assert entry["url"] == "https://book.test/book/figures/x.svg"
+    assert entry["url"] == "https://book.test/book/figures/x.svg" and hosted.writeup == "https://paper.test/"
     assert f"https://code.test/x/tree/{citing.this_commit()}/kernels/ops.py" in citing.to_file("kernels/ops.py")
-    edition.write(tmp_path)
-    cited, checked = (yaml.safe_load((tmp_path / name).read_text()) for name in (edition.CITATION, edition.CODECHECK))
-    assert cited["authors"][0] == {"family-names": "Roe", "given-names": "Jane"} and cited["doi"] == "10.1/x"
-    assert cited["references"][0]["url"] == "https://paper.test/" and cited["repository-code"] == "https://code.test/x"
-    assert checked["paper"]["authors"][1] == {"name": "Jo Doe"} and checked["repository"] == "https://code.test/x"
+    (tmp_path / "lacking.cff").write_text("title: x\nauthors: []")
+    with pytest.raises(DataError, match="lacks 'version'"):
+        edition.edition(tmp_path / "lacking.cff")
+
+
+def test_what_a_checker_makes_again_is_there_and_the_package_has_the_editions_version() -> None:
+    checked = yaml.safe_load((ROOT / "codecheck.yml").read_text())
+    assert checked["paper"]["title"] == edition.edition().title
     assert all((ROOT / one["file"]).exists() and "`make " in one["comment"] for one in checked["manifest"])
-    monkeypatch.undo()
-    (tmp_path / "unknown.yml").write_text("url: x")
-    with pytest.raises(DataError, match="the settings are title, version"):
-        edition.edition(tmp_path / "unknown.yml")
-
-
-def test_the_committed_files_are_those_of_the_settings(tmp_path: Path) -> None:
-    edition.write(tmp_path)
-    for name in (edition.CITATION, edition.CODECHECK):
-        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == edition.edition().version
 
 
