@@ -1,4 +1,4 @@
-"""Execute the chapters: papermill once a notebook, two at a time, each in a process forked from this one.
+"""Execute the chapters: papermill once a notebook, two at a time, in processes forked from this one.
 
 A kernel for each would spend most of the time importing and reading: cells run in the forked process instead, in an
 IPython shell, with what this process has imported and read of the card.
@@ -10,10 +10,9 @@ import contextlib
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -113,47 +112,28 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
 
 # ---------------------------------------------------------------- all of them
 
+_tasks: dict[str, Callable[[], None]] = {}  # the processes that are forked have them
+
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]]) -> Iterator[str]:
-    """Call each task in a process of its own and yield its name when it is done.
+    """Call each task in one of the forked processes and yield its name when it is done.
 
-    Raises: BuildError with what the first that fails says; the others are ended.
+    Raises: BuildError with what the first that fails says; those that have not begun are left out.
     """
     gc.freeze()  # no process looks through what all share for what it may free
-    forks, waiting = get_context("fork"), list(tasks.items())
-    running: dict[Any, tuple[str, Any]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < AT_ONCE:
-                name, task = waiting.pop(0)
-                here, there = forks.Pipe(duplex=False)
-                process = forks.Process(target=_answer, args=(task, there))
-                process.start()
-                there.close()
-                running[here] = name, process
-            ready: list[Any] = wait([*running])
-            for here in ready:
-                name, process = running.pop(here)
-                with contextlib.suppress(EOFError):
-                    if wrong := here.recv():
-                        raise BuildError(wrong)
-                process.join()
-                if process.exitcode:
-                    raise BuildError(f"{name}: its process ended with code {process.exitcode}")
-                yield name
-    finally:
-        for _, process in running.values():
-            process.terminate()
+    _tasks.update(tasks)
+    with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
+        names = {pool.submit(_call, name): name for name in tasks}
+        try:
+            for done in as_completed(names):
+                done.result()
+                yield names[done]
+        except BrokenExecutor:
+            raise BuildError("a process that executes chapters was ended") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _answer(task: Callable[[], None], to: Any) -> None:
-    """Call a task and say what went wrong, in a line if that is known."""
-    wrong = ""
-    try:
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
-            task()
-    except BuildError as error:
-        wrong = str(error)
-    except Exception:
-        wrong = traceback.format_exc()
-    to.send(wrong)
+def _call(name: str) -> None:
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        _tasks[name]()

@@ -28,6 +28,7 @@ def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
     """
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
+    _seen.clear()  # a page begins
     slug: Any = gpu_folder(gpu).name if source == "recorded" else ""
     if source == "live":
         from ..measure.run import measure_studies

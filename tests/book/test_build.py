@@ -71,7 +71,7 @@ def test_tasks_run_side_by_side_and_the_first_that_fails_says_why() -> None:
     assert sorted(side_by_side(tasks)) == ["a", "b", "c"]
     with pytest.raises(BuildError, match="it cannot be"):
         list(side_by_side({"wrong": fails, **tasks}))
-    with pytest.raises(BuildError, match="gone: its process ended with code 3"):
+    with pytest.raises(BuildError, match="was ended"):
         list(side_by_side({"gone": lambda: os._exit(3)}))
 
 
