@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from ..evidence import Evidence, pool
 from ..evidence.origin import measured
 from ..measure.studies import STUDIES, TIMERS
@@ -51,21 +49,14 @@ def runs(e: Evidence) -> Table:
     """The run that each study's numbers come from, and how long it took."""
     studies = [study for study in map(e.study, STUDIES) if study]
     seconds = sum(float(study.run["seconds"]) for study in studies)
-    return Table.from_frame(
-        [{**each.run, "study": code(each.name), "commit": code(str(each.run["commit"])), "n": each.processes}
-         for each in studies],
-        {
-            "study": ("study", str),
-            "started_at": ("began (UTC)", str),
-            "seconds": ("seconds", "{:.0f}"),
-            "n": ("processes", str),
-            "throttle": ("throttling seen", str),
-            "commit": ("commit", str),
-        },
-        slice(2, 4),
-        f"{seconds / 60:.0f} minutes of the {e.card}. The time of counters and sanitizers is not recorded.",
-        measured(e, *STUDIES),
-    )  # fmt: skip
+    rows = []
+    for each in studies:
+        run, took = each.run, f"{each.run['seconds']:.0f}"
+        told = str(run["started_at"]), took, str(each.processes), str(run["throttle"]), code(str(run["commit"]))
+        rows.append((code(each.name), *told))
+    header = ("study", "began (UTC)", "seconds", "processes", "throttling seen", "commit")
+    caption = f"{seconds / 60:.0f} minutes of the {e.card}. The time of counters and sanitizers is not recorded."
+    return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
 
 
 def coverage(e: Evidence) -> Table | Missing:
@@ -76,21 +67,11 @@ def coverage(e: Evidence) -> Table | Missing:
         later = mine[~mine["chose"]]
         if len(mine) and len(later):
             outside, apart = (each["outside"].sum() / each["ratios"].sum() for each in (mine, later))
-            rows.append((timer, mine["ratios"].sum(), outside, apart, mine["half"].median() - 1))
+            rows.append((timer, str(mine["ratios"].sum()), *map(share, (outside, apart, mine["half"].median() - 1))))
     if not rows:
         return Missing(why=f"No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code")
     complete = e.record.complete
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
-    return Table.from_frame(
-        pd.DataFrame(rows, columns=["timer", "ratios", "outside", "apart", "half"]),
-        {
-            "timer": ("timer", str),
-            "ratios": ("ratios", str),
-            "outside": ("outside the interval", share),
-            "apart": ("outside it in the other runs", share),
-            "half": ("half width, median", share),
-        },
-        slice(1, None),
-        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}.",
-        measured(e, "log"),
-    )
+    header = ("timer", "ratios", "outside the interval", "outside it in the other runs", "half width, median")
+    caption = f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
+    return Table(header, rows, header[1:], caption, source=measured(e, "log"))

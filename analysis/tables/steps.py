@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from kernels import VERSIONS, Problem, Version
 
@@ -66,34 +65,25 @@ def steps(e: Evidence, family: str) -> Table:
         f"Times are of the GPU alone; × is the speedup over {' or '.join(map(link, over))}, above 1 faster. "
         f"Published: {published.card(family)}. More: the page of each version."
     )
-    columns: dict[str, tuple[str, Any]] = {
-        "version": ("version", str),
-        "idea": ("idea", str),
-        "result": ("result", str),
-        "share": ("of the ceiling", str),
-        "published": ("published", str),
-        "theirs": ("their shapes", str),
-        "loaded": ("their load", str),
-    }
-    return Table.from_frame(
-        rows, columns, slice(3, None), caption, measured(e, home(e, family), "matched") + published_on(family)
-    )
+    header = ("version", "idea", "result", "of the ceiling", "published", "their shapes", "their load")
+    source = measured(e, home(e, family), "matched") + published_on(family)
+    return Table(header, rows, header[3:], caption, source=source)
 
 
-def _row(e: Evidence, study: Study, version: Version) -> dict[str, str]:
+def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
     name, base = version.id, version.baseline or ""
     problem, loaded = problem_of(e, name), problem_of(e, name, "matched")
     us = e.time(name, study.name, "device_warm", problem=problem)[problem] if problem else None
     changed = name in study.stale_versions()
-    return {
-        "version": lines(link(name, short(name)), mark("stale") if changed else ""),
-        "idea": version.title,
-        "result": result(study, name),
-        "share": f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
-        "published": _published(name, base, problem),
-        "theirs": _timed(e, name, base, study.name, problem),
-        "loaded": _timed(e, name, base, "matched", loaded),
-    }
+    return (
+        lines(link(name, short(name)), mark("stale") if changed else ""),
+        version.title,
+        result(study, name),
+        f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
+        _published(name, base, problem),
+        _timed(e, name, base, study.name, problem),
+        _timed(e, name, base, "matched", loaded),
+    )
 
 
 def _published(name: str, base: str, problem: Problem | None) -> str:

@@ -1,11 +1,11 @@
-"""Tables of the book: HTML made of a frame and a short description of its columns, and how a cell is written."""
+"""Tables of the book as HTML, and how a cell is written."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
 from typing import Any
@@ -21,7 +21,6 @@ from ..evidence.origin import Source
 from ..record.published import Published
 from ..record.text import NOTHING, factor
 
-Format = str | Callable[[Any], str]  # "{:.1f}", of which a missing value is a dash, or a function of the value
 PEERS = "peers"  # the page of them all
 SENTENCE = 60  # characters: a longer cell does not fit beside others on a phone
 FAMILIES = {"rope": "RoPE", "fp16": "Half precision", "alibi": "ALiBi"}  # the others are capitalised
@@ -47,21 +46,6 @@ class Table:
     caption: str = ""
     id: str = ""
     source: Source | None = None
-
-    @classmethod
-    def from_frame(
-        cls,
-        frame: pd.DataFrame | Iterable[Mapping[str, Any]],
-        columns: Mapping[str, tuple[str, Format]],
-        numbers: slice = slice(0),
-        caption: str = "",
-        source: Source | None = None,
-    ) -> Table:
-        """The named columns of a frame, or of its rows, each with its header and format; `numbers` are flush right."""
-        records = frame.to_dict("records") if isinstance(frame, pd.DataFrame) else frame
-        header = [title for title, _ in columns.values()]
-        rows = [tuple(_cell(row[name], how) for name, (_, how) in columns.items()) for row in records]
-        return cls(header, rows, header[numbers], caption, source=source)
 
     def of(self, source: Source) -> Table:
         """The same, from a source of its own."""
@@ -125,12 +109,6 @@ class Missing:
         if self.why:
             return f"*{self.why} ({card}).*"
         return f"*Not measured here{f': `{self.command}`' if self.command else ''}.*"
-
-
-def _cell(value: Any, how: Format) -> str:
-    if callable(how):
-        return how(value)
-    return NOTHING if value is None or value != value else how.format(value)
 
 
 # ---------------------------------------------------------------- versions and problems

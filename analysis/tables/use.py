@@ -26,7 +26,7 @@ from ..models.rivals import (
     v8_time,
 )
 from ..record.files import problem_of
-from ..record.text import NOTHING, factor
+from ..record.text import NOTHING, factor, number
 from .table import Missing, Table, lines, mark, ratio, small, time_cell
 
 # ---------------------------------------------------------------- beside PyTorch
@@ -41,35 +41,27 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
     whole = beside_one_graph(e)
     unknown = "; where it says so, RoPE and attention compiled as one graph, which may be faster, were not timed"
     rows = [
-        {
-            "problem": label(problem),
-            "us": lines(time_cell(v8_time(e, problem, peer.study if peer else "")), _elsewhere(e, problem)),
-            "peer": _alternative(peer, problem in whole) if peer else NOTHING,
-            "speedup": lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
-            "floor": floor(problem, e.gpu),
-            "error": relative_error(e, problem, peer.study if peer else ""),
-        }
+        (
+            label(problem),
+            lines(time_cell(v8_time(e, problem, peer.study if peer else "")), _elsewhere(e, problem)),
+            _alternative(peer, problem in whole) if peer else NOTHING,
+            lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
+            number(floor(problem, e.gpu), digits=1),
+            factor(relative_error(e, problem, peer.study if peer else "")),
+        )
         for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].over.value if pair[1] else 0.0)
     ]
-    return Table.from_frame(
-        rows,
-        {
-            "problem": ("problem", str),
-            "us": ("rope_v8, µs", str),
-            "peer": ("fastest alternative, µs", str),
-            "speedup": ("speedup", str),
-            "floor": ("floor, µs", "{:.1f}"),
-            "error": ("error", factor),
-        },
-        slice(1, None),
+    header = ("problem", "rope_v8, µs", "fastest alternative, µs", "speedup", "floor, µs", "error")
+    caption = (
         f"Device time of one call (device_warm) on the {e.card}, the smallest speedup first. B batch, H heads, "
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
         f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: an empty launch, and the "
         "longer of reading (from L2 what fits there) and multiplying on tensor cores; the set-up counts DRAM and fp32 "
         "instead. Error: the largest divided by that of fp32 math, on the worse of two inputs. Not what the op runs: "
         "there rope_attention takes kernels that split the keys or, for prompts on compute capability 9.0 with at "
-        "least 256 queries and keys and up to 128 dims, newer ones not timed here.",
-    ).of(measured(e, *MEASURED_IN))
+        "least 256 queries and keys and up to 128 dims, newer ones not timed here."
+    )
+    return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
 
 
 def _alternative(peer: Rival, whole: bool) -> str:
@@ -102,22 +94,18 @@ def op_times(e: Evidence) -> Table | Missing:
     op, bare = us["op"].dropna(how="all"), us["launch"].groupby(level="problem").transform("first")
     shown = pd.DataFrame({"device": op["device_warm"], "launch": bare["device_warm"], "host": op["host_loop"]})
     shown = shown.assign(over=shown["device"] / shown["launch"], added=op["host_loop"] - bare["host_loop"])
-    return Table.from_frame(
-        shown.loc[op.index].reset_index(),
-        {
-            "problem": ("problem", str),
-            "called": ("called with", str),
-            "device": ("op in a graph, µs", "{:.1f}"),
-            "launch": ("bare launch, µs", "{:.1f}"),
-            "over": ("over it", factor),
-            "host": ("host, µs", "{:.1f}"),
-            "added": ("more than a launch, µs", "{:.1f}"),
-        },
-        slice(2, None),
+    told = []
+    for (problem, called), row in shown.loc[op.index].iterrows():
+        device, launch, host, added = (number(row[name], digits=1) for name in ("device", "launch", "host", "added"))
+        told.append((problem, called, device, launch, factor(row["over"]), host, added))
+    device, bare_launch, added = "op in a graph, µs", "bare launch, µs", "more than a launch, µs"
+    header = ("problem", "called with", device, bare_launch, "over it", "host, µs", added)
+    caption = (
         "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: its time for each of many calls that "
         "queue up. Transposed tensors: in memory [batch, seq, heads, hdim]. Cache tensors: K and V are the first rows "
-        "of a longer buffer.",
+        "of a longer buffer."
     )
+    return Table(header, told, header[2:], caption)
 
 
 def _called(row: Row) -> str:

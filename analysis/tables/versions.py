@@ -154,27 +154,20 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
     if any(study.stale(version.id, problem) for problem in problems):
         caption += " <b>Stale</b>: the code has changed since."
-    return Table.from_frame(
-        [
-            {
-                "shape": shape(problem),
-                "check": _checked(study, version.id, problem),
-                **{other: speedup_cell(e, version.id, other, problem, study.name) for other in others},
-                "published": claims[problem] or NOTHING,
-                **{timer: time_cell(found[problem]) for timer, found in us.items()},
-            }
-            for problem in problems
-        ],
-        {
-            "shape": ("shape", str),
-            "check": ("check", str),
-            **{other: (f"over {other}".replace("_", "_<wbr>"), str) for other in others},
-            **({"published": ("published", str)} if any(claims.values()) else {}),
-            **{timer: (f"{timer}, µs".replace("_", "_<wbr>"), str) for timer in us},
-        },
-        slice(2, None),
-        caption,
-    )
+    stated = ["published"] if any(claims.values()) else []
+    measured = [*(f"over {other}" for other in others), *stated, *(f"{timer}, µs" for timer in us)]
+    header = ["shape", "check", *(title.replace("_", "_<wbr>") for title in measured)]
+    rows = [
+        (
+            shape(problem),
+            _checked(study, version.id, problem),
+            *(speedup_cell(e, version.id, other, problem, study.name) for other in others),
+            *(claims[problem] or NOTHING for _ in stated),
+            *(time_cell(found[problem]) for found in us.values()),
+        )
+        for problem in problems
+    ]
+    return Table(header, rows, header[2:], caption)
 
 
 def _checked(study: Study, version: str, problem: Problem) -> str:
@@ -358,30 +351,16 @@ def overview(e: Evidence, family: str) -> Table:
         parent = f"{code(version.parent)}: " if version.parent else ""
         wrong = _what_is_wrong(study, version) if study else []
         used += [study.name] if study else []
-        rows.append(
-            {
-                "version": name(version.id),
-                "change": lines(parent + escape(version.change) or NOTHING, *map(small, wrong)),
-                **(_in_short(e, study, version) if study else {"check": small("not measured"), **NO_SPEEDS}),
-            }
-        )
-    return Table.from_frame(
-        rows,
-        {
-            "version": ("version", str),
-            "change": ("what it changes", str),
-            "check": ("check", str),
-            "measured": ("on the device", ratios),
-            "published": ("published", ratios),
-        },
-        slice(3, None),
+        change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
+        told = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
+        rows.append((name(version.id), change, *told))
+    header = ("version", "what it changes", "check", "on the device", "published")
+    caption = (
         "Small: head dims. Speed over the baseline that the source names, least to largest over the head dims; above 1 "
-        "the version is faster.",
-        measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source(),
+        "the version is faster."
     )
-
-
-NO_SPEEDS: dict[str, Any] = {"measured": (), "published": ()}
+    source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
+    return Table(header, rows, header[3:], caption, source=source)
 
 
 def _what_is_wrong(study: Study, version: Version) -> list[str]:
@@ -391,18 +370,18 @@ def _what_is_wrong(study: Study, version: Version) -> list[str]:
     return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
 
 
-def _in_short(e: Evidence, study: Study, version: Version) -> dict[str, Any]:
-    """Checks by outcome, and the speedups over the baseline."""
+def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, str]:
+    """Checks by outcome, and the speedups over the baseline, as measured and as published."""
     problems = taken(study, version)
     outcomes: dict[str, dict[int, None]] = {}
     for problem in problems:
         outcomes.setdefault(study.known(version.id, problem).word, {})[problem.hdim] = None
     where = {how: ", ".join(map(str, dims)) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
     shown = lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
-    speeds = dict(NO_SPEEDS)
+    speeds = NOTHING, NOTHING
     if version.baseline and problems:
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        speeds = {"measured": found.values_known.values(), "published": [claim.value for claim in claims if claim]}
+        speeds = ratios(found.values_known.values()), ratios(claim.value for claim in claims if claim)
     best = study.best(version.id, study.problems(version.family))
-    return {"check": shown or status(best), **speeds}
+    return shown or status(best), *speeds
