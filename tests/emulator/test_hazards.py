@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from numba import cuda, float32, types, uint32
-from test_instructions import kernel
+from test_instructions import kernel, kinds
 
 from kernels.runtime.emulator import LaunchReport, Memory, execute, parse, run
 from kernels.version import Buffer, Kernel, Launch, Plan, Problem, SharedLayout
@@ -23,10 +23,6 @@ def launch(ptx: str, buffers: dict, grid=1, block=64, unwritten=(), padding=None
 def played(body: str, shared: int = 0, **options) -> tuple[Memory, LaunchReport]:
     """A kernel that may write `out`, and has so much shared memory."""
     return launch(kernel(body, shared=shared), {"out": out()}, **options)
-
-
-def kinds(report: LaunchReport) -> set[str]:
-    return {finding.kind for finding in report.findings}
 
 
 def out(count: int = 256) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
 
-from kernels.runtime.emulator import Memory, UnknownInstruction, execute, parse
+from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -35,6 +35,10 @@ def kernel(body: str, params: str = "out", shared: int = 0) -> str:
   {body}
   ret;
 }}"""
+
+
+def kinds(report: LaunchReport) -> set[str]:
+    return {finding.kind for finding in report.findings}
 
 
 def fragments(a: np.ndarray, b: np.ndarray, c: np.ndarray, per_lane: int) -> tuple[list, list, list]:
@@ -117,37 +121,24 @@ ATOMICS = [
 @pytest.mark.parametrize("name, dtype, expected", ATOMICS, ids=[a[0] for a in ATOMICS])
 def test_atomic(name: str, dtype: type, expected, space: str) -> None:
     width = np.dtype(dtype).itemsize
-    value = "%w8" if width == 8 else "%r8"
-    target = "%w1" if space == "global" else "buffer"
-    head = f"mul.wide.u32 %w2, %t, {width}; add.s64 %w3, %w0, %w2; ld.global.b{8 * width} {value}, [%w3];"
-    begin = (
-        f"setp.ne.u32 %p0, %t, 0; @%p0 bra $go; ld.global.b{8 * width} {value}, [%w1]; "
-        f"st.shared.b{8 * width} [buffer], {value}; $go: bar.sync 0;"
-    )
-    end = (
-        f"bar.sync 0; @%p0 bra $end; ld.shared.b{8 * width} {value}, [buffer]; "
-        f"st.global.b{8 * width} [%w1], {value}; $end:"
-    )
-    if name.endswith("f32"):
-        head += f"mov.b32 %f0, {value};"
-        value_register = "%f0"
-    else:
-        value_register = value
+    bits, value = f"b{8 * width}", "%w8" if width == 8 else "%r8"
+    add = "%f0" if name.endswith("f32") else value
+    load = f"mul.wide.u32 %w2, %t, {width}; add.s64 %w3, %w0, %w2; ld.global.{bits} {value}, [%w3];"
+    load += f"mov.b32 %f0, {value};" if add == "%f0" else ""
+    body = f"{load} red.{space}.{name} [{'%w1' if space == 'global' else 'buffer'}], {add};"
     if space == "shared":
-        head = begin + head
-    body = f"{head} red.{space}.{name} [{target}], {value_register}; {end if space == 'shared' else ''}"
+        body = f"""setp.ne.u32 %p0, %t, 0; @%p0 bra $go; ld.global.{bits} {value}, [%w1];
+            st.shared.{bits} [buffer], {value}; $go: bar.sync 0; {body} bar.sync 0; @%p0 bra $end;
+            ld.shared.{bits} {value}, [buffer]; st.global.{bits} [%w1], {value}; $end:"""
     x = np.random.default_rng(0).integers(-100 if np.dtype(dtype).kind == "i" else 0, 100, 64).astype(dtype)
     memory = Memory({"x": x, "out": np.array([5], dtype)})
-    report = execute(parse(kernel(body, "x out", shared=16)), memory, 1, 64, ("x", "out"))
-    assert not report.findings
+    assert not execute(parse(kernel(body, "x out", shared=16)), memory, 1, 64, ("x", "out")).findings
     assert memory["out"][0] == expected(dtype(5), x)
 
 
 def test_atomic_returns_old_values() -> None:
-    body = (
-        "atom.global.add.u32 %r0, [%w0], 1; atom.global.cas.b32 %r1, [%w1], %t, 999; "
-        "mul.wide.u32 %w3, %r0, 4; add.s64 %w4, %w2, %w3; st.global.u32 [%w4], %t;"
-    )
+    body = """atom.global.add.u32 %r0, [%w0], 1; atom.global.cas.b32 %r1, [%w1], %t, 999;
+        mul.wide.u32 %w3, %r0, 4; add.s64 %w4, %w2, %w3; st.global.u32 [%w4], %t;"""
     memory = Memory({"n": np.zeros(1, np.uint32), "lock": np.full(1, 77, np.uint32), "out": np.zeros(96, np.uint32)})
     execute(parse(kernel(body, "n lock out")), memory, 1, 96, ("n", "lock", "out"))
     assert memory["n"][0] == 96 and memory["lock"][0] == 999
@@ -161,14 +152,10 @@ def test_vector_and_narrow_memory() -> None:
         add.s64 %w6, %w6, %w4; st.global.u32 [%w6], %r0; st.global.u8 [%w6+4], %r1;"""
     x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     memory = Memory({"x": x, "out": np.zeros((128, 2), np.float32)})
-    report = execute(parse(kernel(body, "x out")), memory, 1, 64, ("x", "out"))
-    assert not report.findings
+    assert not execute(parse(kernel(body, "x out")), memory, 1, 64, ("x", "out")).findings
     np.testing.assert_array_equal(memory["out"][:64], x[:, [3, 1]])
-    raw = x.view(np.uint8).reshape(64, 16)
-    np.testing.assert_array_equal(
-        memory["out"][64:].view(np.uint32)[:, 0], raw[:, 7].view(np.int8).astype(np.int32).view(np.uint32)
-    )
-    np.testing.assert_array_equal(memory["out"][64:].view(np.uint32)[:, 1], raw[:, 3])
+    raw, signed = (x.view(dtype).reshape(64, 16) for dtype in (np.uint8, np.int8))
+    np.testing.assert_array_equal(memory["out"][64:].view(np.int32), np.stack([signed[:, 7], raw[:, 3]], axis=1))
 
 
 def test_generic_local_and_shared_addresses() -> None:

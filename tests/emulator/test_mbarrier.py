@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_instructions import kernel
+from test_instructions import kernel, kinds
 from test_wgmma import descriptor, fragments, image, small_integers, spread, text
 
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
@@ -14,10 +14,6 @@ from kernels.runtime.emulator.memory.order import Order
 from kernels.runtime.emulator.memory.shadow import Shadow
 
 PROBABILITIES = (0.3, 0.04, 0.18, 0.12, 0.34, 0.01, 0.01)
-
-
-def kinds(report: LaunchReport) -> set[str]:
-    return {finding.kind for finding in report.findings}
 
 
 # --- single instructions ----------------------------------------------------------------------------
