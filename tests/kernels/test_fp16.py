@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from analysis.measure.machine import TILE, tile_product
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import INPUTS, reference_of
 from kernels.runtime.emulator import run
@@ -87,15 +86,3 @@ def test_peers_compute_in_half_precision(name: str, causal: bool) -> None:
     out = plan.call(*halves(case.inputs))
     assert out.dtype == torch.float16 and case.compare(out).status == "ok"
     assert {buffer.dtype for buffer in plan.buffers.values()} == {"float16"}
-
-
-@pytest.mark.parametrize("tiles", [1, 3])
-def test_the_tile_product_is_an_eighth_of_a_product(tiles: int) -> None:
-    rows, columns, depth = TILE
-    batch = (tiles,) if tiles > 1 else ()
-    torch.manual_seed(0)
-    out = tile_product(tiles, "cpu")()
-    torch.manual_seed(0)
-    a, b = torch.randn(*batch, rows, depth).half(), torch.randn(*batch, columns, depth).half()
-    expected = a.double() @ b.double().transpose(-1, -2) / 8
-    torch.testing.assert_close(out.double(), expected, rtol=2**-10, atol=2**-14)

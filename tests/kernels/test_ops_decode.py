@@ -14,7 +14,7 @@ from ops_reference import allowed_of, expected_of, random_call
 from test_ops_launch import CELLS, at, use
 
 import kernels
-from kernels import alibi_attention, attention, rope_attention
+from kernels import rope_attention
 from kernels.flash import args
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
@@ -201,10 +201,3 @@ def test_a_repeated_call_has_its_own_addresses(card: Card, monkeypatch: pytest.M
         addresses = (k.data_ptr(), lengths.data_ptr(), kept[-1].data_ptr())
         assert (given["k"], given["lengths"], given["part"]) == addresses
     assert len({given["part"] for given in card.launched}) == 3
-
-
-def test_alibi_and_plain_attention_take_decode_too(card: Card) -> None:
-    q, k = normal(2, 6, 1, 64), normal(2, 3, 40, 64)
-    for call in (attention, alibi_attention):
-        call(q, k, k, fallback=False)
-    assert [given["kernel"].split("_")[7] for given in card.launched] == ["none", "alibi"]

@@ -1,11 +1,14 @@
-"""A made-up card for tests of runs and files: its identity, and rows as a run on it writes them."""
+"""A made-up card for tests of runs and files: its identity, rows as a run on it writes them, and its processes."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+from analysis.measure import workers
 from analysis.record.columns import SCHEMAS
 from analysis.record.problems import problem_columns
 from kernels import Problem
@@ -36,3 +39,40 @@ def check_row(run: str, number: int, study: str = "log") -> dict[str, Any]:
 def compilers(target: str) -> Iterator[Callable[..., None]]:
     """In the place of the processes that compile: everything is compiled."""
     yield lambda build, jobs: None
+
+
+class Ends(BaseException):
+    """A process hangs or dies, which no `except` in it sees; its parent says `error`."""
+
+    def __init__(self, error: workers.MeasureError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class AtOnce(workers.Worker):
+    """Does its work at once, in this process; what it sent before it failed arrives."""
+
+    pids = itertools.count(1)
+    doing = 0  # the made-up process that does something
+
+    def begin(self) -> None:
+        self.process = self.process or SimpleNamespace(pid=next(self.pids))
+
+    def ask(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
+        self.begin()
+        sent: list[tuple[str, Any]] = []
+        failed = None
+        AtOnce.doing = self.process.pid
+        try:
+            work(*arguments, SimpleNamespace(send=sent.append))
+        except workers.MeasureError as error:
+            failed = error
+        except Ends as end:
+            failed = end.error
+        yield from sent
+        if failed is not None:
+            self.close()
+            raise failed
+
+    def close(self) -> None:
+        self.process = None

@@ -142,16 +142,6 @@ def test_a_call_is_right_fell_back_refused_or_wrong(monkeypatch: pytest.MonkeyPa
     assert outcomes[0]["ratio"] <= 4 < outcomes[3]["ratio"] and "ratio" not in outcomes[2]
 
 
-@pytest.mark.parametrize("call", [CALLS[0], CALLS[-1]], ids=["rope", "alibi"])
-def test_an_eviction_asks_for_more_than_the_op_caches(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = set()
-    monkeypatch.setattr(
-        ops, op.FUNCTIONS[call.problem.family], lambda q, k, v, base=0.0, **o: seen.add((q.shape, base))
-    )
-    op.evict(call, "cpu")
-    assert len(seen) == op.EVICTING > 256 and (call.problem.q_shape, call.base) not in seen
-
-
 def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

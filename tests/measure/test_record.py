@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import multiprocessing
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -176,29 +174,6 @@ def test_what_a_run_lacks_is_said(tmp_path: Path, field: str) -> None:
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != field}))
     with pytest.raises(DataError, match=f"{re.escape(str(path))}: .*{field}"):
         rows(tmp_path, "runs")
-
-
-def _hold(card: Path, held: Any) -> None:
-    run = Run.begin(card, CARD, START)
-    run.settle("log", complete=False)
-    held.set()
-    held.wait(60)
-    multiprocessing.Event().wait(60)
-
-
-def test_a_run_is_gone_on_with_by_one_process_and_death_frees_it(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    held = fork.Event()
-    process = fork.Process(target=_hold, args=(tmp_path, held), daemon=True)
-    process.start()
-    assert held.wait(10)
-    [folder] = runs.unfinished(tmp_path)
-    assert Run.resume(folder) is None
-    process.kill()
-    process.join()
-    run = Run.resume(folder)
-    assert run and Run.resume(folder) is None
-    run.close()
 
 
 # ---------------------------------------------------------------- which folder is a card's

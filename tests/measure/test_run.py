@@ -25,7 +25,7 @@ from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.record import files
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
-from tests.measure.stub_card import CARD
+from tests.measure.stub_card import CARD, AtOnce, Ends
 
 GPU = {**CARD, "memory_bytes": 80 << 30}
 NAMES = ("attention_online", "attention_online_fixed", "attention_v8", "torch_sdpa")
@@ -41,69 +41,34 @@ LOG, FILLED = study("log"), study("filled", ("device_warm",))
 PAIRS = len(NAMES) * len(PROBLEMS)
 
 
-class Ends(BaseException):
-    """The process hangs or dies, which no `except` in it sees; the parent says `error`."""
-
-    def __init__(self, error: workers.MeasureError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
 class Card:
     """A made-up card: what it does in a check or a timing of a version is `does[version, step]`, an exception."""
 
     def __init__(self) -> None:
         self.does: dict[tuple[str, str], BaseException] = {}
         self.did: list[tuple[int, str, str]] = []  # process, step, version
-        self.dead = False
-        self.processes = itertools.count(1)
-        self.process = 0
+        self.dead: set[int] = set()
         self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
         self.compiled: tuple[str, ...] = ()  # versions that PyTorch compiles
         self.us: Callable[[str], float] = lambda name: 2.0
         self.wrong = ""  # a version whose result is wrong
 
     def act(self, step: str, name: str) -> None:
-        self.did.append((self.process, step, name))
+        self.did.append((AtOnce.doing, step, name))
         error = self.does.get((name, step))
         if isinstance(error, torch.AcceleratorError):
-            self.dead = True
+            self.dead.add(AtOnce.doing)
         if error is not None:
             raise error
 
     def synchronize(self) -> None:
-        if self.dead:
+        if AtOnce.doing in self.dead:
             raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     card = Card()
-
-    class Worker(workers.Worker):
-        """Does its work at once, in this process; what it sent before it failed arrives."""
-
-        def begin(self) -> None:
-            self.process = self.process or SimpleNamespace(pid=next(card.processes))
-
-        def ask(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
-            self.begin()
-            sent: list[tuple[str, Any]] = []
-            failed = None
-            card.process, card.dead = self.process.pid, False
-            try:
-                work(*arguments, SimpleNamespace(send=sent.append))
-            except workers.MeasureError as error:
-                failed = error
-            except Ends as end:
-                failed = end.error
-            yield from sent
-            if failed is not None:
-                self.close()
-                raise failed
-
-        def close(self) -> None:
-            self.process = None
 
     class Program:
         def __init__(self, plan: Any, given: Any, copies: int = 1) -> None:
@@ -148,8 +113,8 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         yield lambda build, jobs: card.did.extend((0, "compile", name) for name, _ in jobs)
 
     for where, values in (
-        (workers, {"Worker": Worker}),
-        (measure, {"Worker": Worker, "compilers": compilers}),
+        (workers, {"Worker": AtOnce}),
+        (measure, {"Worker": AtOnce, "compilers": compilers}),
         (runs, {"identify": lambda send: send.send(("identity", dict(GPU)))}),
         (measure, {"survey": lambda send: send.send(("ceilings", {"a": 1.0}))}),
         (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import __main__ as command_line
 from analysis.evidence import Evidence
-from analysis.measure.studies import FUSIONS, STUDIES
+from analysis.measure.studies import FUSIONS
 from analysis.models import advice, fusion
 from analysis.models.fusion import FULL, HYBRID, SEPARATE
 from analysis.record import files
@@ -117,14 +117,6 @@ def test_the_fastest_of_the_family_and_what_ties_with_it(
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
     found = fusion.winners(Evidence.load(card), ONE)
     assert found == fastest and fusion.outcome(found) == outcome
-
-
-def test_the_grid_spans_what_it_says() -> None:
-    study = STUDIES["map"]
-    assert len(set(study.problems)) == len(study.problems) >= 60
-    for name, low, high in (("seq_q", 1, 2048), ("seq_k", 16, 4096), ("hdim", 64, 4096), ("rotary_dim", 32, 4096)):
-        sizes = [getattr(problem, name) for problem in study.problems]
-        assert (min(sizes), max(sizes)) == (low, high), name
 
 
 @pytest.mark.parametrize(("seq", "how"), [(4, "decodes"), (512, "by mma.sync"), (4096, "by wgmma")])
