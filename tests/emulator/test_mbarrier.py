@@ -62,7 +62,8 @@ PLANTED = [
     (OWN + ALL + SEND + wait() + LOAD, set()),
     (ALL + SEND + ONE_WARP.format(wait()) + LOAD, {"race"}),
     (ALL + SEND + ONE_WARP.format(wait()) + "bar.sync 0;" + LOAD, set()),  # which hands on what one warp knows
-    (EXPECT.format(128) + SEND + wait() + LOAD, {"race"}),  # it completes with half of the bytes
+    *((EXPECT.format(size) + SEND + wait() + LOAD, {"race"}) for size in (128, 248)),  # it completes too early
+    (ALL + SEND + "st.shared::cluster.f32 [%r5], %f1;" + wait() + LOAD, {"race"}),  # behind what is waited for
     (EXPECT.format(264) + SEND + wait() + LOAD, {"deadlock"}),
     (SEND + wait() + LOAD, {"deadlock"}),
     (TURN.format(wait(0, "a")) + TURN.format(wait(1, "b")) + TURN.format(wait(0, "c")), set()),
