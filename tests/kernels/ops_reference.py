@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
+import kernels
+
 UNIT = 2.0**-24  # of rounding, in float32
+EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None, sin=None, positions=None,
@@ -139,3 +143,20 @@ def expected_of(name: str, tensors: tuple[torch.Tensor, ...], arguments: dict[st
 def allowed_of(tensors: tuple[torch.Tensor, ...], arguments: dict[str, Any]) -> float:
     """`rounding` of a random call, whose biases are slopes up to 1 times distances up to 300."""
     return rounding(*tensors, arguments.get("scale"), bias=300.0)
+
+
+def right_calls(
+    seeds: Iterable[int], takes: Callable[..., bool] = lambda name, q, arguments: True, lengths: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> int:  # fmt: skip
+    """How many random calls a kernel `takes`, which is right on each; one in `lengths` has lengths."""
+    taken = 0
+    for seed in seeds:
+        name, tensors, arguments = random_call(seed, bool(lengths) and seed % lengths == 0, dtype=dtype)
+        if takes(name, tensors[0], arguments):
+            out = getattr(kernels, name)(*tensors, **arguments, fallback=False)
+            error = np.abs(out.double().numpy() - expected_of(name, tensors, arguments)).max()
+            allowed = allowed_of(tensors, arguments) + EPS.get(dtype, 0.0) * float(tensors[2].abs().max())
+            assert error <= allowed, (seed, name, arguments, error)
+            taken += 1
+    return taken

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-import warnings
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ops_reference import allowed_of, expected_of, random_call
+from ops_reference import expected_of, right_calls
 from torch.autograd import forward_ad
 
 import kernels
@@ -173,24 +172,17 @@ def normal(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+@pytest.mark.filterwarnings("ignore:kernels copies")
 def test_random_calls_reach_the_kernel_whole(card: Card) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "kernels copies")
-        for seed in range(400, 520):
-            name, (q, k, v), arguments = random_call(seed)
-            out = getattr(kernels, name)(q, k, v, **arguments, fallback=False)
-            error = np.abs(out.numpy() - expected_of(name, (q, k, v), arguments)).max()
-            assert error <= allowed_of((q, k, v), arguments), (seed, name, arguments, error)
-    assert len(card.launched) == 120
+    assert right_calls(range(400, 520)) == len(card.launched) == 120
 
 
+@pytest.mark.filterwarnings("error")
 def test_tensors_are_taken_where_they_lie(card: Card) -> None:
     cache = normal(2, 2, 40, 64)
     q, k = normal(2, 3, 4, 64).transpose(1, 2), cache[:, :, 8:19]
     out = torch.empty(2, 3, 4, 64).transpose(1, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert rope_attention(q, k, k, out=out) is out
+    assert rope_attention(q, k, k, out=out) is out
     (given,) = card.launched
     assert (given["q"], given["k"], given["out"]) == (q.data_ptr(), k.data_ptr(), out.data_ptr())
     assert [given[f"k.{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
@@ -232,30 +224,27 @@ def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "out"])
+@pytest.mark.filterwarnings("ignore:kernels copies")
 def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Card, name: str) -> None:
     given = {"q": normal(1, 1, 2, 8), "k": normal(1, 1, 2, 8), "v": normal(1, 1, 2, 8), "out": torch.empty(1, 1, 2, 8)}
     exact = attention(given["q"], given["k"], given["v"])
     for apart, stride in ((2**26 - 4, 2**26 - 4), (2**26, 8)):
         far = torch.empty(apart + 8).as_strided((1, 1, 2, 8), (apart + 8, apart + 8, apart, 1))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "kernels copies")
-            out = attention(**given | {name: far.copy_(given[name])})
+        out = attention(**given | {name: far.copy_(given[name])})
         assert torch.equal(out, exact) and card.launched[-1][f"{name}.row"] == stride
 
 
+@pytest.mark.filterwarnings("error")
 def test_one_row_lies_anywhere_that_is_aligned(card: Card) -> None:
     q, k = normal(1, 1, 3, 9).as_strided((1, 1, 1, 8), (3, 5, 7, 1)), normal(1, 1, 5, 8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        attention(q, k, k)
+    attention(q, k, k)
     assert card.launched[0]["q"] == q.data_ptr()
 
 
+@pytest.mark.filterwarnings("error")
 def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> None:
     q, both = normal(1, 2, 3, 8), torch.rand(3, 8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rope_attention(q, q, q, cos=both[:, :4], sin=both[:, :4], interleaved=False)
+    rope_attention(q, q, q, cos=both[:, :4], sin=both[:, :4], interleaved=False)
     given = card.launched[-1]
     assert (given["cos"], given["pitch"], given["rows"]) == (both.data_ptr(), 8, 3)
     with pytest.warns(UserWarning, match="kernels copies cos on each call: its rows"):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from ops_reference import allowed_of, expected_of, random_call
-from test_ops_decode import EPS, NAMES, Card, attend_as, card, normal
+from ops_reference import EPS, expected_of, right_calls
+from test_ops_decode import NAMES, Card, attend_as, card, normal
 from test_ops_launch import CELLS, at
 
-import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash import prompt32_plan, prompt_plan
 from kernels.runtime import compile as compiler
@@ -116,24 +115,19 @@ def prompts(card: Card, monkeypatch: pytest.MonkeyPatch) -> PromptCard:
     return made
 
 
+def takes(step: int, name: str, q: torch.Tensor, given: dict[str, Any]) -> bool:
+    halves = not given.get("interleaved", True) and given["rotary_dim"] % step
+    return q.shape[2] > 8 and q.shape[3] % 16 == 0 and not halves
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("wgmma", [False, True])
+@pytest.mark.filterwarnings("ignore:kernels copies")
 def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, dtype: torch.dtype, wgmma) -> None:
     monkeypatch.setattr(prompt_plan, "pays_on_wgmma", lambda *_: wgmma)
-    taken = 0
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "kernels copies")
-        for seed in range(900, 1200):
-            name, (q, k, v), given = random_call(seed, lengths=seed % 3 == 0, dtype=dtype)
-            halves = not given.get("interleaved", True)
-            if q.shape[2] <= 8 or q.shape[3] % 16 or (halves and given["rotary_dim"] % 8):
-                continue
-            out = getattr(kernels, name)(q, k, v, **given, fallback=False)
-            allowed = allowed_of((q, k, v), given) + EPS[dtype] * float(v.abs().max())
-            assert np.abs(out.double().numpy() - expected_of(name, (q, k, v), given)).max() <= allowed, (seed, given)
-            taken += 1
-            assert ("wgmma" in prompts.launched[-1]["kernel"]) == (wgmma and "lengths" not in given)
+    taken = right_calls(range(900, 1200), partial(takes, 8), lengths=3, dtype=dtype)
     assert taken == len(prompts.launched) > 10
+    assert all(("wgmma" in each["kernel"]) == (wgmma and not each["by_length"]) for each in prompts.launched)
 
 
 def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors(prompts: PromptCard) -> None:
@@ -194,18 +188,8 @@ def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: 
     assert not prompts.launched
 
 
+@pytest.mark.filterwarnings("ignore:kernels copies")
 def test_float32_prompts_reach_the_kernels_of_parts_whole(prompts: PromptCard, monkeypatch) -> None:
     monkeypatch.setattr(prompt32_plan, "LEAST_ROWS", 1)
-    taken = 0
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "kernels copies")
-        for seed in range(1200, 1700):
-            name, (q, k, v), given = random_call(seed, lengths=False, dtype=torch.float32)
-            halves = not given.get("interleaved", True) and given["rotary_dim"] % 4
-            if q.shape[2] <= 8 or q.shape[3] % 16 or name == "alibi_attention" or halves:
-                continue
-            out = getattr(kernels, name)(q, k, v, **given, fallback=False)
-            allowed = allowed_of((q, k, v), given)
-            assert np.abs(out.double().numpy() - expected_of(name, (q, k, v), given)).max() <= allowed, (seed, given)
-            taken += 1
+    taken = right_calls(range(1200, 1700), lambda name, *call: name != "alibi_attention" and takes(4, name, *call))
     assert taken == len(prompts.launched) > 10
