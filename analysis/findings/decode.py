@@ -49,9 +49,9 @@ def free(e: Evidence) -> Says:
 
 @finding(
     "decode-rivals",
-    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32. Autotuned,
-and timed only with {few:,} keys, it takes {tuned:.1} as long as ours. cuDNN in float16, although its keys are rotated
-already, is never faster from memory.""",
+    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32. Autotuned, which was
+timed with {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16, although its keys are rotated already, is never
+faster from memory.""",
     card=HOPPER,
 )
 def rivals(e: Evidence) -> Says:

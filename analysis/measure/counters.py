@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -247,6 +248,7 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}
+    began = time.monotonic()
     rows = () if anew else current(records(writer.card, "counters"))
     done = {(row["version"], problem_of(row)) for row in rows}
     todo = [task for task in wanted if task[1:] not in done]
@@ -260,7 +262,8 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
         profile_each(todo[start : start + CHUNK], fresh, failed)
         run = writer.run("counters", anew and not start)
         run.append("counters", fresh[before:])
-        run.settle("counters", complete=start + CHUNK >= len(todo))
+        seconds = round(time.monotonic() - began, 1)
+        run.settle("counters", complete=start + CHUNK >= len(todo), seconds=seconds)
     return len(fresh), failed
 
 

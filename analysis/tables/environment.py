@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..evidence import Evidence, pool
+from ..evidence.current import complete_runs
 from ..evidence.origin import measured
 from ..measure.studies import STUDIES, TIMERS
 from ..record.files import ROOT
+from ..record.text import NOTHING
 from .table import Missing, Table, code, lines, share, small
 
 CEILINGS = (  # of gpu.json, with words, unit and digits
@@ -16,6 +18,7 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
     ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
+OTHER_RUNS = ("sanitizers", "counters", "op_problems", "op_time", "op_decode", "op_prompts", "op_stress")
 PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs
 
 
@@ -46,16 +49,19 @@ def machine(e: Evidence) -> Table:
 
 
 def runs(e: Evidence) -> Table:
-    """The run that each study's numbers come from, and how long it took."""
-    studies = [study for study in map(e.study, STUDIES) if study]
-    seconds = sum(float(study.run["seconds"]) for study in studies)
-    rows = []
-    for each in studies:
-        run, took = each.run, f"{each.run['seconds']:.0f}"
-        told = str(run["started_at"]), took, str(each.processes), str(run["throttle"]), code(str(run["commit"]))
-        rows.append((code(each.name), *told))
+    """The run of each study, and of each other part of `make gpu`, that numbers come from; how long it took."""
+    others = complete_runs(e.record.frame("runs"))
+    found = {study.name: (study.run, str(study.processes)) for study in map(e.study, STUDIES) if study}
+    found |= {name: (others[name], NOTHING) for name in OTHER_RUNS if name in others}
+    rows, total = [], 0.0
+    for name, (run, processes) in found.items():
+        total += run["seconds"]
+        told = str(run["started_at"]), f"{run['seconds']:.0f}", processes, str(run["throttle"])
+        rows.append((code(name), *told, code(str(run["commit"]))))
     header = ("study", "began (UTC)", "seconds", "processes", "throttling seen", "commit")
-    caption = f"{seconds / 60:.0f} minutes of the {e.card}. The time of counters and sanitizers is not recorded."
+    caption = f"{total / 60:.0f} minutes of the {e.card}."
+    if "counters" not in found or not found["counters"][0]["seconds"]:
+        caption += " The time of the counters is not recorded."
     return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
 
 
