@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from kernels import Problem
 from kernels.constants import MUST_BE, require
@@ -16,8 +15,7 @@ from kernels.flash.choose import MOST_QUERIES
 from kernels.flash.prompt_plan import prompt_plan
 from kernels.v8 import require_problem, wgmma_shape
 
-from ..evidence import Estimate, Evidence
-from ..measure.studies import FUSIONS
+from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError, known_gpus
 from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
 
@@ -85,61 +83,6 @@ def rule(problem: Problem) -> str:
 # ---------------------------------------------------------------- the nearest measured shapes
 
 
-class Near(NamedTuple):
-    """A measured problem that differs from the one asked about by at most `factor` in every size.
-
-    `us` is the time of full fusion, `over` how many times as long each of the others takes.
-    """
-
-    problem: Problem
-    factor: float
-    us: Estimate
-    over: dict[str, Estimate]
-
-    @property
-    def fastest(self) -> str:
-        least = min(self.over, key=lambda version: self.over[version].value)
-        return least if self.over[least].value < 1 else FULL
-
-    @property
-    def text(self) -> str:
-        others = (
-            f"{WORDS[version]} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
-            for version, each in self.over.items()
-        )
-        return f"{described(self.problem)}: full fusion takes {self.us.value:,.1f} µs, {', '.join(others)}"
-
-
-class Advice(NamedTuple):
-    """The version that the chapter's rules choose for a problem, and what was measured nearest to it, in that order."""
-
-    problem: Problem
-    card: str
-    rule: str
-    nearest: tuple[Near, ...]
-
-    @property
-    def far(self) -> bool:
-        """Whether nothing that was measured is within a factor of `FAR` in every size."""
-        return self.nearest[0].factor > FAR
-
-    @property
-    def text(self) -> str:
-        first = self.nearest[0].fastest
-        agrees = (
-            "The rules say the same."
-            if first == self.rule
-            else f"The rules say otherwise: {MEANS[self.rule]} ({self.rule})."
-        )
-        line = f"By the nearest measured shape on the {self.card}: {MEANS[first]} ({first}). {agrees}"
-        if starved(self.problem):
-            line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
-        if self.far:
-            line += f" Nothing within a factor of {FAR:g} in every size was measured."
-        near = (f"  {each.text}; sizes within {each.factor:.2g}×" for each in self.nearest)
-        return "\n".join([line, "The nearest measured shapes:", *near])
-
-
 def described(problem: Problem) -> str:
     """A problem as it prints, with its heads of K where they are fewer, and its dtype."""
     shared = f", {problem.kv_heads} heads of K and V" if problem.kv_heads != problem.heads else ""
@@ -152,45 +95,49 @@ def apart(problem: Problem, other: Problem) -> list[float]:
     return [*sizes, float(problem.causal != other.causal)]
 
 
-def nearest(e: Evidence, problem: Problem) -> tuple[Near, ...]:
-    """Of the problems on which the whole family was timed, the nearest in the logarithms of their sizes."""
-    found: dict[Problem, str] = {}
-    for study in STUDIES:
-        for other in problems(e, study):
-            found.setdefault(other, study)
-    near = []
-    for other in sorted(found, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]:
-        us = times(e, other, found[other])
-        over = {version: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
-        near.append(Near(other, 2 ** max(apart(problem, other)[:-1]), us[FULL], over))
-    return tuple(near)
+def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
+    """Of some problems the nearest, in the logarithms of their sizes."""
+    return sorted(others, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]
 
 
-def advice_of(e: Evidence, problem: Problem) -> Advice:
-    """The advice for a problem on one card. Raises: Unsupported, DataError where the family was not timed."""
+def card_with(study: str, gpu: str | None = None) -> Evidence:
+    """The card of a name, by default the reference or the first other, that measured a study. Raises: DataError."""
+    slugs = [gpu] if gpu else sorted(known_gpus(), key=lambda slug: slug != REFERENCE)
+    found = next((e for e in map(Evidence.load, slugs) if e.study(study)), None)
+    if found is None:
+        raise DataError(f"the shapes were not timed on {gpu or 'any card'}: `make measure STUDY={study}` does")
+    return found
+
+
+def advise(problem: Problem, gpu: str | None = None) -> str:
+    """Whether to fuse RoPE in float32: by the fastest at the nearest shape, and by the rules of the chapter.
+
+    Raises: Unsupported; DataError for an unknown card, or where the three versions were not timed together.
+    """
     require_problem(problem, "rope")
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    near = nearest(e, problem)
-    if near:
-        return Advice(problem, e.card, rule(problem), near)
-    for study in filter(None, map(e.study, STUDIES)):
-        for version in FUSIONS:
-            known = study.best(version, study.problems("rope"))
-            if not known.ran:
-                why = f": {known.reason}" if known.reason else ""
-                raise DataError(f"{version} is {known.word} on the {e.card}{why}")
-    raise DataError("the three versions were not timed together: `make measure STUDY=map` does")
-
-
-def advise(problem: Problem, gpu: str | None = None) -> Advice:
-    """Whether to fuse RoPE into attention on a card: by default the only one measured, or the reference.
-
-    Raises: Unsupported; DataError for an unknown card, or where several were measured and none is named.
-    """
-    known = known_gpus()
-    if gpu is None and len(known) != 1 and REFERENCE not in known:
-        raise DataError(f"name the card by --gpu; there is: {', '.join(known) or 'none'}")
-    return advice_of(Evidence.load(gpu or (known[0] if len(known) == 1 else REFERENCE)), problem)
+    e = card_with(STUDIES[0], gpu)
+    timed = {other: study for study in reversed(STUDIES) for other in problems(e, study)}
+    near = {other: times(e, other, timed[other]) for other in nearest(problem, timed)}
+    if not near:
+        raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
+    first = next(iter(near.values()))
+    fastest, ruled = min(first, key=lambda version: first[version].value), rule(problem)
+    agrees = "The rules say the same." if fastest == ruled else f"The rules say otherwise: {MEANS[ruled]} ({ruled})."
+    line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {agrees}"
+    if starved(problem):
+        line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
+    factors = {other: 2 ** max(apart(problem, other)[:-1]) for other in near}
+    if next(iter(factors.values())) > FAR:
+        line += f" Nothing within a factor of {FAR:g} in every size was measured."
+    lines = [line, "The nearest measured shapes:"]
+    for other, us in near.items():
+        over = {WORDS[version]: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
+        others = ", ".join(f"{name} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
+                           for name, each in over.items())  # fmt: skip
+        lines.append(f"  {described(other)}: full fusion takes {us[FULL].value:,.1f} µs, {others}; sizes within "
+                     f"{factors[other]:.2g}×")  # fmt: skip
+    return "\n".join(lines)
 
 
 PROMPT, BESIDE = "rope_prompt", {"torch_rope_half_cudnn": "cuDNN", "torch_rope_half_flash": "flash"}
@@ -205,14 +152,10 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
         return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
     kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
     how = {"mma": "mma.sync", "wgmma": "wgmma, with keys rotated by a launch before"}[kernel]
-    cards = [Evidence.load(card) for card in ([gpu] if gpu else known_gpus())]
-    measured = [e for e in cards if e.study("half_prompts")]
-    if not measured:
-        raise DataError("prompts in half precision were not measured: `make measure STUDY=half_prompts` does")
-    e, study = measured[0], "half_prompts"
+    study = "half_prompts"
+    e = card_with(study, gpu)
     lines = [f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"]
-    known = [other for other in e.study(study).problems("rope") if other.dtype == "float16"]
-    for other in sorted(known, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]:
+    for other in nearest(problem, (other for other in e.study(study).problems("rope") if other.dtype == "float16")):
         us = e.time(PROMPT, study=study, problem=other)[other]
         over = {name: e.speedup(PROMPT, over=peer, study=study, problem=other)[other] for peer, name in BESIDE.items()}
         beside = ", ".join(f"compiled RoPE and {name} {each.value:.2f} times as long" for name, each in over.items())
@@ -222,7 +165,7 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
-    parser.add_argument("--gpu", help="a folder of data/measured/; by default the only one, or the reference")
+    parser.add_argument("--gpu", help="a folder of data/measured/; by default the reference, else one that timed it")
     for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
         parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
     for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
@@ -235,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         options["rotary_dim"] = options["hdim"]
     try:
         problem = Problem("rope", **options)
-        text = advise(problem, gpu).text if problem.dtype == "float32" else half_advice(problem, gpu)
+        text = (advise if problem.dtype == "float32" else half_advice)(problem, gpu)
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
     print(f"{described(problem)}\n{text}")

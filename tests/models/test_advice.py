@@ -12,6 +12,7 @@ from analysis import __main__ as command_line
 from analysis.evidence import Evidence
 from analysis.measure.studies import FUSIONS
 from analysis.models import advice, fusion
+from analysis.models.advice import MEANS
 from analysis.models.fusion import FULL, HYBRID, SEPARATE
 from analysis.record import files
 from analysis.record.files import DataError
@@ -38,24 +39,22 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path) -> None:
     far, near = replace(FEW, seq_k=1024), replace(FEW, seq_k=8192, heads=9, kv_heads=9)
     record(card, "map", times(FEW) | times(far, factor=2.0) | times(near, factor=3.0))
-    e = Evidence.load(card)
     asked = replace(FEW, seq_k=6144)
-    found = advice.nearest(e, asked)
-    assert [each.problem for each in found] == [near, FEW, far]  # 9 / 8 of the heads, 4 / 3 of the keys; 1.5; 6
-    assert [each.us.value for each in found] == pytest.approx([30.0, 10.0, 20.0], rel=1e-4)
-    assert found[0].factor == pytest.approx(4 / 3) and found[2].factor == pytest.approx(6.0)
-    for each in found:  # how many times as long the others take, not the inverse
-        assert {name: ratio.value for name, ratio in each.over.items()} == pytest.approx({HYBRID: 1.1, SEPARATE: 1.5})
-    assert found[0].fastest == FULL
+    assert advice.nearest(asked, [FEW, far, near]) == [near, FEW, far]  # 9 / 8 of the heads, 4 / 3 of the keys; 1.5; 6
+    text = advice.advise(asked)
+    assert re.findall(r"full fusion takes ([\d.]+) µs", text) == ["30.0", "10.0", "20.0"]
+    assert re.findall(r"within ([\d.]+)×", text) == ["1.3", "1.5", "6"] and MEANS[FULL] in text.splitlines()[0]
+    # how many times as long the others take, not the inverse
+    assert len(re.findall(r"hybrid 1\.10 times as long .* separate 1\.50 times as long", text)) == 3
     masked = replace(asked, causal=True, seq_k=4096, q_offset=4095)
-    assert advice.nearest(e, masked)[0].problem == FEW
+    assert advice.nearest(masked, [FEW, far, near])[0] == FEW
 
 
 def test_a_shape_counts_where_all_three_were_timed(card: Path) -> None:
     record(card, "map", times(ONE, FEW) | {(HYBRID, FEW): None})
     e = Evidence.load(card)
     assert fusion.problems(e) == [ONE] and not fusion.winners(e, FEW)
-    assert [each.problem for each in advice.nearest(e, FEW)] == [ONE]
+    assert advice.advise(FEW).count("full fusion takes") == 1
 
 
 @pytest.mark.parametrize(
@@ -75,16 +74,16 @@ def test_a_shape_counts_where_all_three_were_timed(card: Path) -> None:
 )
 def test_the_rules_of_the_chapter(card: Path, problem: Problem, choice: str, pytorch: bool) -> None:
     record(card, "map", times(ONE, FEW, MANY))
-    given = advice.advise(problem)
-    assert given.rule == choice and ("say otherwise" in given.text) is (choice != FULL)  # the fastest at every shape
-    assert ("PyTorch" in given.text) is pytorch
+    text = advice.advise(problem)
+    said = f"say otherwise: {MEANS[choice]}" if choice != FULL else "say the same"  # the fastest at every shape
+    assert said in text and ("PyTorch" in text) is pytorch
 
 
 def test_advice_far_from_everything_measured_says_so(card: Path) -> None:
     record(card, "map", times(FEW))
     for factor, far in ((4, False), (5, True)):
-        given = advice.advise(replace(FEW, seq_k=4096 * factor, q_offset=4096 * factor - 1))
-        assert given.far is far and ("Nothing within a factor of 4" in given.text) is far
+        text = advice.advise(replace(FEW, seq_k=4096 * factor, q_offset=4096 * factor - 1))
+        assert ("Nothing within a factor of 4" in text) is far
 
 
 def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
