@@ -8,7 +8,7 @@ prints the tables and writes them as CSV. Without names all cards are compared. 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..evidence import Estimate, Evidence, Undecided
 from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
 from ..record import published
-from ..record.files import ROOT, DataError, known_gpus
+from ..record.files import ROOT, known_gpus
 from ..record.text import ratios
 from ..tables.claims import in_ledger
 from ..tables.table import Table, lines, link, ratio, small, verdict_mark
@@ -59,13 +59,7 @@ SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS
 
 def chosen(names: Sequence[str] = (), first: str = "") -> list[Evidence]:
     """The cards of these names, in their order; without names all, `first` before the others. Raises: DataError."""
-    known = sorted(known_gpus(), key=lambda slug: (slug != first, slug))
-    for name in names:
-        if name not in known:
-            raise DataError(f"no card is called {name!r}; known: {', '.join(known)}")
-        if names.count(name) > 1:
-            raise DataError(f"{name!r} is named {names.count(name)} times; a card is compared with others")
-    return [Evidence.load(slug) for slug in names or known]
+    return [Evidence.load(slug) for slug in names or sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
 
 
 def source_of(cards: Sequence[Evidence]) -> Source:
@@ -73,10 +67,10 @@ def source_of(cards: Sequence[Evidence]) -> Source:
     return sum((measured(e, "log", "fp16", "matched", "filled") for e in cards if e.study("log")), Source())
 
 
-def named(e: Evidence, cards: Sequence[Evidence]) -> str:
-    """A card in the head of a column: its folder where two cards have one name."""
-    name = e.card.removeprefix("NVIDIA ")
-    return e.slug if [each.card for each in cards].count(e.card) > 1 else name
+def named(cards: Sequence[Evidence]) -> list[str]:
+    """The heads of columns of these cards: the folder where two cards have one name."""
+    names = [e.card for e in cards]
+    return [escape(e.slug if names.count(e.card) > 1 else e.card.removeprefix("NVIDIA ")) for e in cards]
 
 
 def machines(cards: Sequence[Evidence]) -> Table:
@@ -88,7 +82,7 @@ def machines(cards: Sequence[Evidence]) -> Table:
 
     columns = [about(e) for e in cards]
     rows = [(escape(name), *(_text(column[name]) for column in columns)) for name in (columns[0] if columns else ())]
-    return Table(("what", *(escape(named(e, cards)) for e in cards)), rows).of(source_of(cards))
+    return Table(("what", *named(cards)), rows).of(source_of(cards))
 
 
 def _text(value: Any) -> str:
@@ -147,7 +141,7 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
         if (version, baseline) in shown:
             given = (mine[mine["card"] == e.slug]["speedup"] for e in cards)
             rows.append((escape(shown[version, baseline]), load, *map(ratios, given)))
-    names = [escape(named(e, cards)) for e in cards]
+    names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
     return Table(("compared", "load", *names), rows, names, caption).of(source_of(cards))
 
@@ -162,15 +156,13 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
         if apart and len(set(mine["side"]) - {OPEN_SIDE}) > 1:
             first = lines(link(version), small(f"over {link(baseline)}"))
             cells = (by_card.get(e.slug) for e in cards)
-            told = ("" if one is None else f"{_ratio(one)}<br>{small(one.side)}" for one in cells)
+            told = (
+                lines(ratio(Estimate(one.speedup, one.low, one.high)), small(one.side)) if one else "" for one in cells
+            )
             rows.append((first, str(hdim), load, *told))
     caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
-    names = [escape(named(e, cards)) for e in cards]
+    names = named(cards)
     return Table(("version", "head dim", "load", *names), rows, names, caption).of(source_of(cards))
-
-
-def _ratio(row: Any) -> str:
-    return ratio(Estimate(row.speedup, row.low, row.high))
 
 
 # ---------------------------------------------------------------- claims and findings
@@ -195,7 +187,7 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
         if len({SIDE_OF_CLAIM[word] for word in words if word not in OPEN}) > 1:
             rows.append((in_ledger(name), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
-    names = (escape(named(e, cards)) for e in cards if e.slug in frame)
+    names = (name for name, e in zip(named(cards), cards) if e.slug in frame)
     return Table(("claim", "what is claimed", *names), rows, caption=caption).of(DECIDED)
 
 
@@ -214,7 +206,7 @@ def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     """How many findings hold on each card, differ, and so on."""
     given = frame.groupby(["card", "badge"]).size()
     rows = [(badge(word), *(str(given.get((e.slug, word), 0)) for e in cards)) for word in findings.BADGES]
-    names = [escape(named(e, cards)) for e in cards]
+    names = named(cards)
     return Table(("findings", *names), rows, names).of(DECIDED)
 
 
@@ -227,7 +219,7 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             sentence = inline(known[str(name)].home.text.removeprefix("> "))
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
-    return Table(("finding", *(escape(named(e, cards)) for e in cards)), rows, caption=caption).of(DECIDED)
+    return Table(("finding", *named(cards)), rows, caption=caption).of(DECIDED)
 
 
 # ---------------------------------------------------------------- the command
@@ -240,19 +232,19 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     cards = chosen(options.cards)
     gains, judged, told = speedups(cards), verdicts(cards), finding_rows(cards)
-    parts: dict[str, Callable[[], Table]] = {
-        "Cards": lambda: machines(cards),
-        "Speedups over separate kernels": lambda: main_table(gains, cards),
-        "Speedups that change their meaning": lambda: speedup_table(gains, cards),
-        "Claims with another verdict": lambda: verdict_table(judged, cards),
-        "Findings": lambda: finding_counts(told, cards),
-        "Findings that differ": lambda: finding_table(told, cards),
+    parts = {
+        "Cards": machines(cards),
+        "Speedups over separate kernels": main_table(gains, cards),
+        "Speedups that change their meaning": speedup_table(gains, cards),
+        "Claims with another verdict": verdict_table(judged, cards),
+        "Findings": finding_counts(told, cards),
+        "Findings that differ": finding_table(told, cards),
     }
-    for title, make in parts.items():
-        table = make().plain()
+    for title, shown in parts.items():
+        table = shown.plain()
         frame = pd.DataFrame(list(table.rows), columns=list(table.header))
-        shown = frame.to_string(index=False, justify="left", max_colwidth=WIDEST) if len(frame) else "none"
-        print("\n".join(filter(None, [title, "", shown, table.caption, ""])))
+        text = frame.to_string(index=False, justify="left", max_colwidth=WIDEST) if len(frame) else "none"
+        print("\n".join(filter(None, [title, "", text, table.caption, ""])))
     options.out.mkdir(parents=True, exist_ok=True)
     for name, frame in {"speedups": gains, "claims": judged.reset_index(), "findings": told}.items():
         frame.to_csv(options.out / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
