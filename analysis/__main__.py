@@ -1,7 +1,5 @@
 """`python -m analysis [--data DIR] COMMAND`: build the book, measure on a GPU, count in the emulator, or show."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -7,8 +7,6 @@ Beside html/ lie source/, what Jupyter Book takes (executed chapters, pages of t
 figures/, each figure as SVG, PNG and CSV. Everything is of one card, and made anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

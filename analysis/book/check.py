@@ -1,7 +1,5 @@
 """What Sphinx does not check of rendered pages: links in raw HTML, what they load from elsewhere, and their size."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """How a figure or table is found, checked and cited: its anchor, its files, its script and rows, its BibTeX."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from html import escape

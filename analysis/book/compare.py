@@ -5,8 +5,6 @@
 prints the tables and writes them as CSV. Without names all cards are compared. Times of two cards never are.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from html import escape

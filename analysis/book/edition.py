@@ -1,7 +1,5 @@
 """What this edition is called, who maintains it and where it is published, from CITATION.cff."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from pathlib import Path

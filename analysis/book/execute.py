@@ -4,8 +4,6 @@ A kernel for each would spend most of the time importing and reading: cells run 
 IPython shell, with what this process has imported and read of the card.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """How a page shows findings: the sentences of the reference edition and, on another card, how that card compares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from IPython.display import Markdown, display

@@ -1,7 +1,5 @@
 """What the front page and the README share: which findings they show; and the README's part that is made from data."""
 
-from __future__ import annotations
-
 import re
 
 from ..evidence import Evidence

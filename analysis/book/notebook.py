@@ -1,7 +1,5 @@
 """What a notebook calls: load the evidence, say, show, and lines of a version's source."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from typing import Any

@@ -5,8 +5,6 @@ comes from its registration and its plans, what it does from the tables under da
 No page is in the contents: the chapter of all versions, and every name of one, leads there.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

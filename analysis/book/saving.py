@@ -1,7 +1,5 @@
 """How a figure is saved, and shown in a page with its caption and how to cite it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

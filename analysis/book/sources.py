@@ -1,7 +1,5 @@
 """The source of a version as the book shows it: its kernels, its launches, and what it changed."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """A step of a ladder, as a notebook shows it: its speed, what it changes in its predecessor, and why."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence
 from ..models.moves import known
 from ..tables.steps import told

@@ -1,7 +1,5 @@
 """The two figures of V8's chapter."""
 
-from __future__ import annotations
-
 from kernels import VERSIONS
 from kernels.limits import EMULATED_TARGET, capability
 from kernels.v8 import CLUSTERS_SINCE

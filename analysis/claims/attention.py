@@ -1,7 +1,5 @@
 """What the documents claim of attention without an embedding, and what decides it."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence, said, stated
 from .claim import ROPE_LOG, SUMMARY, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed
 from .measures import FIXED, ONLINE, SEPARATE, busiest_memory_percent, fp32_percent

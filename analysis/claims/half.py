@@ -1,7 +1,5 @@
 """What the documents claim of half precision, and what decides it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..evidence import Evidence, said

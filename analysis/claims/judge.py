@@ -3,8 +3,6 @@
 What follows from the tests is said in analysis/claims/rule.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """What several claims, questions and chapters measure and `Evidence` alone does not say."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from typing import Any

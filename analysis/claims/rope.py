@@ -1,7 +1,5 @@
 """What the documents claim of RoPE, and what decides it."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence, maximum, said, stated
 from .claim import ANALYSIS, ROPE_LOG, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed
 from .measures import FIXED, SEPARATE, busiest_memory_percent

@@ -25,8 +25,6 @@ device, and matched in load. Where they disagree, the claim depends on the load 
 which some stand and some fall is in part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the documents claim of sinusoidal embeddings, and what decides it."""
 
-from __future__ import annotations
-
 from ..evidence import Estimates, Evidence, maximum, said, stated
 from .claim import ANALYSIS, SUMMARY, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed, undecided
 from .measures import FIXED, FLOAT4, SCALAR, SEPARATE

@@ -1,7 +1,5 @@
 """What the documents claim of validation, and what decides it."""
 
-from __future__ import annotations
-
 from ..evidence import Estimate, Evidence
 from ..record import published
 from .claim import WRITE_UP, Tests, claim, headline, undecided

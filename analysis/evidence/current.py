@@ -1,7 +1,5 @@
 """Which recorded rows are of the code as it stands, and which runs are complete: both are decided here alone."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from typing import Any

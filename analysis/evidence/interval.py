@@ -5,8 +5,6 @@ several runs measured. With it the interval is where another run of the same cod
 alone.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 from collections.abc import Mapping

@@ -10,8 +10,6 @@
 A number that was measured and says nothing, such as a share of a gap that is none, is `undecided`.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ by the wider of these two, and by the time of a call, this one missed the fewest
 of 21 to 25 November 2026; `coverage` counts how it does in the others.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

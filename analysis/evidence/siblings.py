@@ -6,8 +6,6 @@ same for every card. It asks the device timers alone: `launched` moves with the 
 seven, together with what is timed beside it in turns, so that a time taken again alone would be of another moment.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -3,8 +3,6 @@
 A row counts as stale when its source_hash is not that of today's code.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Mapping

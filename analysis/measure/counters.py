@@ -9,8 +9,6 @@ DRAM, is in a group of its own, whose few counters need no replay. The last grou
 a call must move when nothing is cached.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

@@ -7,8 +7,6 @@ Each part is a command of its own, in a process of its own. One that fails, or t
 the summary at the end says which and why. Called again, each part goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -3,8 +3,6 @@
 NVML is asked for each thing on its own: WSL 2, MIG and virtual GPUs answer only some of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """What a measuring process does on the GPU: say which it is, check versions, time them. Each result is sent at once."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -7,8 +7,6 @@ Random calls are eager, or a captured graph that is replayed after other calls h
 again, the command makes the calls of which its run has no row.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

@@ -1,7 +1,5 @@
 """Decode calls and prompts in half precision of the op on the GPU at hand: at random; and under stress."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 The machine is asked before anything runs on its GPU or takes memory of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Which commit's code a run is of. FUSED_PE_COMMIT names that of an archive, which has no repository of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

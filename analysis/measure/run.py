@@ -13,8 +13,6 @@ that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one
 device that is off those of the other processes is measured once more by its own; both rows are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """What a call measures: each study in a run folder, its rows so far, and what is still to do."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping

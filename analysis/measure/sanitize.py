@@ -13,8 +13,6 @@ buffer, reads what nobody wrote, and races; a barrier that diverges is not plant
 rows name a kernel and a place, which were read from the tools' reports.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import ctypes

@@ -9,8 +9,6 @@
 Rows of versions whose code has not changed are kept; only the others are made anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

@@ -6,8 +6,6 @@ launched: the source's own harness: bare driver launches in a loop, with the hos
 drifts, so its samples are taken one by one, in turns with what is compared.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Processes that work on the GPU, each on one piece after the other, and processes that compile."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

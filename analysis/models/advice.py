@@ -3,8 +3,6 @@
 python -m analysis advise --heads 64 --seq-q 64 --seq-k 1024 --hdim 128
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The three versions of one core that the map compares, and which of them is the fastest where all were timed."""
 
-from __future__ import annotations
-
 from kernels import Problem
 
 from ..evidence import Estimate, Evidence

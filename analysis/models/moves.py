@@ -1,7 +1,5 @@
 """What one call of a version moves and how often it embeds, from its plan and data/counts.csv."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math

@@ -1,7 +1,5 @@
 """What Nsight Compute read in every launch, by the names used here; what a warp waits for, and what bounds a launch."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

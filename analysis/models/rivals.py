@@ -1,7 +1,5 @@
 """What was timed beside V8, PyTorch among it, and the floor of any kernel."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Mapping

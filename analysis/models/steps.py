@@ -1,7 +1,5 @@
 """What shapes.csv says of V8: what the parts of its kernel cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

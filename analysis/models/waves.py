@@ -1,7 +1,5 @@
 """How many waves of blocks a call takes on a card, by the compiler's report, and what RoPE's V7 gains by one wave."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The folder of a card under data/measured: one card a folder."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import uuid

@@ -1,7 +1,5 @@
 """What every column of the tables under data/ means, for those who read, write and describe them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from functools import partial
 

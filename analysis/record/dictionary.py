@@ -1,7 +1,5 @@
 """The tables of data/README.md, which `python -m analysis dictionary` writes from the schemas, below its prose."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 

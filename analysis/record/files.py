@@ -1,7 +1,5 @@
 """The files under data/: strict loading, and writing that loses nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

@@ -1,7 +1,5 @@
 """A problem as one cell of a table, by its name, and as the columns that stand for it in a frame."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

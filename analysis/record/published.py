@@ -1,7 +1,5 @@
 """What the documents state, found by version and problem."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Numbers and ranges as text: one way to write them for tables, figures and prose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

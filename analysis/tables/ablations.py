@@ -1,7 +1,5 @@
 """Every ablation and its speed over the version in which it changes one thing."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

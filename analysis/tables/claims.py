@@ -1,7 +1,5 @@
 """Claims with their verdicts and tests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The card and its software, the runs that its numbers are from, and how well they repeat."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence, pool
 from ..evidence.current import complete_runs
 from ..evidence.origin import measured

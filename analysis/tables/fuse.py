@@ -1,7 +1,5 @@
 """Should I fuse? Wins, ties and losses of full fusion by dtype and shape, beside what it was compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..evidence import Evidence, Undecided

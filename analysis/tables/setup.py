@@ -1,7 +1,5 @@
 """The tables of the chapter that sets the problem up: the documents' shapes, and what a wait of the host costs."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence
 from ..evidence.origin import computed
 from ..findings.setup import megabytes

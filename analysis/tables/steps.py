@@ -1,7 +1,5 @@
 """The steps of a ladder: what each version tries, whether it is right, and how near to the ceiling it comes."""
 
-from __future__ import annotations
-
 from html import escape
 
 from kernels import VERSIONS, Problem, Version

@@ -1,7 +1,5 @@
 """How to use the kernel: how fast it is, what a call of the op costs, and where it does not pay."""
 
-from __future__ import annotations
-
 from html import escape
 
 import pandas as pd

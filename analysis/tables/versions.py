@@ -1,7 +1,5 @@
 """Tables of a version's page: times, checks, launches, counts, what the documents state; and of all versions."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which cards hold how many blocks of V7 and of separate kernels, and where one needs a wave less than the other."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence
 from ..evidence.origin import computed
 from ..measure.studies import MAIN
