@@ -272,7 +272,7 @@ def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
 def test_a_verdict_is_asked_of_the_run_before_as_well_where_it_is_of_the_same_code(
     card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "pools", lambda _: {})  # two runs that disagree would leave all of it open
+    monkeypatch.setattr(load, "pooled", lambda _: {})  # two runs that disagree would leave all of it open
 
     def found() -> set[tuple[str, str]]:
         return {(row["before"], row["verdict"]) for row in judge.verdicts(card, [claim("number", twice)])}
