@@ -13,13 +13,13 @@ from kernels import Problem
 
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
-from ..findings import with_study
+from ..findings import HOPPER, committed, with_study
 from ..measure.studies import LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, legend, log_ticks
 
-STUDY, TITLED = "split_keys", "NVIDIA H100 80GB HBM3"
+STUDY = "split_keys"
 RAW, UNROTATED = "rope_decode", "attention_decode"
 DTYPES = ("float32", "float16")
 
@@ -112,7 +112,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
         "rotating adds, in percent: little in float32, and less with more keys in float16.",
         frame,
         measured(e, STUDY),
-        true_of=TITLED,
+        true_of=committed(HOPPER).card,
     )
 
 
@@ -153,5 +153,5 @@ def decode_error(e: Evidence) -> Plot | Missing:
         "ours stay below one millionth in float32 and below one thousandth in float16.",
         frame,
         measured(e, STUDY),
-        true_of=TITLED,
+        true_of=committed(HOPPER).card,
     )

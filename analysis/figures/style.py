@@ -19,7 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..evidence.origin import Source
-from ..record.files import ROOT
+from ..record.files import DATA, REFERENCE, ROOT, card_name, read_json
 
 PALETTE = sns.color_palette("colorblind")
 STYLE: dict[Any, Any] = {
@@ -38,7 +38,7 @@ NARROW = 4.0  # inches: a figure of the story, read on a phone without scrolling
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
 TITLE_COLUMNS, SOURCE_COLUMNS = 62, 96  # characters of a line
-REFERENCE_CARD = "NVIDIA H200"  # of which the titles are true
+REFERENCE_CARD = card_name(REFERENCE, read_json(DATA / "measured" / REFERENCE / "gpu.json"))  # titles are true of it
 
 
 @dataclass(frozen=True)

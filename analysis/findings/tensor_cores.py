@@ -87,8 +87,8 @@ def registers(e: Evidence) -> Says:
 
 @finding(
     "tensor-cores-ahead",
-    """The second step moves the other product there too, and is {both:.1} as fast as the first. The next copies
-tiles ahead of their use, and gains {ahead:faster}.""",
+    """The second step puts the other product on tensor cores too, and is {both:.1} as fast as the first. The third
+copies tiles ahead of their use, and gains {ahead:faster}.""",
     card=HOPPER,
 )
 def ahead(e: Evidence) -> Says:
@@ -122,7 +122,8 @@ def total(e: Evidence) -> Says:
 
 @finding(
     "tensor-cores-estimate",
-    """From a library it hopes for {said:.0f} times the speed of Phase 4 at most. cuDNN gives {library:.0f} times.""",
+    """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN is {library:.0f} times
+as fast.""",
     card=HOPPER,
 )
 def estimate(e: Evidence) -> Says:

@@ -20,7 +20,7 @@ ALLOWED = 0.05  # by the authors' programs
 
 @finding(
     "checks-nan",
-    """Of the outputs of the documents' recommended attention kernel {nan} are NaN. With its reductions corrected,
+    """Yet {nan} of what the documents' recommended attention kernel returns is NaN. With its reductions corrected,
 none is.""",
 )
 def nan(e: Evidence) -> Says:

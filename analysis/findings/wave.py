@@ -67,8 +67,8 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """With the head that brings the second wave separate kernels take {separate:.1} as long as without it. V7, still
-in its first wave, takes {v7:faster} longer.""",
+    """The head that brings the second wave makes separate kernels take {separate:.1} as long. V7, still in its first
+wave, then takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
