@@ -190,8 +190,8 @@ def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: Card, tmp_path
     card.us = lambda name: ENOUGH_US / 20 if name == "attention_v8" else 2.0  # 20 calls are a sample
     measure.measure_studies([LOG], processes=1)
     rows = tables(tmp_path)["timings"].query("timer == 'launched'")
-    assert dict(rows.groupby("version")["n"].unique().map(list)) == {
-        name: [1 if name == "attention_v8" else HARNESS_SAMPLES] for name in NAMES
+    assert {*zip(rows["version"], rows["n"])} == {
+        (name, 1 if name == "attention_v8" else HARNESS_SAMPLES) for name in NAMES
     }
 
 
@@ -250,28 +250,23 @@ def test_a_lack_of_memory_is_an_error_that_says_what_is_free(
     assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
 
 
-def test_what_a_library_refuses_is_unsupported_for_a_peer_alone(card: Card, tmp_path: Path) -> None:
-    for name in ("attention_online", "torch_sdpa"):
-        card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
-    card.does["attention_v8", "check"] = KeyError("a bug")
-    measure.measure_studies([LOG], processes=1)
-    checks = tables(tmp_path)["checks"].set_index("version")[["status", "reason"]]
-    assert tuple(checks.loc["torch_sdpa"].iloc[0]) == ("unsupported", "No available kernel.")
-    assert tuple(checks.loc["attention_online"].iloc[0]) == ("error", "No available kernel.")
-    assert tuple(checks.loc["attention_v8"].iloc[0]) == ("error", "KeyError: 'a bug'")
-
-
-def test_a_result_that_is_not_what_the_version_declares_is_an_error_and_is_not_timed(
+def test_what_a_library_refuses_is_unsupported_for_a_peer_alone_and_what_is_wrong_is_not_timed(
     card: Card, tmp_path: Path
 ) -> None:
-    card.wrong = "attention_online"
-    measure.measure_studies([FILLED], processes=1)
+    for name in ("attention_online_fixed", "torch_sdpa"):
+        card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
+    card.does["attention_v8", "check"], card.wrong = KeyError("a bug"), "attention_online"
+    measure.measure_studies([LOG], processes=1)
     found = tables(tmp_path)
-    checks = found["checks"].set_index("version").loc["attention_online"]
-    assert set(checks["status"]) == {"error"}
-    assert set(checks["reason"]) == {"declared ok, found wrong: max_abs_err 1e-07, allowed 4e-07, NaN share 0"}
-    rows = found["timings"].set_index("version").loc["attention_online"]
-    assert rows["median_us"].isna().all() and set(rows["status"]) == {"error"}
+    told = {name: {*zip(rows["status"], rows["reason"])} for name, rows in found["checks"].groupby("version")}
+    wrong = "declared ok, found wrong: max_abs_err 1e-07, allowed 4e-07, NaN share 0"
+    assert told == {
+        "torch_sdpa": {("unsupported", "No available kernel.")},
+        "attention_online_fixed": {("error", "No available kernel.")},
+        "attention_v8": {("error", "KeyError: 'a bug'")},
+        "attention_online": {("error", wrong)},
+    }
+    assert found["timings"]["median_us"].isna().all() and set(found["timings"]["status"]) == {"error", "unsupported"}
 
 
 LOST = {
