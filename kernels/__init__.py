@@ -29,7 +29,7 @@ from .rope import decode as _rope_decode
 from .attention import decode as _attention_decode
 from .rope import prompt as _rope_prompt
 from .attention import prompt as _attention_prompt
-from .rope import prompt32 as _rope_prompt32
+from .rope import prompt32 as _rope_prompt32, chunk as _rope_chunk
 from .fp16 import phase7
 from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1

@@ -19,7 +19,7 @@ from .v8 import beside_pytorch
 def runs_v8(e: Evidence, problem: Problem) -> bool:
     """Whether the op runs V8 for a call of this shape on the card, or would fall back to it."""
     try:
-        return Call(problem).kernels(e.target, e.gpu["sms"])[-1].name.startswith("attention_")
+        return Call(problem).served(e.target, e.gpu["sms"])[0] == "v8"
     except Unsupported:
         return True
 

@@ -28,6 +28,8 @@ from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
 from kernels.flash.choose import MOST_QUERIES
+from kernels.flash.chunk_plan import LEAST_RATIO
+from kernels.flash.prompt32_plan import LEAST_ROWS
 from kernels.runtime import classes
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
@@ -45,9 +47,7 @@ from .timing import Timing, device_warm, summarise
 from .workers import Hang, Worker, compilers, tqdm
 
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
-VERSIONS_OF = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # whose kernels a family has
-DECODING = {"rope": "rope_decode", "attention": "attention_decode", "alibi": "attention_decode"}  # with few queries
-PROMPTS_OF = {"rope": "rope_prompt", "attention": "attention_prompt", "alibi": "attention_prompt"}  # half precision
+V8 = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}
 MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the values; the memory around it is NaN
     "contiguous": lambda x: x,
@@ -59,10 +59,11 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the 
 }
 INPUTS = ("uniform", "sharp", "large")
 HDIMS = (4, 8, 12, 16, 24, 32, 36, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 576, 1024, 2048, 4096)
+MODEL_HDIMS = (64, 96, 128)
 MOST_POSITIONS = 2**20
 # What bounds a problem, so that float64 is quick and fits a small card: elements of scores, of Q and of K, of tables.
 MOST_SCORES, MOST_ELEMENTS, MOST_TERMS, MOST_TABLE = 2**23, 2**24, 2**32, 2**24
-CALLS, SEED, MOST_KERNELS = 2000, 40, 180
+CALLS, SEED, MOST_KERNELS = 2000, 40, 110
 PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
 ORDERS = 8  # evaluations of fp32 math: one of them may be right by luck
@@ -111,12 +112,22 @@ class Call:
     def softmax_scale(self) -> float:
         return self.problem.softmax_scale if self.scale is None else self.scale
 
-    @property
-    def columns(self) -> Row:
+    def served(self, target: str) -> tuple[str, tuple[Kernel, ...]]:
+        """A version whose kernels the op takes, and these kernels; V8 and none where PyTorch computes it."""
+        family = self.problem.family
+        unmapped = self.layout == "expanded" and self.problem.kv_heads > 1 and self.problem.dtype != "float32"
+        lengths = self.lengths or unmapped  # either takes the kernel on mma.sync
+        given = self.interleaved, "tables" in self.mode, "positions" in self.mode, lengths
+        try:
+            kind, kernels = classes.Call(self.problem, *given).served(target)
+        except Unsupported:
+            return V8[family], ()
+        of_family = "rope" if family == "rope" or kind in ("chunk", "prompt32") else "attention"
+        return V8[family] if kind == "v8" else f"{of_family}_{kind}", kernels
+
+    def columns(self, target: str) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}
-        of = VERSIONS_OF if self.problem.dtype == "float32" else PROMPTS_OF
-        of = DECODING if self.problem.seq_q <= MOST_QUERIES else of
-        return row_of((of[self.problem.family], self.problem), **own)
+        return row_of((self.served(target)[0], self.problem), **own)
 
 
 Draw = Callable[[random.Random], Call | None]
@@ -200,14 +211,11 @@ def random_call(dice: random.Random, hdims: Sequence[int] = HDIMS, most_queries:
     return call if fits and rows * problem.rotary_dim <= 2 * MOST_TABLE else None
 
 
-def kernels_of(call: Call, target: str) -> tuple[Kernel, ...]:
-    """The kernels of a call, planned as the op plans it; none where PyTorch computes it."""
-    unmapped = call.layout == "expanded" and call.problem.kv_heads > 1 and call.problem.dtype != "float32"
-    lengths = call.lengths or unmapped  # either takes the kernel on mma.sync
-    given = call.interleaved, "tables" in call.mode, "positions" in call.mode, lengths
-    with contextlib.suppress(Unsupported):
-        return classes.Call(call.problem, *given).kernels(target)
-    return ()
+def long_call(dice: random.Random) -> Call | None:
+    """One of those of which the op takes most as prompts or chunks, or None: many queries, or few of many keys."""
+    call = random_call(dice, MODEL_HDIMS)
+    sizes = call and (call.problem.seq_q, call.problem.seq_k)
+    return call if sizes and (min(sizes) >= LEAST_ROWS or MOST_QUERIES < sizes[0] <= sizes[1] // LEAST_RATIO) else None
 
 
 def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, draw: Draw = random_call) -> list[Call]:
@@ -216,7 +224,7 @@ def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, 
     met: set[Any] = set()
     calls: list[Call] = []
     while len(calls) < count:
-        if (call := draw(dice)) and (not (new := {*kernels_of(call, target)} - met) or len(met) < most_kernels):
+        if (call := draw(dice)) and (not (new := {*call.served(target)[1]} - met) or len(met) < most_kernels):
             met |= new
             calls.append(call)
     return calls
@@ -224,7 +232,7 @@ def drawn(seed: int, count: int, target: str, most_kernels: int = MOST_KERNELS, 
 
 def _compile(call: Call, target: str) -> None:
     with contextlib.suppress(CompileError):  # the call says so
-        for kernel in kernels_of(call, target):
+        for kernel in call.served(target)[1]:
             assembled(compile_ptx(kernel, target), target)
 
 
@@ -350,11 +358,11 @@ def time_op(send: Connection) -> None:
     A row for each, timer and repetition; each repetition in an order of its own.
     """
     warm_up()
-    dice = random.Random(0)
+    dice, target = random.Random(0), device_target()
     for problem in TIMED:
         calls = [Call(problem, **variant) for variant in VARIANTS]
         given = [tensors(call, "cuda") for call in calls]
-        plan = VERSIONS[VERSIONS_OF[problem.family]](problem, device_target())
+        plan = VERSIONS[calls[0].served(target)[0]](problem, target)
         runs: list[tuple[Call, str, Callable[..., Any]]] = [
             (call, "op", functools.partial(function_of(call), *qkv, **options))
             for call, (qkv, options) in zip(calls, given)
@@ -367,7 +375,7 @@ def time_op(send: Connection) -> None:
                 program: Any = SimpleNamespace(launch=lambda copy, run=run: run())
                 for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(run))):
                     own = {"what": what, "timer": timer, "repetition": repetition, "status": "ok"}
-                    send.send(("row", {**call.columns, **own, **vars(timing)}))
+                    send.send(("row", {**call.columns(target), **own, **vars(timing)}))
 
 
 # ---------------------------------------------------------------- the command
@@ -384,7 +392,7 @@ class Work:
     body: Callable[[Connection], None] | None = None
 
 
-def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call], seed: int = SEED) -> None:
+def check_problems(run: StudyRun, worker: Worker, target: str, calls: Sequence[Call], seed: int = SEED) -> None:
     """Make the calls of the draw of which a run has no row. Raises: MeasureError, DataError."""
     done = {row["call"] for row in run.rows("op_problems")}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
@@ -400,7 +408,7 @@ def check_problems(run: StudyRun, worker: Worker, calls: Sequence[Call], seed: i
             "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
             "largest_position": (call.reach if "positions" in call.mode else call.places) - 1, "lengths": call.lengths,
         }  # fmt: skip
-        run.append("op_problems", [{**call.columns, **own, **found}])
+        run.append("op_problems", [{**call.columns(target), **own, **found}])
 
 
 def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool) -> bool:
@@ -414,11 +422,11 @@ def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool
                 run = StudyRun(study, writer, True)
             if not run.complete:
                 calls = work.calls(target)
-                compile_each(_compile, list({kernels_of(call, target): call for call in calls}.values()))
+                compile_each(_compile, list({call.served(target)[1]: call for call in calls}.values()))
                 if work.body:
                     run.append(table, [row for _, row in worker.ask(work.body)])
                 else:
-                    check_problems(run, worker, calls, work.seed)
+                    check_problems(run, worker, target, calls, work.seed)
                 run.save(complete=True)
             rows = run.rows(table)
             counts = collections.Counter(row["status"] for row in rows)
@@ -432,8 +440,12 @@ def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool
 def works(count: int) -> list[Work]:
     """Random calls, and the op's time."""
     timed = [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
-    problems = Work("op_problems", lambda target: drawn(SEED, count, target), count)
-    return [problems, Work("op_time", lambda target: timed, body=time_op)]
+    long = count // 2
+
+    def problems(target: str) -> list[Call]:
+        return [*drawn(SEED, count - long, target), *drawn(SEED, long, target, draw=long_call)]
+
+    return [Work("op_problems", problems, count), Work("op_time", lambda target: timed, body=time_op)]
 
 
 def main(

@@ -15,6 +15,7 @@ import torch
 
 from kernels import Problem
 from kernels.flash.choose import MOST_DIMS, MOST_QUERIES
+from kernels.runtime.gpu import device_target
 
 from . import op
 from .on_gpu import Row
@@ -151,7 +152,7 @@ def _stresses(place: int) -> Iterator[Row]:
         wrong = int(work(run, sets, right))
         seconds = round(time.monotonic() - began, 3)
         found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
-        yield {**call.columns, "what": what, "n": count, "seconds": seconds, **found}
+        yield {**call.columns(device_target()), "what": what, "n": count, "seconds": seconds, **found}
 
 
 def stress(send: Connection) -> None:

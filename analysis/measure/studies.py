@@ -331,6 +331,30 @@ def _half_prompts() -> Study:
     return Study("half_prompts", "Prompts in half precision: Phase 7, and what else there is", ("device_warm",), parts)
 
 
+# Chunks of queries that the op takes by kernels of their own: those of `peers`, then of a user.
+CHUNKS = (
+    (1, 10, 10, 16, 4096, 160, 160, False), (1, 8, 8, 16, 4096, 128, 128, False), (1, 2, 2, 128, 1024, 256, 64, False),
+    (1, 8, 8, 64, 512, 128, 32, False), (1, 32, 8, 16, 1024, 128, 128, False), (1, 8, 8, 256, 2048, 128, 128, True),
+    (3, 5, 1, 17, 700, 320, 320, False), (4, 8, 2, 48, 2500, 192, 96, True), (1, 32, 8, 64, 8192, 128, 128, True),
+    (1, 32, 8, 32, 32768, 128, 128, True), (2, 32, 8, 24, 2000, 128, 128, True), (1, 64, 8, 9, 16384, 128, 128, True),
+    (1, 16, 16, 64, 1024, 64, 64, True),
+)  # fmt: skip
+GROUPED_PROMPTS = ((1, 32, 8, 2048, 2048, 128, 128, True), (1, 32, 8, 2048, 2048, 64, 64, True))
+
+
+def _prompts(everywhere: Sequence[Problem]) -> Study:
+    """What the op takes of the shapes of `peers`, and of users, by kernels for prompts and for chunks."""
+
+    def made(shapes: Any) -> tuple[Problem, ...]:
+        return tuple(replace(Problem("rope", *shape[:-1]), causal=shape[-1]) for shape in shapes)
+
+    chunks, beside = made(CHUNKS), ("rope_v8", *ONE_GRAPH)
+    long = (problem for problem in everywhere if min(problem.seq_q, problem.seq_k) >= 256 and problem.hdim <= 128)
+    prompts = *(problem for problem in long if problem not in chunks), *made(GROUPED_PROMPTS)
+    parts = (("rope_prompt32", *beside), prompts), (("rope_chunk", *beside), chunks)
+    return Study("prompts", "Prompts in float32, and chunks of queries against many keys", ("device_warm",), parts)
+
+
 def _studies() -> Iterator[Study]:
     warm, both = ("device_warm",), ("device_warm", SOURCE_TIMER)
     of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
@@ -387,12 +411,7 @@ def _studies() -> Iterator[Study]:
     )
     yield _split_keys()
     yield _half_prompts()
-    prompts = tuple(
-        Problem("rope", batch, heads, kv_heads, seq, seq, hdim, hdim, causal=causal)
-        for batch, heads, kv_heads, seq, hdim, causal in PROMPTS
-        if seq >= 256 and hdim <= 128
-    )
-    yield Study("prompts", "Prompts in float32", warm, ((("rope_prompt32", "rope_v8", *ONE_GRAPH), prompts),))
+    yield _prompts(everywhere)
     spanned = tuple(_map())
     short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))

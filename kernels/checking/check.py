@@ -103,7 +103,7 @@ def _beyond(version: Version) -> list[Problem]:
     tables = cycle(TABLES_OF.get(version.family, ("computed",)))
     parts = cycle((1, 2, 2))
     prompt = "_prompt" in version.id
-    shapes = DECODE_SHAPES if version.id.endswith("_decode") else PROMPT_SHAPES if prompt else BEYOND_SHAPES
+    shapes = DECODE_SHAPES if version.id.endswith(("_decode", "_chunk")) else PROMPT_SHAPES if prompt else BEYOND_SHAPES
     return [
         Problem(
             version.family,

@@ -11,7 +11,7 @@ import numpy as np
 from ..constants import MUST_BE, require
 from ..limits import EMULATED_TARGET
 from ..tensor_map import MAP_BYTES, TensorMap
-from ..version import Buffer, Launch, Plan, Problem
+from ..version import Buffer, Launch, Plan, Problem, Unsupported
 from .atoms_wgmma import GROUP_ROWS
 from .plan import H100_SMS, embedding_of, given_buffers
 from .prompt import SLAB_DIMS
@@ -77,9 +77,11 @@ def pays32(
     hdim: int, rotary_dim: int, batch: int, heads: int, seq_q: int, seq_k: int,
 ) -> bool:  # fmt: skip
     """Whether the kernels take a call, and are faster than V8: measured on an H100."""
-    taken = target == "sm_90" and family in FAMILIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
-    taken = taken and not by_length and scale > 0 and (not half_split or rotary_dim % 4 == 0)
-    return taken and min(seq_q, seq_k) >= LEAST_ROWS and batch * heads * seq_q <= MOST_ROWS
+    try:
+        require_prompt32(family, hdim, rotary_dim, half_split, target)
+    except Unsupported:
+        return False
+    return not by_length and scale > 0 and min(seq_q, seq_k) >= LEAST_ROWS and batch * heads * seq_q <= MOST_ROWS
 
 
 def chosen32(

@@ -18,7 +18,7 @@ from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import H100_SMS, Decode, embedding_of
 from ..flash.prompt32_plan import chosen32, pays32
 from ..flash.prompt_plan import chosen, require_prompt
-from ..version import Kernel, Problem, Unsupported
+from ..version import Kernel, Launch, Problem, Unsupported
 from . import cache, gpu, tensors
 from . import compile as compiler
 from .arguments import Settled, Tensors
@@ -40,6 +40,10 @@ class Call:
 
     def kernels(self, target: str, sms: int = H100_SMS) -> tuple[Kernel, ...]:
         """The kernels on a card with `sms` multiprocessors, planned as the op plans the call. Raises: Unsupported."""
+        return self.served(target, sms)[1]
+
+    def served(self, target: str, sms: int = H100_SMS) -> tuple[str, tuple[Kernel, ...]]:
+        """Whose kernels: "decode", "chunk", "prompt", "prompt32" or "v8"; and the kernels, as `kernels`."""
         problem = self.problem
         half_split = not self.interleaved and problem.rotary_dim > 0
         half, rotary_dim = problem.dtype != "float32", problem.rotary_dim
@@ -48,25 +52,29 @@ class Call:
         if half and problem.seq_q > MOST_QUERIES:
             require_prompt(problem.dtype, problem.hdim, rotary_dim, half_split, target)
             of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, sms)
-            return tuple(launch.kernel for launch in chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
+            return "prompt", _kernels(chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
         try:
             require_decode(problem.dtype, problem.hdim, problem.seq_q, rotary_dim, half_split, target)
         except Unsupported:
             seq_k = planned_keys(problem.seq_k)
             of_chunk = (problem.dtype, problem.hdim, rotary_dim, embedding, half_split, target, self.lengths)
             if chunk := chosen_chunk(*of_chunk, *how[:4], seq_k, sms):
-                return tuple(launch.kernel for launch in Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
+                return "chunk", _kernels(Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
             if half or self.lengths:
                 raise
             of_floats = target, problem.family, half_split, self.lengths, problem.softmax_scale, problem.hdim
             if pays32(*of_floats, rotary_dim, problem.batch, problem.heads, problem.seq_q, seq_k):
-                call = chosen32(problem.hdim, embedding, half_split, sms, *how)
-                return tuple(launch.kernel for launch in call.launches((), seq_k))
+                parts = chosen32(problem.hdim, embedding, half_split, sms, *how)
+                return "prompt32", _kernels(parts.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-            return (plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch.kernel,)
+            return "v8", _kernels([plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch])
         rows = problem.heads // problem.kv_heads * problem.seq_q
         shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
-        return tuple(launch.kernel for launch in Decode(shape, *how, self.lengths, sms).launches(splits=2))
+        return "decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))
+
+
+def _kernels(launches: Iterable[Launch]) -> tuple[Kernel, ...]:
+    return tuple(launch.kernel for launch in launches)
 
 
 def compile_classes(calls: Iterable[Call], target: str, sms: int = H100_SMS) -> tuple[list[Call], int]:

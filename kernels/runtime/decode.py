@@ -15,7 +15,7 @@ from ..flash.plan import SPLITS, Decode, embedding_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
-from .prepared import C_FORMATS, Prepared, prepared
+from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 MOVING = ("q", "k", "v", "out", "lengths", "part", "maxima")
@@ -38,33 +38,25 @@ def values_of(
     return (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)
 
 
-class Decoder:
-    """Decodes calls of a signature, or attends chunks of queries, however many keys they have.
+class Caller:
+    """What calls of a signature on a device have in common."""
 
-    Raises: Unsupported where no kernel takes them.
-    """
+    turns: tuple[int, int] | None = None  # the pairs and positions of rates, where these are not those of every kernel
+    kept: Any = None  # what a call has beside, where no call has its own
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
-        batch, heads, seq_q, hdim = q.shape
-        rotary_dim, target, dtype = settled.rotary_dim, gpu.device_target(), DTYPES.get(q.dtype, str(q.dtype))
-        half_split = not settled.interleaved and rotary_dim > 0
-        embedding = embedding_of(settled.family, rotary_dim, tensors.cos is not None, tensors.positions is not None)
-        kv_heads, by_length, sms = k.shape[1], tensors.lengths is not None, gpu.multiprocessors(device)
-        of_shape = (hdim, heads // kv_heads * seq_q, embedding, half_split, target)
-        how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
-        if seq_q > MOST_QUERIES:
-            require_chunk(dtype, hdim, rotary_dim, half_split, target)
-            self.call: Decode = Chunk(chunk_shape_of(*of_shape, batch * kv_heads, k.shape[2], sms), *how)
-        else:
-            require_decode(dtype, hdim, seq_q, rotary_dim, half_split, target)
-            self.call = Decode(shape_of(dtype, *of_shape), *how)
-        first, second = self.call.launches(splits=2)
-        self.launches = _prepared(first, target, q.device, device), _prepared(second, target, q.device, device)
-        self.interleaved = not half_split  # what its kernel takes; it is what the call asks
-        self.rotary_dim, self.hdim, self.device = rotary_dim, hdim, q.device
-        self.turns = None  # rates are those of every kernel but the prompts'
-        self.kept: Any = None  # what a call has beside, where no call has its own
-        self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
+    def __init__(self, q: torch.Tensor, tensors: Tensors, settled: Settled, index: int) -> None:
+        self.index, self.device, self.target, self.rotary_dim = index, q.device, gpu.device_target(), settled.rotary_dim
+        self.half_split = not settled.interleaved and settled.rotary_dim > 0
+        self.interleaved = not self.half_split  # what the kernels take; it is what the call asks
+        given = tensors.cos is not None, tensors.positions is not None
+        self.embedding = embedding_of(settled.family, settled.rotary_dim, *given)
+
+    def prepared(self, launch: Launch, more: Sequence[str] = (), moving: Sequence[str] = TENSORS) -> Prepared:
+        """A launch whose arguments are `NAMES` and `more`, of which those that end with "_map" are maps."""
+        names, types = (*NAMES, *more), map(str, launch.kernel.parameters)
+        kinds = ("map" if name.endswith("_map") else kind for name, kind in zip(names, types, strict=True))
+        arguments = [(name, kind if kind in (*C_FORMATS, "map") else "uint64") for name, kind in zip(names, kinds)]
+        return prepared(launch, arguments, self.target, self.device, self.index, moving)
 
     def launch(
         self,
@@ -76,6 +68,33 @@ class Decoder:
         others: Sequence[int],
     ) -> None:
         """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
+        raise NotImplementedError
+
+
+class Decoder(Caller):
+    """Decodes calls of a signature, or attends chunks of queries, however many keys they have.
+
+    Raises: Unsupported where no kernel takes them.
+    """
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
+        super().__init__(q, tensors, settled, device)
+        (batch, heads, seq_q, hdim), dtype = q.shape, DTYPES.get(q.dtype, str(q.dtype))
+        kv_heads, by_length, sms = k.shape[1], tensors.lengths is not None, gpu.multiprocessors(device)
+        of_shape = (hdim, heads // kv_heads * seq_q, self.embedding, self.half_split, self.target)
+        how_rotated = self.rotary_dim, self.half_split, self.target
+        how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
+        if seq_q > MOST_QUERIES:
+            require_chunk(dtype, hdim, *how_rotated)
+            self.call: Decode = Chunk(chunk_shape_of(*of_shape, batch * kv_heads, k.shape[2], sms), *how)
+        else:
+            require_decode(dtype, hdim, seq_q, *how_rotated)
+            self.call = Decode(shape_of(dtype, *of_shape), *how)
+        first, second = self.call.launches(splits=2)
+        self.launches, self.hdim = [self.prepared(each, (), MOVING) for each in (first, second)], hdim
+        self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
+
+    def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         last = self._last
         if last[0] != seq_k:
             splits = self.call.sizes(seq_k, q_offset, lengths)[SPLITS]
@@ -97,8 +116,3 @@ class Decoder:
                 sizes = self.call.sizes(seq_k, q_offset, lengths)
                 values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, maxima)
             launch.launch(grid, values, made_of)
-
-
-def _prepared(launch: Launch, target: str, device: torch.device, index: int) -> Prepared:
-    types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
-    return prepared(launch, list(zip(NAMES, types, strict=True)), target, device, index, MOVING)

@@ -6,20 +6,18 @@ that no map describes, as expanded ones, and sequences with lengths of their own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..constants import require
-from ..flash.plan import embedding_of
 from ..flash.prompt import WgmmaShape
 from ..flash.prompt_plan import Prompt, chosen, require_prompt, shape_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
-from .decode import DTYPES, NAMES, values_of
-from .prepared import C_FORMATS, Prepared, prepared
+from .decode import DTYPES, NAMES, Caller, values_of
+from .prepared import Prepared
 
 MOVING = ("q", "k", "v", "out", "lengths")
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
@@ -28,14 +26,14 @@ MOST_MAPS = 4096  # that are remembered
 VALUES = slice(8, 11)  # of the strides: batch, head and row of v
 
 
-class Prompter:
+class Prompter(Caller):
     """Attends prompts of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
+        super().__init__(q, tensors, settled, device)
         self.batch, self.heads, self.seq_q, self.hdim = q.shape
         self.kv_heads, self.causal, self.scale = k.shape[1], settled.causal, settled.scale
-        self.target, self.dtype = gpu.device_target(), DTYPES[q.dtype]
-        self.rotary_dim, self.half_split = settled.rotary_dim, not settled.interleaved and settled.rotary_dim > 0
+        self.dtype, self.q_dtype = DTYPES[q.dtype], q.dtype
         require_prompt(self.dtype, self.hdim, self.rotary_dim, self.half_split, self.target)
         template = "scale is {needed}; in half precision kernels for prompts take {allowed}"
         require(settled.scale > 0, "scale", settled.scale, "one above 0", template)
@@ -43,15 +41,10 @@ class Prompter:
         blocks = max(self.batch, self.kv_heads, rows)
         template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
         require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
-        given = tensors.cos is not None, tensors.positions is not None
-        embedding = embedding_of(settled.family, settled.rotary_dim, *given)
-        self.of_shape = self.dtype, self.hdim, embedding, self.half_split
+        self.of_shape = self.dtype, self.hdim, self.embedding, self.half_split
         self.by_length, self.sms = tensors.lengths is not None, gpu.multiprocessors(device)
-        self.index, self.device, self.q_dtype = device, q.device, q.dtype
-        shape = shape_of(self.dtype, self.hdim, 1, embedding, self.half_split, self.target)
+        shape = shape_of(self.dtype, self.hdim, 1, self.embedding, self.half_split, self.target)
         self.turns = shape.dims // 2, shape.row_step  # of the rates
-        self.interleaved = not self.half_split  # what its kernels take; it is what the call asks
-        self.kept: Any = None  # what a call has beside, where no call has its own
         self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
         self._maps: dict[Any, bytes] = {}
 
@@ -68,11 +61,9 @@ class Prompter:
         return seq_k, strides, call, [(self._prepared(each), each.grid) for each in launches]
 
     def _prepared(self, launch: Launch) -> Prepared:
-        names = (*NAMES, *{0: (), 1: (ROTATED,), 2: MAPS}[len(launch.kernel.parameters) - len(NAMES)])
-        types = [str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters]
-        arguments = [(name, "map" if name in MAPS else kind) for name, kind in zip(names, types, strict=True)]
-        moving = (*MOVING, ROTATED) if ROTATED in names else MOVING
-        return prepared(launch, arguments, self.target, self.device, self.index, moving)
+        more = ((), (ROTATED,), MAPS)[len(launch.kernel.parameters) - len(NAMES)]
+        moving = (*MOVING, ROTATED) if ROTATED in more else MOVING
+        return self.prepared(launch, more, moving)
 
     def _map(self, call: Prompt, address: int, seq_k: int, strides: tuple[int, ...]) -> bytes:
         key = address, seq_k, strides
@@ -85,16 +76,7 @@ class Prompter:
             found = self._maps[key] = gpu.encode_map(call.tensor_map("", seq_k, apart), address)
         return found
 
-    def launch(
-        self,
-        addresses: tuple[int, int, int, int],
-        strides: tuple[int, ...],
-        seq_k: int,
-        q_offset: int,
-        lengths: int,
-        others: Sequence[int],
-    ) -> None:
-        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
+    def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         last = self._last
         if last[0] != seq_k or last[1] != strides[VALUES]:
             last = self._last = self.planned(seq_k, strides[VALUES])

@@ -25,7 +25,7 @@ from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
-from .decode import DTYPES, Decoder
+from .decode import DTYPES, Caller, Decoder
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 from .prompt import Prompter
 from .prompt32 import Prompter32
@@ -148,7 +148,7 @@ def launch_on_card(
         if not _in_place(*_places(out, out, out, out), out.element_size()):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
-    if isinstance(ready, (Decoder, Prompter, Prompter32)):
+    if isinstance(ready, Caller):
         others, _held = ready.kept or _others(q, k, tensors, settled, 0, ready.turns)
         lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
         ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
@@ -239,7 +239,7 @@ def prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled
 
 def _prepare(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
-) -> Decoder | Prompter | Prompter32 | _Ready | Unsupported:
+) -> Caller | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     try:
         if decodes(q, settled) or q.dtype in HALF:
@@ -247,7 +247,7 @@ def _prepare(
             made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
             made.kept = _kept_others(q, k, tensors, settled, made.turns)
             return made
-        ready: Decoder | Prompter32 | _Ready | Unsupported
+        ready: Caller | _Ready | Unsupported
         if chunks(q, k, tensors, settled, device):
             ready = Decoder(q, k, tensors, settled, device)
             ready.kept = _kept_others(q, k, tensors, settled)

@@ -74,6 +74,7 @@ COMPILER, BEGUN, OWN_PART = 1, 1, 1
 IDLE = {
     "attention_atomics": 0,
     "rope_decode": 0,
+    "rope_chunk": 0,
     "attention_atomics_float4": 0,
     "attention_baseline": NONE_FOLLOWS,
     "attention_two_pass_float4": 2 * SHARED_NEXT,
@@ -120,7 +121,7 @@ TILES = {
     "rope_decode": Problem("rope", seq_q=2, seq_k=130, hdim=64, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
-PROMPTS = ("rope_prompt", *(f"fp16_phase7{step}" for step in "abcd"))  # see test_prompt
+PROMPTS = ("rope_prompt", "rope_prompt32", *(f"fp16_phase7{step}" for step in "abcd"))  # see test_prompt, test_prompt32
 BARRIERS = [
     (chosen,)
     for chosen in OWN

@@ -38,12 +38,15 @@ CALLS = [
 def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels() -> None:
     found = drawn(5, 200, "sm_90", most_kernels=50)
     assert found == drawn(5, 200, "sm_90", most_kernels=50) != drawn(6, 200, "sm_90", most_kernels=50)
-    assert len({kernel for call in found for kernel in op.kernels_of(call, "sm_90")}) <= 51
+    assert len({kernel for call in found for kernel in call.served("sm_90")[1]}) <= 51
     for name, all_of in (("inputs", op.INPUTS), ("mode", op.MODES), ("layout", op.LAYOUTS)):
         assert {getattr(call, name) for call in found} == set(all_of)
     assert {call.problem.family for call in found} == set(op.FUNCTIONS)
     assert 20 < sum(call.called == "graph" for call in found) < 80
     assert all(call.places <= op.MOST_POSITIONS for call in found)
+    (problems, _) = op.works(60)
+    served = [call.served("sm_90")[0] for call in problems.calls("sm_90")]
+    assert len(served) == 60 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 5
 
 
 @pytest.mark.parametrize("layout", op.LAYOUTS)
@@ -159,11 +162,11 @@ def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
             if len(done) == 5:
                 raise KeyboardInterrupt
 
-    times = [{**Call(op.SMALL).columns, "what": "op", "timer": "host_loop", "status": "ok", "median_us": 2.0}]
+    times = [{**Call(op.SMALL).columns("sm_90"), "what": "op", "timer": "host_loop", "status": "ok", "median_us": 2.0}]
     monkeypatch.setattr(Worker, "do", do)
     monkeypatch.setattr(Worker, "ask", lambda self, work: ((("row", row)) for row in times))
     monkeypatch.setattr(op, "compilers", compilers)
-    monkeypatch.setattr(op, "drawn", lambda seed, count, target: CALLS[:count])
+    monkeypatch.setattr(op, "drawn", lambda seed, count, target, draw=None: CALLS[-count:] if draw else CALLS[:count])
     for count, ends in ((6, KeyboardInterrupt), (6, None), (7, None), (7, None)):
         writer = runs.Writer(tmp_path, CARD)
         if ends:
@@ -186,6 +189,6 @@ def test_decode_calls_have_every_dtype_and_lengths_and_pytorchs_path_breaks_no_r
     calls = [call for _ in range(500) if (call := op_decode.decode_call(dice))]
     assert {(call.problem.dtype, call.lengths) for call in calls} == set(product(op_decode.DTYPES, (False, True)))
     small = [call for call in calls if math.prod(call.problem.kv_shape) < 2**17][:60]
-    assert len(small) == 60 and all(op.kernels_of(call, "sm_90") for call in small[:3])
+    assert len(small) == 60 and all(call.served("sm_90")[1] for call in small[:3])
     for call in small:
         assert op.check(replace(call, called="eager"), "cpu")["status"] in ("fell_back", "refused"), call
