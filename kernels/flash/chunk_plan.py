@@ -19,7 +19,7 @@ MOST_DIMS, DIMS_STEP = 320, 32
 LEAST_SPLITS, LEAST_CHUNK_KEYS, LEAST_RATIO = 4, 512, 8  # that pay; the last is keys by queries
 THREADS = 256  # that keep an SM busy
 KEY_COST = 16  # of a key that a tile reads and rotates, in rows
-SINCE = (8, 0)  # TF32 and cp.async
+SINCE = (8, 6)  # min.xorsign.abs, with TF32 and cp.async
 
 
 def splits_of(shape: ChunkShape, tiles: int, seq_k: int, sms: int) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def require_chunk(problem_dtype: str, hdim: int, rotary_dim: int, half_split: bo
     if half_split:
         require(rotary_dim % 4 == 0, "rotary_dim", rotary_dim, "a multiple of 4 where half-split", MUST_BE)
     template = "chunks need compute capability {allowed}, this GPU has {needed}"
-    require(capability(target) >= SINCE, "capability", target, "8.0", template)
+    require(capability(target) >= SINCE, "capability", target, "8.6", template)
 
 
 def shape_of(

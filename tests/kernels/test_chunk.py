@@ -116,7 +116,7 @@ def test_a_barrier_or_a_wait_taken_away_is_found() -> None:
         ({"hdim": 352}, {}, "hdim is 352; it must be a multiple of 32 up to 320 in chunks"),
         ({"dtype": "float16"}, {}, "dtype is float16; this version takes float32"),
         ({"rotary_dim": 6}, {"half_split": True}, "rotary_dim is 6; it must be a multiple of 4 where half-split"),
-        ({}, {"target": "sm_75"}, "chunks need compute capability 8.0, this GPU has sm_75"),
+        ({}, {"target": "sm_80"}, "chunks need compute capability 8.6, this GPU has sm_80"),
         ({"q_offset": -1}, {}, "q_offset is -1; it must be 0 or more"),
     ],
 )
