@@ -18,8 +18,6 @@ One rule each:
 A bound is a number, an estimate, or the id of a row of data/published.csv.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -52,7 +50,7 @@ class Place:
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.label, f"hdim {self.hdim}" if self.hdim is not None else "")))
 
-    def shared_by(self, other: Place) -> bool:
+    def shared_by(self, other: "Place") -> bool:
         """Whether both are at one place, as far as both say where."""
         hdims = {each.hdim for each in (self, other)} - {None}
         labels = {each.label for each in (self, other)} - {""}

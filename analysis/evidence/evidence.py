@@ -10,8 +10,6 @@ published). With `problem`, one or several, they are by problem. `study` is by d
 ablation where one is named; what names no study or timer follows the condition, see `under`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import operator
@@ -64,16 +62,16 @@ class Evidence:
     earlier: bool = False
 
     @classmethod
-    def load(cls, gpu: str | Path) -> Evidence:
+    def load(cls, gpu: str | Path) -> "Evidence":
         """By the name of its folder, or its path; read once. Raises: DataError."""
         return cls(Record.load(gpu if isinstance(gpu, Path) else gpu_folder(gpu)))
 
-    def under(self, condition: str) -> Evidence:
+    def under(self, condition: str) -> "Evidence":
         """The same evidence with the timer and study of another condition: as timed, device or matched."""
         return replace(self, condition=condition)
 
     @property
-    def before(self) -> Evidence:
+    def before(self) -> "Evidence":
         """The evidence as it stood before the latest runs, of what has the same code."""
         return replace(self, earlier=True)
 

@@ -1,7 +1,5 @@
 """The record of one card, read once: frames of measured, counted and compiled rows, and the studies in them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +32,7 @@ class Record:
         self._studies: dict[tuple[str, str, str], Study] = {}
 
     @classmethod
-    def load(cls, folder: Path) -> Record:
+    def load(cls, folder: Path) -> "Record":
         """The record of a folder, once until a file of it is written again."""
         states = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.exists())
         return _load(folder, *((path, state.st_mtime_ns, state.st_size) for path, state in states))

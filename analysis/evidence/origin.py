@@ -1,7 +1,5 @@
 """Where the numbers of a figure or table are from: measured, computed or published, on which card and in which runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -60,7 +58,7 @@ class Source:
 
     parts: tuple[Part, ...] = ()
 
-    def __add__(self, other: Source) -> Source:
+    def __add__(self, other: "Source") -> "Source":
         return Source(tuple(dict.fromkeys(self.parts + other.parts)))
 
     def __str__(self) -> str:

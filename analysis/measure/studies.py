@@ -1,7 +1,5 @@
 """Which versions meet which problems in a study, and which timers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -30,7 +28,7 @@ class Study:
     def problems(self) -> tuple[Problem, ...]:
         return tuple(dict.fromkeys(problem for _, of in self.parts for problem in of))
 
-    def on(self, sms: int) -> Study:
+    def on(self, sms: int) -> "Study":
         """The study on a card of so many SMs; in `STUDIES` its problems are those of the authors' cards."""
         if (scaled := self.scaled) is None:
             return self

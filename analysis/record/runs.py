@@ -6,8 +6,6 @@ process that holds its lock; nothing else is ever written to a folder that is th
 together is to copy their folders; to drop a run is to delete its folder.
 """
 
-from __future__ import annotations
-
 import fcntl
 import gzip
 import os
@@ -130,7 +128,7 @@ class Run:
         return self.folder.name
 
     @classmethod
-    def begin(cls, card: Path, machine: Mapping[str, Any], started_at: str) -> Run:
+    def begin(cls, card: Path, machine: Mapping[str, Any], started_at: str) -> "Run":
         """Make a folder that is named by the start, or by the first second after it that is free. Raises: DataError."""
         start = datetime.fromisoformat(started_at)
         while True:
@@ -150,7 +148,7 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, folder: Path) -> Run | None:
+    def resume(cls, folder: Path) -> "Run | None":
         """Go on with a run that is not complete; None where another process does. Raises: DataError."""
         lock = _hold(folder)
         if lock is None:

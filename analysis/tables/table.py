@@ -1,7 +1,5 @@
 """Tables of the book as HTML, and how a cell is written."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -47,11 +45,11 @@ class Table:
     id: str = ""
     source: Source | None = None
 
-    def of(self, source: Source) -> Table:
+    def of(self, source: Source) -> "Table":
         """The same, from a source of its own."""
         return replace(self, source=source)
 
-    def plain(self) -> Table:
+    def plain(self) -> "Table":
         """The same without HTML, for Markdown."""
 
         def text(html: str) -> str:
@@ -101,7 +99,7 @@ class Missing:
     why: str = ""
 
     @classmethod
-    def study(cls, name: str) -> Missing:
+    def study(cls, name: str) -> "Missing":
         return cls(f"make measure STUDY={name}")
 
     def text(self, card: str) -> str:
