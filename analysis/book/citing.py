@@ -36,9 +36,6 @@ def to_file(path: str) -> str:
     return f"<a href='{address}'>{shown}</a>" if address else shown
 
 
-# ---------------------------------------------------------------- BibTeX
-
-
 def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
     """The entry of a figure or table, `anchor` being "figure-rope-savings".
 
@@ -80,9 +77,6 @@ def _short(anchor: str) -> str:
     if len(anchor) <= LONGEST:
         return anchor
     return f"{anchor[: LONGEST - 7].rsplit('-', 1)[0]}-{hashlib.sha256(anchor.encode()).hexdigest()[:6]}"
-
-
-# ---------------------------------------------------------------- below a figure or table
 
 
 @functools.cache

@@ -35,9 +35,6 @@ class BuildError(Failure):
     """The book could not be built; the message says why."""
 
 
-# ---------------------------------------------------------------- one notebook
-
-
 @contextlib.contextmanager
 def shell() -> Iterator[InteractiveShell]:
     """A shell with no names yet; it takes the place of `__main__`, which processes that are started ask for."""
@@ -107,8 +104,6 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
             cell.metadata.tags = [*cell.metadata.get("tags", ()), HIDDEN]
     nbformat.write(executed, output)
 
-
-# ---------------------------------------------------------------- all of them
 
 _tasks: dict[str, Callable[[], None]] = {}  # the processes that are forked have them
 

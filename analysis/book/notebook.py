@@ -77,9 +77,6 @@ def _cited(table: Table, e: Evidence, summary: str = "") -> str:
     return citing.table(table, measured(e, "log"), here, summary)
 
 
-# ---------------------------------------------------------------- what is stale
-
-
 def stale_words(*studies: Study) -> str:
     """Which versions have changed since these studies measured them; nothing where none has."""
     found = {study.name: study.stale_versions() for study in studies}

@@ -34,9 +34,6 @@ def link(name: str) -> str:
     return linked(name)
 
 
-# ---------------------------------------------------------------- pieces of Markdown
-
-
 def html(what: Table | str) -> str:
     """A table as HTML, nothing of an empty one; a text as it is."""
     return what if isinstance(what, str) else what._repr_html_() if what.rows else ""
@@ -60,9 +57,6 @@ def listed(reasons: Iterable[tuple[str, str, str]]) -> str:
     """A badge, a text and the head dims of each of some reasons."""
     items = [f"<li>{badge} {escape(text)} <small>at head dim {dims}</small></li>" for badge, text, dims in reasons]
     return f"<ul class='evidence-list'>{''.join(items)}</ul>" if items else ""
-
-
-# ---------------------------------------------------------------- what is told of a version
 
 
 def about(version: Version) -> str:
@@ -133,9 +127,6 @@ def others(e: Evidence, page: str, level: str = "###") -> str:
             parts = [about(each), measured(e, each), checked(e, each), folded("What it changes", changes(each))]
             told.append(joined([f"<div id='{each.id}'></div>", f"{level} {each.id}", *parts]))
     return joined(told)
-
-
-# ---------------------------------------------------------------- the pages
 
 
 def page(e: Evidence, version: Version) -> str:

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -30,7 +30,7 @@ from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import Program, device_target
 
 from ..errors import DataError, Refused
-from ..evidence.current import current, today
+from ..evidence.current import Row, current, today
 from ..record import cards, records
 from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
@@ -82,7 +82,6 @@ CHUNK = 96  # problems that are profiled, and recorded, at a time
 HOPELESS = 3  # after so many versions that fail before anything was profiled, the fault is not theirs
 UNKNOWN_METRIC = re.compile(r"Failed to find metric (\S+)")
 FORBIDDEN = "ERR_NVGPUCTRPERM"
-Row = dict[str, Any]
 
 
 class Task(NamedTuple):

@@ -49,9 +49,6 @@ class Line(NamedTuple):
         return f"[check] {self.state:8s}{self.topic}: {self.text}"
 
 
-# ---------------------------------------------------------------- what the machine answers
-
-
 def _ask(entry: Callable[..., Any], *arguments: Any) -> Any:
     """What the CUDA driver answers, or None; it needs no torch that can use it."""
     with contextlib.suppress(RuntimeError):  # there is no driver, or none that knows this
@@ -91,9 +88,6 @@ def gather() -> Machine:
     """What this machine answers."""
     sees = torch.cuda.is_available()
     return Machine(**_gpu(), driver_cuda=driver_cuda(), torch_cuda=torch.version.cuda, torch_sees_it=sees)
-
-
-# ---------------------------------------------------------------- what it means
 
 
 def _target(target: str, name: str) -> Line:

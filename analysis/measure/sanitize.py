@@ -48,15 +48,13 @@ from kernels.runtime.gpu import (
 from kernels.runtime.probes import EMPTY
 
 from ..errors import REFUSED, MeasureError
-from ..evidence.current import today
+from ..evidence.current import Row, today
 from ..record import cards
 from ..record.files import ROOT
 from .machine import toolkit
 from .run import compile_pair, require_versions
 from .runs import at_card
 from .workers import compilers, tqdm
-
-Row = dict[str, Any]
 
 
 class Tool(NamedTuple):

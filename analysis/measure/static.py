@@ -41,13 +41,12 @@ from kernels.runtime.compile import resources as resources_of
 from kernels.runtime.emulator import run
 from kernels.version import PROBLEM_COLUMNS, Kernel
 
-from ..evidence.current import current, today
+from ..evidence.current import Row, current, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
 from .studies import PUBLISHED, STUDIES, own_pairs
 
-Row = dict[str, Any]
 Pair = tuple[str, Problem]
 WORKERS = 2
 

@@ -36,8 +36,6 @@ SIZES: dict[str, Callable[[Problem], float]] = {
 }
 
 
-# ---------------------------------------------------------------- the rules of the chapter
-
 CORE_KEYS = wgmma_shape.KEYS
 MANY_HEADS = 32
 FEW_QUERIES = 1024  # over the batch and all heads
@@ -76,9 +74,6 @@ def starved(problem: Problem) -> bool:
 def rule(problem: Problem) -> str:
     """The version that the chapter's rules choose."""
     return HYBRID if few_heads(problem) else FULL
-
-
-# ---------------------------------------------------------------- the nearest measured shapes
 
 
 def described(problem: Problem) -> str:

@@ -26,9 +26,6 @@ def label(problem: Problem) -> str:
     return str(problem).removeprefix("rope ") + shared
 
 
-# ---------------------------------------------------------------- the floor
-
-
 def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     """The least microseconds of a call on a GPU of gpu.json: an empty launch, and its bytes or its operations.
 
@@ -45,9 +42,6 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
     products = 3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6
     return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
-
-
-# ---------------------------------------------------------------- beside others
 
 
 class Rival(NamedTuple):
@@ -101,8 +95,6 @@ def rivals(e: Evidence, problem: Problem, versions: Iterable[str] = ()) -> list[
 
 
 @functools.lru_cache(maxsize=4)
-
-
 def beside_one_graph(e: Evidence) -> dict[Problem, Rival]:
     """The fastest peer wherever PyTorch, which then is nearly always it, compiled RoPE and attention as one graph."""
     found = {problem: rivals(e, problem) for problem in COMPARED}

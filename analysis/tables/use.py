@@ -27,8 +27,6 @@ from ..record.files import problem_of
 from ..record.text import NOTHING, factor, number
 from .table import Missing, Table, lines, mark, ratio, small, time_cell
 
-# ---------------------------------------------------------------- beside PyTorch
-
 
 def beside_pytorch(e: Evidence) -> Table | Missing:
     """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
@@ -73,9 +71,6 @@ def _elsewhere(e: Evidence, problem: Problem) -> str:
 
 def _loss(peer: Rival) -> str:
     return mark("slower", "wrong") if peer.over.value * TIE < 1 else ""
-
-
-# ---------------------------------------------------------------- the op
 
 
 def op_times(e: Evidence) -> Table | Missing:
