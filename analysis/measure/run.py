@@ -194,11 +194,7 @@ def require_versions(names: str) -> list[str]:
 
 
 def measure_studies(
-    chosen: Sequence[Study],
-    processes: int = PROCESSES,
-    new_run: bool = False,
-    versions: str = "",
-    named: str = "",
+    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, versions: str = "", named: str = ""
 ) -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 

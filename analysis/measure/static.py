@@ -30,13 +30,7 @@ from tqdm import tqdm
 from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.checking.reference import make_inputs
 from kernels.device import mark
-from kernels.runtime.compile import (
-    EMULATED_TARGET,
-    TARGETS,
-    blocks_per_sm,
-    compile_ptx,
-    require_instructions,
-)
+from kernels.runtime.compile import EMULATED_TARGET, TARGETS, blocks_per_sm, compile_ptx, require_instructions
 from kernels.runtime.compile import resources as resources_of
 from kernels.runtime.emulator import run
 from kernels.version import PROBLEM_COLUMNS, Kernel

@@ -258,12 +258,7 @@ def _embeddings() -> Iterator[Problem]:
 
 
 EMBEDDINGS = ("attention_v8", "rope_v8", "alibi_v1", "sinusoidal_v6", "learned_v1")
-EMBEDDING_PEERS = (
-    "torch_sdpa",
-    "torch_rope_compiled_sdpa",
-    "torch_alibi_sdpa",
-    "torch_learned_compiled_sdpa",
-)
+EMBEDDING_PEERS = ("torch_sdpa", "torch_rope_compiled_sdpa", "torch_alibi_sdpa", "torch_learned_compiled_sdpa")
 
 
 def _split_keys() -> Study:

@@ -21,18 +21,7 @@ from ..models.profiles import SECTOR_BYTES
 from ..record import published
 from ..record.published import main_problems
 from ..record.text import NOTHING, ratios, span
-from .table import (
-    Table,
-    code,
-    lines,
-    mark,
-    name,
-    small,
-    speedup_cell,
-    stated,
-    status,
-    time_cell,
-)  # fmt: skip
+from .table import Table, code, lines, mark, name, small, speedup_cell, stated, status, time_cell  # fmt: skip
 
 Reason = tuple[str, str, str]
 MEGABYTE = 1e6
