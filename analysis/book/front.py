@@ -5,7 +5,7 @@ import re
 from ..evidence import Evidence
 from ..figures.style import Plot
 from ..findings import committed
-from ..record.files import REFERENCE, DataError, card_name, gpu_folder, known_gpus, read_json
+from ..record.files import REFERENCE, DataError
 from .citing import bibtex_of_edition
 from .edition import edition as settings
 from .findings import paragraph
@@ -38,14 +38,6 @@ def edition(e: Evidence) -> None:
             f"\n\nTables and figures are of the {e.card}."
         )
     say(text)
-
-
-def other_cards(e: Evidence) -> None:
-    """Show the names of the other cards that were measured; nothing where there are none."""
-    slugs = [slug for slug in known_gpus() if slug != e.slug]
-    if slugs:
-        names = (card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) for slug in slugs)
-        say(f"Also measured, [card by card](compare.html): {', '.join(names)}.")
 
 
 def cite() -> None:

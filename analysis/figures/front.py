@@ -47,7 +47,7 @@ def fusing(e: Evidence) -> Plot:
         "measured": f"measured, {e.card.removeprefix('NVIDIA ')}",
     }
     values = frame[list(LOOKS)].stack().dropna().tolist()
-    with canvas("", width=NARROW, height=1.75) as (figure, (axis,)):
+    with canvas("", width=NARROW, height=1.62) as (figure, (axis,)):
         log_ticks(axis, "x", min(values), max(values), "×")
         axis.set_xlim(min(0.25, min(values) / 1.6), 1.6 * max(values))
         axis.axvline(1, color="0.2", lw=1, zorder=3)

@@ -143,8 +143,8 @@ def fuse_llama(e: Evidence) -> Says:
 
 @finding(
     "fuse-half",
-    """Without RoPE cuDNN is faster than our core on {lost} of the {plain} prompts timed so. RoPE costs cuDNN a launch
-and a pass over Q and K, and with it ours wins on all {all}.""",
+    """Without RoPE cuDNN is faster than ours on {lost} of {plain} such prompts. RoPE costs it a launch and a pass over
+Q and K, and with it ours wins on all {all}.""",
     card=HOPPER,
 )
 def fuse_half(e: Evidence) -> Says:

@@ -8,7 +8,6 @@ from ..evidence import Estimates, Evidence, said
 from ..measure.studies import PHASES
 from . import HOPPER, Says, checks, faster, finding, numbers, slower, ties
 from .common import times
-from .fuse import beside, half_prompts
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6
 CUDNN, HDIM = "torch_sdpa_fp16_cudnn", 64
@@ -63,21 +62,9 @@ def mma(e: Evidence) -> Says:
 
 
 @finding(
-    "tensor-cores-small",
-    """Padded rows alone make Phase 4 {padded:.1} as fast. Larger tiles alone, which the report would try next, make
-it {tiles:slower} slower.""",
-)
-def small(e: Evidence) -> Says:
-    padded, tiles = (
-        e.speedup(f"{PHASE4}_{name}", over=PHASE4, study="ablation", hdim=HDIM) for name in ("padded", "64x64")
-    )
-    return numbers(padded=times(padded), tiles=tiles), checks(faster(padded), slower(tiles))
-
-
-@finding(
     "tensor-cores-registers",
-    """The first step is a new kernel. It computes only the scores on tensor cores, and leaves them in registers for
-the softmax. It is {first:.0f} times as fast as Phase 4.""",
+    """The first step computes only the scores on tensor cores, and leaves them in registers for the softmax. It is
+{first:.0f} times as fast as Phase 4.""",
     card=HOPPER,
 )
 def registers(e: Evidence) -> Says:
@@ -129,15 +116,3 @@ as fast.""",
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
     return numbers(library=library[REPORT].value, said=hoped.value), checks(library > hoped)
-
-
-@finding(
-    "tensor-cores-rope",
-    """It beats what PyTorch offers, a compiled RoPE kernel and then cuDNN or FlashAttention, on all {all} prompts
-that we timed. At the report's shape it is {report:.1} as fast as the better of the two.""",
-    card=HOPPER,
-)
-def rope(e: Evidence) -> Says:
-    gain = half_prompts(e)
-    found, report = beside(gain), {p: one for p, one in gain.items() if (p.seq_q, p.hdim, p.causal) == (512, 64, False)}
-    return numbers(all=found.problems, report=times(Estimates(report, "×"))), checks(gain > 1, not found.lost)

@@ -93,15 +93,12 @@ def test(e: Evidence) -> Says:
 @finding(
     "wave-alone",
     """At *their load* all of V7 is {alone:.1} as fast as the attention kernel of the separate path alone, so the saved
-rotation is not what wins. Nor is the saved buffer: with the rotated query written to global memory V7 takes at most
-{memory:faster} longer.""",
+rotation is not what wins.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
-    memory = e.speedup(V7, over=f"{V7}_global_query")
-    return numbers(alone=times(alone.at(HDIM)), memory=memory.at(HDIM)), checks(
-        faster(alone), not_slower(memory), memory < 1.1
-    )
+    memory = e.speedup(V7, over=f"{V7}_global_query")  # the saved buffer gains little, as the chapter says
+    return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), not_slower(memory), memory < 1.1)
 
 
 @finding(
