@@ -1,7 +1,5 @@
 """Made-up rows of a card, put into the folders of their runs; and tables as tests read and change them."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from collections.abc import Mapping, Sequence

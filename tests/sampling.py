@@ -3,8 +3,6 @@
 A sweep lists all of its cases. `make test` runs a few of them, `make test-deep` more, `make test-deep WHOLE=1` all.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any

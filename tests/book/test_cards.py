@@ -1,7 +1,5 @@
 """A book for any card is true: that of a made-up card with gaps, errors and refusals is built, and its pages read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Comparisons of cards: two made-up ones, what is refused, and what counts as meaning something else."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from statistics import mean, stdev

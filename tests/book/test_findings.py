@@ -1,7 +1,5 @@
 """Findings: what their sentences say holds on the record they are written for, and nothing else changes them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A step of a ladder: its picture is its plan, its row is what is published and measured, its diff of the sources."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

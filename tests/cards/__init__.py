@@ -5,8 +5,6 @@
 What is made up is drawn from a hash, so that it is the same every time. `gpu.json` says `"made_up": true`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Collection

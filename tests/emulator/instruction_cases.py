@@ -1,7 +1,5 @@
 """Single PTX instructions with operands, a reference that does not use the emulator, and the allowed error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What half-precision kernels on Hopper are made of: products of 16-bit tiles, copies of tensors, registers moved."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

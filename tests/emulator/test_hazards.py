@@ -1,7 +1,5 @@
 """Planted defects are found, their correct twins are clean, and the counts are those one can work out by hand."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every instruction alone against NumPy or Python integers, and the collective ones against their definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch

@@ -1,7 +1,5 @@
 """Barriers in shared memory and the stores that count at them: their phases, and the exchange between blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from test_instructions import kernel, kinds

@@ -1,7 +1,5 @@
 """The shadow decides about races exactly as a complete history of all accesses would."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

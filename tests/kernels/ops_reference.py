@@ -1,7 +1,5 @@
 """Attention with RoPE or ALiBi by the definition, in float64 NumPy, a head at a time; and random calls of the ops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sines and cosines of the angles that rotations take, against float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numba import cuda

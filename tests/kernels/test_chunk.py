@@ -1,7 +1,5 @@
 """Chunks of queries in float32 in the emulator: values against float64, races without an order, refusals."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

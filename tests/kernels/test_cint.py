@@ -1,7 +1,5 @@
 """The int of C++ in a kernel: its operators, its conversions, what compilers may do with it."""
 
-from __future__ import annotations
-
 import operator
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Controls in CUDA C++ launch what their ports launch, and compute what these compute."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

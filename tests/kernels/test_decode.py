@@ -1,7 +1,5 @@
 """Decode kernels in the emulator: values against float64, races that appear where an order is taken away, refusals."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

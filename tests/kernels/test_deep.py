@@ -1,7 +1,5 @@
 """Long sweeps, sampled: every barrier taken away in turn, odd and random shapes, and the published shapes."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

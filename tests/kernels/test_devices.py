@@ -1,7 +1,5 @@
 """The GPU's runtime on a driver that is made up: several GPUs, and clusters that do not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """ALiBi, learned and stored sinusoidal embeddings: their definitions, their tables and what computes with them."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

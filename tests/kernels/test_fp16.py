@@ -1,7 +1,5 @@
 """Half precision: its reference and allowance, its kernels in the emulator, and the peers that came with it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Measurements stay valid when words change, or where code lies, and not when code does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

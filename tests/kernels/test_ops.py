@@ -1,7 +1,5 @@
 """The ops on tensors, where PyTorch computes them: against the definition in float64, and what they refuse."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

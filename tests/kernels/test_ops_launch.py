@@ -3,8 +3,6 @@
 A wrong address, stride, table or number makes a wrong result, as on a card.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import threading

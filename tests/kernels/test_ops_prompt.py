@@ -1,7 +1,5 @@
 """Prompts in half precision of the ops, on a card that is made up: which kernel takes them, and what it is handed."""
 
-from __future__ import annotations
-
 import ctypes
 import pickle
 from functools import partial

@@ -1,7 +1,5 @@
 """The ops inside PyTorch: gradients, torch.compile, `out=`, and tensors that record what is done to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The peers of V8: they do the whole job, or say why they do not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What a process brings along: its environment variables, its home, its Numba, and the cache of compiled kernels."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Prompts in half precision in the emulator: values against float64, races where an order is taken away, refusals."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

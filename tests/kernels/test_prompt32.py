@@ -1,7 +1,5 @@
 """Float32 prompts on wgmma in the emulator: values, tiles that are not split, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The reference is computed in pieces that fit a small memory, and drawn as numpy draws it; both change no value."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is refused, before it is compiled or launched: the fields of a refusal, and what each target lacks."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """The V8 core of warps: what its threads share out, over clusters and warps of every shape."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

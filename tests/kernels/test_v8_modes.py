@@ -1,7 +1,5 @@
 """RoPE as programs ask for it, on the three V8 cores, against float64: pairs, tables, positions, and late ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The V8 core for GPUs without clusters: right for odd shapes, one small launch, every byte read once a tile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The shapes that the V8 cores choose, over all problems that they take: what they share out is covered once."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 from typing import Any

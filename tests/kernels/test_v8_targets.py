@@ -1,7 +1,5 @@
 """V8 by target: the core that a plan gets, and that the target takes every launch of it."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import product

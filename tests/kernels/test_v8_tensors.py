@@ -1,7 +1,5 @@
 """Where the V8 cores read and write: tensors of any strides, offsets beyond 32 bits, and the division that they do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

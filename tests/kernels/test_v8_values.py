@@ -1,7 +1,5 @@
 """Infinities, NaN, the largest and the smallest floats in the three V8 cores, as PyTorch's math treats them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

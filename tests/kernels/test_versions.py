@@ -1,7 +1,5 @@
 """Every version computes what it declares, wrong results included, and has the hazards it declares."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

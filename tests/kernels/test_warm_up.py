@@ -1,7 +1,5 @@
 """What `warm_up` compiles: all kernels of a model's calls, few of them, in other processes."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Products of warpgroups: their layouts against NumPy, what they need and get told when it lacks, and their kernel."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any

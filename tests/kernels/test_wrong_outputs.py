@@ -3,8 +3,6 @@
 That a wrong version computes what its model does, test_versions sees: `faults` compares the two.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the tests of the three V8 cores share: plans of a core in a shape or a mode of RoPE, and how they do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """A made-up card for tests of runs and files: its identity, rows as a run on it writes them, and its processes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The commit that a run names: -dirty says that the code which ran is not that commit's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which rows are of the code as it stands, and which run of a study is read."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

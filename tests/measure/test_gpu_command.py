@@ -1,7 +1,5 @@
 """What stands before measuring is said without a GPU's help, and every part has its turn whatever becomes of others."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Kills, a second command and a full disk cost no row and double none: the real commands on a made-up card."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """What NVML does not answer stays empty, each thing on its own; what it says of the clocks is kept."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A measuring run goes on where it stopped, never repeats equal code, and loses nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

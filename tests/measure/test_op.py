@@ -1,7 +1,5 @@
 """The study of the op: every rule finds what it is for, no call is lost, and a right op passes."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Processes that measure: several pieces of work in one, a fresh one for what is lost; a broken pool of compilers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

@@ -1,7 +1,5 @@
 """What is recorded loads strictly and says what is wrong with it; a card has one folder, and a run one of its own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Studies on a made-up card: rows come early, whatever fails is a row with its reason, nothing is tried for ever."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """A tool's count becomes a row, its silence counts only where it is known to hear, and what is recorded is declared."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

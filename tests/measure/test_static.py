@@ -1,7 +1,5 @@
 """What is recorded without a GPU is what today's code gives: counts, resources, and a digest of every kernel."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How often a graph is replayed for a time, on a made-up device whose replays take what the test says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Advice: what the rules choose, and the nearest shapes on which the three versions were timed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What stands beside V8, on made-up evidence. No time here was measured."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
