@@ -25,9 +25,6 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
     return record.rows(path.parent, table) if _of_card(path, table) else files.read_table(path, table)
 
 
-parsed = read_table
-
-
 def read_records(path: Path, table: str) -> list[dict[str, Any]]:
     return record.records(path.parent, table) if _of_card(path, table) else files.read_records(path, table)
 

@@ -1,14 +1,12 @@
 """The V8 core of warps: what its threads share out, over clusters and warps of every shape."""
 
-from typing import Any
 
 import pytest
 from v8_plans import plan_of, tried
 
 from kernels import Problem
-from kernels.rope.v8 import ROPE
 from kernels.v8 import mma
-from kernels.v8.mma import Shape, attend, choose
+from kernels.v8.mma import Shape
 
 CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),
@@ -33,21 +31,3 @@ def test_attention(problem: Problem, shape: Shape) -> None:
     for verdict, findings in tried(plan_of(mma, problem, shape)):
         assert verdict.status == "ok", verdict
         assert not findings, [str(finding) for finding in findings]
-
-
-@pytest.mark.parametrize(
-    "dims, warps",
-    [
-        ({"seq_q": 16, "hdim": 8192, "rotary_dim": 8192}, 16),
-        ({"seq_q": 16, "hdim": 8192, "rotary_dim": 128}, 8),
-        ({"seq_q": 16, "hdim": 4096, "rotary_dim": 4096}, 8),
-        ({"heads": 2, "seq_q": 32, "hdim": 4096, "rotary_dim": 4096}, 16),
-        ({"heads": 4, "seq_q": 32, "hdim": 512, "rotary_dim": 512}, 8),
-    ],
-)
-def test_blocks_of_few_queries_that_embed_much_have_twice_the_warps(dims: dict[str, Any], warps: int) -> None:
-    problem = Problem("rope", **dims)
-    assert choose(problem).warps == warps
-    assert attend(problem, ROPE, "rates", problem.rotary_dim).block == (32 * warps,)
-    assert attend(problem).block == (32 * choose(problem, 0).warps,)
-    assert choose(problem, 0).warps == 8

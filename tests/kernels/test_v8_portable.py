@@ -85,13 +85,6 @@ def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
     assert ".f64" not in compile_ptx(launch.kernel, "sm_75")
 
 
-def test_few_heads_get_small_tiles() -> None:
-    def queries(batch: int, heads: int, seq: int) -> int:
-        return choose(Problem("rope", batch=batch, heads=heads, seq_q=seq, hdim=512, rotary_dim=128)).queries
-
-    assert [queries(1, 4, 64), queries(1, 16, 64), queries(8, 16, 64), queries(8, 32, 1)] == [4, 8, 16, 4]
-
-
 @pytest.mark.parametrize(
     "problem, message",
     [
@@ -106,15 +99,3 @@ def test_few_heads_get_small_tiles() -> None:
 def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         rope_v8_portable(problem)
-
-
-@pytest.mark.parametrize(
-    "sizes, message",
-    [
-        ((4, 64, 4, 32, 8), "queries \\* each is 16; it must be a multiple of lanes, which is 32"),
-        ((16, 4096, 4, 32, 2), "a slice of the queries has 256 dims; a step of 512 does not fit it"),
-    ],
-)
-def test_a_shape_that_does_not_fit_says_so(sizes: tuple[int, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Shape(*sizes)

@@ -17,7 +17,7 @@ from analysis.record.files import problem_columns
 from kernels import VERSIONS, Problem
 from tests.evidence.made_up import GPU, make, record
 from tests.measure.stub_card import filled
-from tests.rows import append_rows, parsed
+from tests.rows import append_rows, read_table
 
 COMPILED, EAGER, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa", "triton_rope"
 
@@ -83,8 +83,8 @@ def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
     """Taken from the tables of the reference once more, by hand: the least time of any right peer beside V8's."""
     e = Evidence.load(files.REFERENCE)
     folder = files.gpu_folder(files.REFERENCE)
-    runs = parsed(folder / "runs.csv", "runs").query("complete == 1")
-    timings = parsed(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
+    runs = read_table(folder / "runs.csv", "runs").query("complete == 1")
+    timings = read_table(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
     latest = runs[runs["study"].isin(rivals.MEASURED_IN)].groupby("study")["run"].max()
     for problem, rival in rivals.beside_one_graph(e).items():
         columns = problem_columns(problem)
