@@ -26,6 +26,7 @@ from numba import cuda
 from numba.cuda import dispatcher as _dispatcher
 from numba.cuda.core import config as _config
 from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.np import linalg as _linalg
 
 from ..device import mark
 from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, LIMITS, TARGETS, capability
@@ -147,11 +148,15 @@ def _fixed(cc: tuple[int, int]) -> Iterator[None]:
         self.targetoptions.update(OPTIONS)
         return compile_device(self, *arguments)
 
+    def no_blas() -> None:
+        raise ImportError("kernels call no BLAS")
+
     with global_compiler_lock:
-        device, compile_device = _dispatcher.get_current_device, of_class.compile_device
+        device, compile_device, blas = _dispatcher.get_current_device, of_class.compile_device, _linalg.ensure_blas
         config = {name: getattr(_config, name, value) for name, value in CONFIG.items()}
         _dispatcher.get_current_device = lambda: _types.SimpleNamespace(compute_capability=cc, id=0)
         of_class.compile_device = compile_fixed
+        _linalg.ensure_blas = no_blas  # a tenth of the first call: Numba would import scipy.linalg
         vars(_config).update(CONFIG)
         collects = gc.isenabled()
         gc.disable()  # a fifth to a third of the time: millions of objects live until a kernel is compiled
@@ -160,7 +165,7 @@ def _fixed(cc: tuple[int, int]) -> Iterator[None]:
         finally:
             if collects:
                 gc.enable()
-            _dispatcher.get_current_device, of_class.compile_device = device, compile_device
+            _dispatcher.get_current_device, of_class.compile_device, _linalg.ensure_blas = device, compile_device, blas
             vars(_config).update(config)
 
 
