@@ -99,8 +99,3 @@ def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: py
     assert "\n--- attention_online\n+++ attention_tensor_core_v1\n" in other
     with pytest.raises(DataError, match="no version is called 'rope_v0'"):
         step(e, "rope_v0")
-
-
-def test_a_speedup_in_words() -> None:
-    assert gained(1.944) == "1.94 times as fast" and gained(0.8) == "25 % slower"
-    assert gained(0.25) == "4.0 times as long"

@@ -162,11 +162,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "case"), swept(CASES, 0, 60, by=of_version), ids=named)
-def test_version_does_what_it_declares_on_every_problem(chosen: Version, case: CheckCase) -> None:
-    assert not faults(chosen, *case)
-
-
 def random_problems(chosen: Version) -> list[Problem]:
     """`EXAMPLES` problems that `chosen` takes, the same every time; half of the lengths are edges of tiles."""
     draw, first = random.Random(chosen.id), problems(chosen)[0]
@@ -184,26 +179,27 @@ def random_problems(chosen: Version) -> list[Problem]:
 
 
 RANDOM = [
-    (chosen, problem)
+    (chosen, CheckCase(problem, "sharp"))
     for chosen in OWN
     if not (chosen.ablation or chosen.control_of)
     for problem in random_problems(chosen)
 ]
 
 
-@pytest.mark.parametrize(("chosen", "problem"), swept(RANDOM, 0, 40, by=of_version), ids=named)
-def test_random_shapes(chosen: Version, problem: Problem) -> None:
-    assert not faults(chosen, problem, "sharp")
-
-
 MOST_FLOPS = 10e6  # of a published shape that is run here; data/counts.csv comes from the larger ones too
 LOG_PAIRS = [
-    (chosen, problem)
+    (chosen, CheckCase(problem, "uniform"))
     for chosen, problem in study("log").pairs()
     if not chosen.is_peer and problem.flops <= MOST_FLOPS and supports(chosen, problem)
 ]
 
 
-@pytest.mark.parametrize(("chosen", "problem"), swept(LOG_PAIRS, 0, 12, by=of_version), ids=named)
-def test_published_shapes(chosen: Version, problem: Problem) -> None:
-    assert not faults(chosen, problem, "uniform")
+SWEEPS = [(CASES, 60), (RANDOM, 40), (LOG_PAIRS, 12)]
+DEEP = [param for cases, count in SWEEPS for param in swept(cases, 0, count, by=of_version)]
+
+
+@pytest.mark.parametrize(("chosen", "case"), DEEP, ids=named)
+def test_version_does_what_it_declares_on_every_problem_on_random_and_on_published_shapes(
+    chosen: Version, case: CheckCase
+) -> None:
+    assert not faults(chosen, *case)

@@ -3,7 +3,6 @@
 import importlib
 import math
 import re
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -59,16 +58,6 @@ def test_alibi_of_heads_that_are_no_power_of_two(seq_k: int) -> None:
     shape = {"heads": 6, "seq_k": seq_k, "causal": False, "q_offset": seq_k - 2}
     problem = Problem("alibi", **{**BEYOND_SHAPES[2], **shape})
     assert not faults(version("alibi_v1"), problem, "sharp")
-
-
-# The cores' own tests have such dims too. Up to 32 keys are for the core of warps, more for that of warpgroups.
-RAGGED = list(product(("rope_separate_v8", "rope_hybrid_v8"), (30, 66), (20, 40)))
-
-
-@pytest.mark.parametrize(("name", "rotary_dim", "seq_k"), swept(RAGGED, 0, 2, by=lambda case: case[0]))
-def test_rotary_dims_need_not_come_in_fours(name: str, rotary_dim: int, seq_k: int) -> None:
-    problem = Problem("rope", heads=2, seq_q=9, seq_k=seq_k, hdim=68, rotary_dim=rotary_dim, q_offset=seq_k)
-    assert not faults(version(name), problem, "sharp")
 
 
 def test_slopes_are_those_of_the_paper() -> None:

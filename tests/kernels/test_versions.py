@@ -48,13 +48,8 @@ SMALLER = [*swept(OTHERS, 40, len(OTHERS)), *swept(ABLATIONS, 0, len(ABLATIONS))
 COMPILED = [param(chosen) for chosen in (*MAIN, *(beside for (beside,) in sample(zip(BESIDE), 12)))]
 
 
-@pytest.mark.parametrize(("chosen", "case"), PARAMS, ids=named)
+@pytest.mark.parametrize(("chosen", "case"), [*PARAMS, *SMALLER], ids=named)
 def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: CheckCase) -> None:
-    assert not faults(chosen, *case)
-
-
-@pytest.mark.parametrize(("chosen", "case"), SMALLER, ids=named)
-def test_version_does_the_same_on_other_problems(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)
 
 
