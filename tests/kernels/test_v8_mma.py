@@ -1,6 +1,5 @@
 """The V8 core of warps: what its threads share out, over clusters and warps of every shape."""
 
-
 import pytest
 from v8_plans import plan_of, tried
 
