@@ -104,9 +104,7 @@ def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_ow
     assert warned.startswith("fused_pe computes this attention in PyTorch: ")
 
 
-def test_environments_with_other_compilers_share_a_cache_and_no_ptx(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_with_other_compilers_share_no_ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The assembler of an older CUDA rejects the PTX of a newer one."""
     monkeypatch.setattr(cache, "FOLDER", tmp_path)
     monkeypatch.setattr(compile, "_numba_ptx", lambda kernel, target: f"of CUDA {compile.nvjitlink.version()}")

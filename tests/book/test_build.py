@@ -87,9 +87,7 @@ def test_a_strict_build_fails_on_findings_and_figures_of_the_reference_alone(mon
     build.verify(there, strict=True)  # there it is an answer
 
 
-def test_the_csvs_of_figures_are_compared_with_the_recorded_checksums(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_csvs_of_figures_are_compared_with_recorded_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("same", "changed", "new"):
         (tmp_path / f"{name}.csv").write_text("x\n1\n")
     digest = hashlib.sha256(b"x\n1\n").hexdigest()

@@ -84,7 +84,7 @@ def made_up(name: str, held: bool) -> Finding:
     return Finding(name, "It is {gain:.2f} times as fast.", lambda e: (numbers(gain=1.5), Comparison.exact(held)))
 
 
-def test_all_that_is_compared_is_printed_and_written(
+def test_all_is_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {name: made_up(name, held) for name, held in (("so", True), ("not-so", False))}

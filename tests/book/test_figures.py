@@ -30,9 +30,7 @@ def drawn() -> style.Plot:
     return style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), MEASURED)
 
 
-def test_a_figure_is_the_same_bytes_at_another_time_and_says_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_the_same_bytes_again_and_says_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, time in (("a", "1"), ("b", "1000000000")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", time)
         saving.save(drawn(), tmp_path / where)

@@ -54,9 +54,7 @@ def test_every_finding_stands_on_a_page() -> None:
     assert [name for name in findings.load() if f'\\"{name}\\"' not in shown] == []
 
 
-def test_two_swapped_times_change_what_asks_for_them_and_nothing_else(
-    e: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     after, touched, medians = with_times(e, "log", swapped), [False], Study.medians
 
     def noting(self: Study, version: str, problem: Any, timer: str) -> pd.Series:
@@ -90,9 +88,7 @@ STORY = {  # the same of the story
 }  # fmt: skip
 
 
-def test_findings_cease_to_hold_where_every_comparison_is_turned_round(
-    e: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     speedup, share, time = Evidence.speedup, Evidence.share_closed, Evidence.time
     monkeypatch.setattr(Evidence, "speedup", lambda self, *asked, **more: 1 / speedup(self, *asked, **more))
     monkeypatch.setattr(Evidence, "share_closed", lambda self, *asked, **more: 1 - share(self, *asked, **more))

@@ -35,9 +35,7 @@ def e() -> Evidence:
     return Evidence.load(REFERENCE)
 
 
-def test_the_problems_where_the_kernel_loses_come_first_and_are_marked(
-    e: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_where_the_kernel_loses_come_first_marked(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     real = rivals.rivals
 
     def one_faster(e: Evidence, problem: Problem) -> list[Rival]:

@@ -26,9 +26,7 @@ def e() -> Evidence:
     return Evidence.load(REFERENCE)
 
 
-def test_each_version_stands_on_one_page_that_is_written(
-    tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "page", lambda e, version: "")
     monkeypatch.setattr(pages, "peers", lambda e: "")
     pages.write(e, tmp_path / "versions")

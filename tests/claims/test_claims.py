@@ -68,9 +68,7 @@ INF = float("inf")
         ("cause", "least", [2], (1, 1), "refuted"),  # an exact count
     ],
 )
-def test_an_outcome_follows_from_the_interval(
-    kind: str, rule: str, bounds: list, interval: tuple, outcome: str
-) -> None:
+def test_an_outcome_follows_from_an_interval(kind: str, rule: str, bounds: list, interval: tuple, outcome: str) -> None:
     assert decide(kind, rule, bounds, Estimate(sum(interval) / 2, *interval), unit="of the gap") == outcome
 
 
@@ -269,9 +267,7 @@ def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_verdict_is_asked_of_the_run_before_as_well_where_it_is_of_the_same_code(
-    card: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_is_asked_of_the_run_before_of_the_same_code(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "pooled", lambda _: {})  # two runs that disagree would leave all of it open
 
     def found() -> set[tuple[str, str]]:

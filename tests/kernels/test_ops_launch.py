@@ -364,9 +364,7 @@ ROPE: dict[str, Any] = {"rotary_dim": 4}
 
 
 @pytest.mark.parametrize(("op", "arguments"), [(rope_attention, ROPE), (alibi_attention, {})], ids=["rope", "alibi"])
-def test_a_captured_launch_reads_what_it_read_whatever_ran_between(
-    card: Card, monkeypatch: pytest.MonkeyPatch, op, arguments
-) -> None:
+def test_a_captured_launch_reads_what_it_read_then(card: Card, monkeypatch: pytest.MonkeyPatch, op, arguments) -> None:
     """A graph replays the addresses that it captured; torch's allocator hands freed memory to the next who asks."""
     monkeypatch.setattr(kernels.runtime.arguments, "MOST_SIGNATURES", 16)
     q, k = normal(3, 4, 3, 8), normal(3, 2, 5, 8)

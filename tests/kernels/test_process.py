@@ -42,9 +42,7 @@ def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path, monkeypatch: p
     assert is_cached(KERNEL, EMULATED_TARGET)
 
 
-def test_a_folder_that_cannot_be_used_keeps_nothing_and_fails_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_used_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.touch()
     for folder in (None, file, file / "below", tmp_path / ("n" * 300)):

@@ -109,9 +109,7 @@ def command(versions: str, *more: str) -> int:
     return command_line.main(["counters", "--study", "log", "--versions", versions, *more])
 
 
-def test_what_is_asked_for_is_profiled_on_the_card_at_hand(
-    ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_for_is_profiled_on_the_card(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counters.main(["--study", "log,matched", "--versions", "attention_online"]) == 0
     heads = (
         recorded(tmp_path).groupby("study")[["hdim", "heads"]].apply(lambda rows: dict(rows.drop_duplicates().values))
@@ -148,9 +146,7 @@ def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fault", ["dies", "refuses", "hides", "tires"])
-def test_a_version_that_fails_spoils_no_other(
-    fault: str, ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_one_spoils_none(fault: str, ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setattr(ncu, fault, "attention_atomics")
     assert command("attention_atomics,attention_baseline,attention_online") == 1
     found = {(version, hdim) for version, hdim, _ in times(tmp_path)}
@@ -172,9 +168,7 @@ def test_what_was_recorded_outlives_an_interruption(ncu: Ncu, tmp_path: Path, mo
     assert sum(map(len, ncu.calls)) == 3 * len(GROUPS)
 
 
-def test_a_profiler_that_may_not_never_does_or_lacks_a_metric(
-    ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profiler_may_not_or_lacks_a_metric(ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ncu.forbidden = True
     assert command("attention_online") == REFUSED and len(ncu.calls) == 1
     assert "the driver keeps them for administrators (ERR_NVGPUCTRPERM)" in capsys.readouterr().err

@@ -170,9 +170,7 @@ class FullDisk(io.FileIO):
 
 
 @pytest.mark.parametrize("rows", [1, 30])
-def test_a_full_disk_ends_a_run_with_a_message_and_the_next_call_goes_on(
-    card: Path, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_a_run_and_the_next_goes_on(card: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FullDisk, "rows", 40 - 1 - rows)
     with monkeypatch.context() as patch:
         patch.setattr(files, "open", lambda path, mode, buffering: FullDisk(path, mode), raising=False)

@@ -143,9 +143,7 @@ def test_a_call_is_right_fell_back_refused_or_wrong(monkeypatch: pytest.MonkeyPa
     assert outcomes[0]["ratio"] <= 4 < outcomes[3]["ratio"] and "ratio" not in outcomes[2]
 
 
-def test_every_call_gets_a_row_and_a_run_goes_on_where_it_stopped(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Calls 1 and 3 of what the measuring process is given hang and fail; it is interrupted behind the fifth."""
     done: list[int] = []
 

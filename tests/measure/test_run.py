@@ -167,9 +167,7 @@ def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card:
     assert len({tuple(half) for half in halves}) == 4, "an order recurs"
 
 
-def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_the_same_for_all(
-    card: Card, tmp_path: Path
-) -> None:
+def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alike(card: Card, tmp_path: Path) -> None:
     drift = itertools.count(100)
     card.us = lambda name: float(next(drift))
     measure.measure_studies([LOG], processes=1)
@@ -202,9 +200,7 @@ def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp
     assert {problem.heads for _, _, problem in card.taken} == {4}
 
 
-def test_what_pytorch_compiles_is_loaded_by_every_process_before_anything_is_checked(
-    card: Card, tmp_path: Path
-) -> None:
+def test_what_pytorch_compiles_is_loaded_by_all_before_anything_is_checked(card: Card, tmp_path: Path) -> None:
     card.compiled, card.does["torch_sdpa", "plan"] = ("torch_sdpa", "attention_v8"), RuntimeError("it does not compile")
     measure.measure_studies([FILLED], processes=2)
     loaded = [(process, name) for process, step, name in card.did if step == "plan"][: 3 * 2 * len(PROBLEMS)]
@@ -234,9 +230,7 @@ DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA
     [OOM, RUNTIME_OOM, DRIVER_OOM, MemoryError("Unable to allocate")],
     ids=["torch", "runtime", "driver", "host"],
 )
-def test_a_lack_of_memory_is_an_error_that_says_what_is_free(
-    card: Card, tmp_path: Path, name: str, error: Exception
-) -> None:
+def test_a_lack_of_memory_is_told_with_what_is_free(card: Card, tmp_path: Path, name: str, error: Exception) -> None:
     wrapper = RuntimeError("backend='inductor' raised")
     wrapper.__cause__ = error
     card.does[name, "check"] = wrapper
@@ -248,9 +242,7 @@ def test_a_lack_of_memory_is_an_error_that_says_what_is_free(
     assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
 
 
-def test_what_a_library_refuses_is_unsupported_for_a_peer_alone_and_what_is_wrong_is_not_timed(
-    card: Card, tmp_path: Path
-) -> None:
+def test_what_a_library_refuses_is_unsupported_for_a_peer_and_wrong_is_not_timed(card: Card, tmp_path: Path) -> None:
     for name in ("attention_online_fixed", "torch_sdpa"):
         card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
     card.does["attention_v8", "check"], card.wrong = KeyError("a bug"), "attention_online"
@@ -349,9 +341,7 @@ def slow(card: Card, name: str, *slow_calls: int) -> None:
     on_gpu.measure = measured  # type: ignore[assignment]  # which the fixture puts back
 
 
-def test_a_process_that_is_off_its_siblings_is_measured_once_more_and_both_rows_are_kept(
-    card: Card, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: Card, tmp_path: Path, capsys: Any) -> None:
     slow(card, "attention_v8", 2 * len(PROBLEMS))  # the first problem of process 3
     measure.measure_studies([FILLED], processes=4)
     found = tables(tmp_path)
@@ -406,9 +396,7 @@ def test_times_of_the_host_are_not_repeated_alone(card: Card, tmp_path: Path) ->
         ([10.0, 20.0], None),  # which of the two?
     ],
 )
-def test_of_what_was_not_repeated_a_process_counts_unless_all_others_agree_without_it(
-    times: list[float], stand: list[float] | None
-) -> None:
+def test_a_process_counts_unless_all_others_agree_without_it(times: list[float], stand: list[float] | None) -> None:
     common = {**row_of_frame(), "repeated": None}
     rows = [{**common, "process": at, "p20_us": us, "median_us": us} for at, us in enumerate(times, 1)]
     assert list(standing(pd.DataFrame(rows))["median_us"]) == (times if stand is None else stand)

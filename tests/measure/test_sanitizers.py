@@ -76,9 +76,7 @@ print(f"\\n========= {{kind}} SUMMARY: {{hazards}} hazards displayed ({{hazards}
 """
 
 
-def test_every_tool_runs_on_every_version_and_a_deaf_one_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_tool_runs_on_every_version_but_a_deaf_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in counts races in one version; its memcheck misses the planted kernel, its initcheck dies once."""
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(FAKE_TOOL.format(python=sys.executable, races=RACES, clean=CLEAN))

@@ -43,9 +43,7 @@ def test_events_of_one_block_times_the_blocks_are_those_of_all(counted_events: C
 
 
 @pytest.mark.parametrize("table", ["counts", "resources"])
-def test_stale_rows_are_made_again_as_they_were_recorded(
-    table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_stale_rows_are_made_again_as_recorded(table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     recorded = read_records(files.DATA / f"{table}.csv", table)
     planted = [
         {**row, "source_hash": "0" * 16} if (row["version"], problem_of(row)) == CALL else row for row in recorded

@@ -108,9 +108,7 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
         ((10, 9, 15), {HYBRID}, fusion.LOSES),
     ],
 )
-def test_the_fastest_of_the_family_and_what_ties_with_it(
-    card: Path, us: tuple[float, ...], fastest: set[str], outcome: str
-) -> None:
+def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set[str], outcome: str) -> None:
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
     found = fusion.winners(Evidence.load(card), ONE)
     assert found == fastest and fusion.outcome(found) == outcome
