@@ -47,7 +47,6 @@ def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
 
 
 def bibtex_of_edition() -> str:
-    """The entry of the whole book."""
     return _entry(KEY, edition().title, "index.html", note=latex(LICENSE))
 
 

@@ -61,7 +61,6 @@ def chosen(names: Sequence[str] = (), first: str = "") -> list[Evidence]:
 
 
 def source_of(cards: Sequence[Evidence]) -> Source:
-    """Where the numbers of these cards are from."""
     return sum((measured(e, "log", "fp16", "matched", "filled") for e in cards if e.study("log")), Source())
 
 
@@ -201,7 +200,6 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
-    """How many findings hold on each card, differ, and so on."""
     given = frame.groupby(["card", "badge"]).size()
     rows = [(badge(word), *(str(given.get((e.slug, word), 0)) for e in cards)) for word in findings.BADGES]
     names = named(cards)

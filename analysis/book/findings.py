@@ -13,7 +13,6 @@ STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupporte
 
 
 def badge(word: str) -> str:
-    """How a card compares, in colour."""
     return mark(word, STYLE[word])
 
 

@@ -41,7 +41,6 @@ def edition(e: Evidence) -> None:
 
 
 def cite() -> None:
-    """Show the BibTeX entry of the edition."""
     say(f"```bibtex\n{bibtex_of_edition()}\n```")
 
 

@@ -39,7 +39,6 @@ def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
 
 
 def say(text: str) -> None:
-    """Show Markdown."""
     display(Markdown(text))
 
 

@@ -94,7 +94,6 @@ def checked(e: Evidence, version: Version) -> str:
 
 
 def claims(e: Evidence, version: str) -> Table:
-    """The claims whose tests name a version."""
     named = judge.named(e.slug)
     return verdicts(judge.recorded(e.slug), [claim for claim in judge.claims() if version in named[claim.id]])
 

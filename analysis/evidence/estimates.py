@@ -70,7 +70,6 @@ class Sample:
     share: bool = False  # of a gap: may be near 0, or below, so that no logarithm is taken
 
     def in_common(self, processes: Processes) -> Sample:
-        """The values of some of the processes."""
         if processes == self.processes:
             return self
         at = [self.processes.index(process) for process in processes]
@@ -313,7 +312,6 @@ class Comparison:
 
 
 def every(*comparisons: Comparison) -> Comparison:
-    """Whether all hold."""
 
     def joint(found: Sequence[bool | None]) -> bool | None:
         return False if False in found else None if None in found or not found else True
@@ -356,7 +354,6 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
 
     @property
     def values_known(self) -> dict[Key, float]:
-        """The values that there are."""
         return {key: each.value for key, each in self._by_key.items() if each}
 
     @property
@@ -365,7 +362,6 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
         return next((each.why for each in self._by_key.values() if each.why), None if self._by_key else self._why)
 
     def at(self, *keys: Key) -> Estimates:
-        """Those at some keys."""
         return Estimates({key: self[key] for key in keys}, self.unit, self._why)
 
     @property
@@ -375,12 +371,10 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
 
     @property
     def slowest(self) -> Estimates:
-        """The one with the least value."""
         return self._extreme(min)
 
     @property
     def fastest(self) -> Estimates:
-        """The one with the largest value."""
         return self._extreme(max)
 
     def _extreme(self, pick: Callable[..., Key]) -> Estimates:
@@ -404,7 +398,6 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
         return "" if operation is DIVIDE and swap and self.unit != "×" else self.unit
 
     def measured_in(self, unit: str) -> Estimates:
-        """The same with another unit."""
         return Estimates(self._by_key, unit, self._why)
 
     def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:

@@ -86,7 +86,6 @@ class Evidence:
 
     @property
     def card(self) -> str:
-        """The card's name, as the book shows it."""
         return card_name(self.slug, self.gpu)
 
     @property
@@ -368,11 +367,9 @@ class Evidence:
         return self._plans(version, number, needed=not array, **asked)
 
     def blocks(self, version: str, **asked: Any) -> Estimates:
-        """Blocks of the last launch."""
         return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].grid)), **asked)
 
     def threads(self, version: str, **asked: Any) -> Estimates:
-        """Threads of a block of the last launch."""
         return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].block)), **asked)
 
     def hazards(self, version: str, kind: str, **asked: Any) -> Estimates:

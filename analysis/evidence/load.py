@@ -50,12 +50,10 @@ class Record:
 
     @functools.cached_property
     def ratios(self) -> pd.DataFrame:
-        """`by_run` of all that was measured."""
         return by_run(self.frame("runs"), self.frame("timings"))
 
     @functools.cached_property
     def complete(self) -> pd.DataFrame:
-        """The runs that were measured to their end."""
         runs = self.frame("runs")
         return runs[runs["complete"].astype(bool)]
 

@@ -438,7 +438,6 @@ def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool
 
 
 def works(count: int) -> list[Work]:
-    """Random calls, and the op's time."""
     timed = [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
     long = count // 2
 

@@ -85,7 +85,6 @@ def _process(pid: int) -> str:
 
 
 def gather() -> Machine:
-    """What this machine answers."""
     sees = torch.cuda.is_available()
     return Machine(**_gpu(), driver_cuda=driver_cuda(), torch_cuda=torch.version.cuda, torch_sees_it=sees)
 
@@ -127,7 +126,6 @@ def _processes(found: tuple[str, ...] | None) -> Line:
 
 
 def _time(reference: Path, studies: Sequence[Study]) -> Line:
-    """How long the latest complete runs of the studies took."""
     took = {row["study"]: row["seconds"] for row in records(reference, "runs") if row["complete"]}
     known = sum(took[study.name] for study in studies if study.name in took)
     unknown = ", ".join(study.name for study in studies if study.name not in took)

@@ -185,7 +185,6 @@ def options(tool: str, help_text: str, port: int) -> list[str]:
 
 
 def watch(binary: str, tool: str, name: str, help_text: str, port: int, folder: Path) -> Told:
-    """Run one version, or the planted kernel, under one tool."""
     log = folder / f"{tool}_{name}.log"
     command = [binary, *options(tool, help_text, port), sys.executable, "-m", "analysis.measure.sanitize", tool, name]
     with open(log, "wb") as out:

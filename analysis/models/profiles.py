@@ -80,7 +80,6 @@ def waits(launch: Mapping[str, Any]) -> dict[str, float]:
 
 
 def blocks(launch: Mapping[str, Any]) -> int:
-    """Blocks of a launch."""
     return math.prod(VERSIONS[launch["version"]](launch["problem"]).launches[launch["launch"]].grid)
 
 

@@ -40,7 +40,6 @@ def load() -> pd.DataFrame:
 
 @functools.cache
 def by_id() -> dict[str, dict[str, Any]]:
-    """The rows by their ids."""
     return {row["id"]: row for row in load().to_dict("records")}
 
 

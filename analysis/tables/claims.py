@@ -20,7 +20,6 @@ SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
 def summary(e: Evidence) -> Table:
-    """How many claims have each verdict, and what the verdict means."""
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.slug).values())
     rows = [
         (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])

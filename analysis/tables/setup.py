@@ -11,7 +11,6 @@ SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], *
 
 
 def shapes(e: Evidence) -> Table:
-    """The documents' shapes and what follows from them by arithmetic."""
     sms = int(e.gpu["sms"])
     rows = []
     for problem in SHAPES:

@@ -46,7 +46,6 @@ class Table:
     source: Source | None = None
 
     def of(self, source: Source) -> "Table":
-        """The same, from a source of its own."""
         return replace(self, source=source)
 
     def plain(self) -> "Table":
@@ -103,7 +102,6 @@ class Missing:
         return cls(f"make measure STUDY={name}")
 
     def text(self, card: str) -> str:
-        """One sentence about a card."""
         if self.why:
             return f"*{self.why} ({card}).*"
         return f"*Not measured here{f': `{self.command}`' if self.command else ''}.*"
@@ -174,7 +172,6 @@ def small(text: str) -> str:
 
 
 def to(anchor: str, page: str = "") -> str:
-    """A link to an anchor of this page or of another."""
     return f"<a href='{page}#{anchor}'>{anchor}</a>"
 
 

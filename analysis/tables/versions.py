@@ -285,7 +285,6 @@ def counts(e: Evidence, version: Version) -> Table:
 
 
 def counters(e: Evidence, version: Version) -> Table:
-    """Hardware counters."""
     groups = e.record.counters.get(version.id, {})
     groups = {problem: rows[rows["study"] != "matched"] for problem, rows in groups.items()}
     own = totals({problem: rows for problem, rows in groups.items() if len(rows)}, "metric")
