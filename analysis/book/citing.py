@@ -5,9 +5,10 @@ import hashlib
 from html import escape
 from urllib.parse import quote
 
+from ..evidence import Evidence
 from ..evidence.origin import Part, Run, Source
 from ..measure.provenance import commit
-from ..record.files import card_name, gpu_folder, known_gpus, read_json
+from ..record.files import known_gpus
 from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
 
@@ -81,8 +82,7 @@ def _short(anchor: str) -> str:
 @functools.cache
 def _rows_of(card: str) -> str:
     """The folder of a card's rows, by the name that pages show, or nothing."""
-    named = (slug for slug in known_gpus() if card_name(slug, read_json(gpu_folder(slug) / "gpu.json")) == card)
-    return next((f"data/measured/{slug}/" for slug in named), "")
+    return next((f"data/measured/{slug}/" for slug in known_gpus() if Evidence.load(slug).card == card), "")
 
 
 def _run(run: Run, folder: str) -> str:

@@ -26,7 +26,7 @@ from kernels.version import PROBLEM_COLUMNS
 
 from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..record import published
-from ..record.files import DataError, card_name, gpu_folder, is_reference, target_of
+from ..record.files import DATA, REFERENCE, DataError, gpu_folder, read_json
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .interval import covers
@@ -86,17 +86,19 @@ class Evidence:
 
     @property
     def card(self) -> str:
-        return card_name(self.slug, self.gpu)
+        """Its name, with the start of its UUID where its folder's name ends in that."""
+        short = str(self.gpu.get("uuid") or "").removeprefix("GPU-")[:8]
+        return f"{self.gpu['name']} ({short})" if short and self.slug.endswith(f"-{short}") else str(self.gpu["name"])
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is the record that the book is written for."""
-        return is_reference(self.slug, self.gpu)
+        """Whether it is of the card of the committed record that the book is written for."""
+        written_for = DATA / "measured" / REFERENCE / "gpu.json"
+        return self.slug == REFERENCE and self.gpu.get("uuid") == read_json(written_for).get("uuid")
 
     @property
     def target(self) -> str:
-        """What its kernels are compiled for, such as "sm_90"."""
-        return target_of(self.gpu)
+        return self.record.target
 
     def study(self, name: str = "log") -> Study:
         """The rows of a study's latest complete run; false where none is."""

@@ -10,7 +10,7 @@ import pandas as pd
 from kernels import Problem
 
 from ..record import rows
-from ..record.files import COUNTS, RESOURCES, read_json, read_table, target_of
+from ..record.files import COUNTS, RESOURCES, read_json, read_table
 from ..record.problems import with_problems
 from .current import complete_runs
 from .interval import Pool
@@ -30,6 +30,11 @@ class Record:
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
         self._frames: dict[str, pd.DataFrame] = {}
         self._studies: dict[tuple[str, str, str], Study] = {}
+
+    @property
+    def target(self) -> str:
+        """What kernels are compiled for on this card: `"sm_90"`."""
+        return "sm_" + str(self.gpu["compute_capability"]).replace(".", "")
 
     @classmethod
     def load(cls, folder: Path) -> "Record":
@@ -64,8 +69,7 @@ class Record:
             mine = self.complete[self.complete["study"] == name]
             mine = mine[mine["run"] == run] if run else mine[mine["run"] < before] if before else mine
             row = complete_runs(mine).get(name, {"study": name})
-            target = target_of(self.gpu)
-            self._studies[key] = Study(target, row, self.frame("checks"), self.frame("timings"))
+            self._studies[key] = Study(self.target, row, self.frame("checks"), self.frame("timings"))
         return self._studies[key]
 
     def common_run(self, studies: frozenset[str]) -> str:

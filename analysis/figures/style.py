@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ..evidence import Evidence
 from ..evidence.origin import Source
-from ..record.files import DATA, REFERENCE, ROOT, card_name, read_json
+from ..record.files import DATA, REFERENCE, ROOT
 
 PALETTE = sns.color_palette("colorblind")
 STYLE: dict[Any, Any] = {
@@ -38,7 +39,7 @@ NARROW = 4.0  # inches: a figure of the story, read on a phone without scrolling
 WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
 TITLE_COLUMNS, SOURCE_COLUMNS = 62, 96  # characters of a line
-REFERENCE_CARD = card_name(REFERENCE, read_json(DATA / "measured" / REFERENCE / "gpu.json"))  # titles are true of it
+REFERENCE_CARD = Evidence.load(DATA / "measured" / REFERENCE).card  # titles are true of it
 
 
 @dataclass(frozen=True)

@@ -244,19 +244,3 @@ def gpu_folder(slug: str | int) -> Path:
 def is_committed(slug: str) -> bool:
     """Whether a GPU's measurements are the committed record of `REFERENCE`, not a folder of that name elsewhere."""
     return MEASURED / slug == DATA / "measured" / REFERENCE
-
-
-def is_reference(slug: str, gpu: Mapping[str, Any]) -> bool:
-    """Whether the measurements of a folder, with its gpu.json, are of the card of the committed record, `REFERENCE`."""
-    return slug == REFERENCE and gpu.get("uuid") == read_json(DATA / "measured" / REFERENCE / "gpu.json").get("uuid")
-
-
-def card_name(slug: str, gpu: Mapping[str, Any]) -> str:
-    """What the book calls a card of a gpu.json: with the start of its UUID where its folder's name ends in that."""
-    short = str(gpu.get("uuid") or "").removeprefix("GPU-")[:8]
-    return f"{gpu['name']} ({short})" if short and slug.endswith(f"-{short}") else str(gpu["name"])
-
-
-def target_of(gpu: Mapping[str, Any]) -> str:
-    """What kernels are compiled for on a card of a gpu.json: `"sm_90"`."""
-    return "sm_" + str(gpu["compute_capability"]).replace(".", "")
