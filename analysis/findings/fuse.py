@@ -143,8 +143,8 @@ def fuse_llama(e: Evidence) -> Says:
 
 @finding(
     "fuse-half",
-    """Without RoPE cuDNN is faster than ours on {lost} of {plain} such prompts. RoPE costs it a launch and a pass over
-Q and K, and with it ours wins on all {all}.""",
+    """Of the prompts in half precision cuDNN wins {lost} of {plain} if nothing is rotated. RoPE costs it a launch and a
+pass over Q and K, and then ours wins all {all}.""",
     card=HOPPER,
 )
 def fuse_half(e: Evidence) -> Says:

@@ -38,8 +38,8 @@ def speed(e: Evidence) -> Says:
 
 @finding(
     "use-half",
-    """In half precision, on the H100, prompts are faster than a compiled RoPE kernel with cuDNN or FlashAttention
-on all {all} shapes that we timed. In the median they are {median} times as fast.""",
+    """In half precision, on the H100, it beats a compiled RoPE kernel with cuDNN or FlashAttention on all {all} prompts
+that we timed. In the median it is {median} times as fast.""",
     card=HOPPER,
 )
 def half(e: Evidence) -> Says:
