@@ -16,12 +16,12 @@ from .fuse import half_prompts
 from .v8 import beside_pytorch
 
 
-def runs_v8(e: Evidence, problem: Problem) -> bool:
-    """Whether the op runs V8 for a call of this shape on the card, or would fall back to it."""
+def op_version(e: Evidence, problem: Problem) -> str:
+    """Whose kernels the op runs for a call of this shape on the card; V8 where it computes it by PyTorch."""
     try:
-        return Call(problem).served(e.target, e.gpu["sms"])[0] == "v8"
+        return f"rope_{Call(problem).served(e.target, e.gpu['sms'])[0]}"
     except Unsupported:
-        return True
+        return "rope_v8"
 
 
 @finding(
@@ -32,7 +32,8 @@ these `rope_attention` runs other kernels, which split the keys.""",
 )
 def speed(e: Evidence) -> Says:
     found = beside_pytorch(e)
-    split = sum(not runs_v8(e, p) for p, one in found.starved.over.items() if slower(Estimates({p: one})).intervals)
+    lost = [p for p, one in found.starved.over.items() if slower(Estimates({p: one})).intervals]
+    split = sum(op_version(e, problem) != "rope_v8" for problem in lost)
     return numbers(starved=found.starved), checks(found.split, 2 * split > found.starved.lost)
 
 

@@ -10,7 +10,7 @@ from ..evidence import Evidence, NotMeasured
 from ..evidence.current import Row
 from ..evidence.interval import TIE
 from ..evidence.origin import measured
-from ..findings.use import op_rows, runs_v8
+from ..findings.use import op_rows, op_version
 from ..models.rivals import (
     BEYOND,
     COMPARED,
@@ -53,9 +53,8 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
         f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: an empty launch, and the "
         "longer of reading (from L2 what fits there) and multiplying on tensor cores; the set-up counts DRAM and fp32 "
-        "instead. Error: the largest divided by that of fp32 math, on the worse of two inputs. Not what the op runs: "
-        "there rope_attention takes kernels that split the keys or, for prompts on compute capability 9.0 with at "
-        "least 256 queries and keys and up to 128 dims, newer ones not timed here."
+        "instead. Error: the largest divided by that of fp32 math, on the worse of two inputs. The op: whose kernels "
+        "rope_attention takes instead, and their time in a study of their own."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
 
@@ -66,7 +65,11 @@ def _alternative(peer: Rival, whole: bool) -> str:
 
 
 def _elsewhere(e: Evidence, problem: Problem) -> str:
-    return "" if runs_v8(e, problem) else small("not what the op runs")
+    """Where the op runs other kernels than V8: whose, and their time if they were timed."""
+    if (version := op_version(e, problem)) == "rope_v8":
+        return ""
+    times = (e.time(version, study=study, problem=problem)[problem] for study in ("prompts", "split_keys"))
+    return small(f"the op: {version}, {next((f'{us.value:.1f}' for us in times if us), 'not timed')}")
 
 
 def _loss(peer: Rival) -> str:
