@@ -14,10 +14,7 @@ from .common import times
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
 SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
-HALF: dict[str, Any] = {"hdim": 64, "seq_q": 512}
-ABLATION: dict[str, Any] = {"study": "ablation", **HALF}
 V5, V7, SEPARATE, ONLINE = "sinusoidal_v5", "rope_v7", "rope_separate", "attention_online_fixed"
-TWO_PASS = "attention_two_pass_float4"
 SECTORS = {  # the card's counter, and the emulator's
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global.read.sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global.write.sectors",
@@ -105,19 +102,6 @@ def cliff(e: Evidence) -> Says:
     fall, held, blocks = kept("log"), kept("controlled"), e.blocks(ONLINE, hdim=8192)[8192]
     return numbers(fall=fall, held=held, blocks=blocks.value, sms=e.gpu["sms"]), checks(
         fall < 0.25, held > 0.5, e.counter(ONLINE, DRAM, hdim=8192) < 10, blocks < e.gpu["sms"] / 2
-    )
-
-
-@finding("question-tricks", """**No: with all threads at the scores, and the same bytes, two-pass attention is
-{threads:.1} as fast.** Before, a thread took a whole key, and most threads had none. Tensor cores make Phase 4 of
-half precision {half:.1} as fast, and the fp32 kernel slower.""")
-def tricks(e: Evidence) -> Says:
-    threads = e.speedup("attention_two_pass_all_warps", over=TWO_PASS, study="ablation", hdim=LOG)
-    single = e.speedup("attention_two_pass_mma", over=TWO_PASS, study="ablation", hdim=BOTH)
-    half = e.speedup("fp16_phase4_mma", over="fp16_phase4", **ABLATION)
-    keys, block = e.size(TWO_PASS, "seq_k", hdim=8192)[8192], e.threads(TWO_PASS, hdim=8192)[8192]
-    return numbers(threads=times(threads.at(MAIN.hdim)), half=times(half)), checks(
-        faster(threads), slower(single), faster(half), keys < block / 2
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..claims import judge
-from ..claims.claim import HEADLINE, Claim
+from ..claims.claim import HEADLINE, WRITE_UP, Claim
 from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, UNDECIDED, VERDICTS
 from ..evidence import Evidence
 from ..evidence.origin import DECIDED
@@ -20,13 +20,17 @@ SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
 def summary(e: Evidence) -> Table:
-    given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.slug).values())
+    """How many claims have each verdict, and how many of these the write-up makes."""
+    given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.slug).items()}
+    all, own = Counter(given.values()), Counter(given.get(c.id) for c in judge.claims() if WRITE_UP in c.where)
     rows = [
-        (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{given[word]}</a>", MEANS[word])
+        (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{all[word]}</a>", str(own[word]),
+         MEANS[word])
         for word in VERDICTS
-        if given[word]
-    ]
-    return Table(("verdict", "claims", "means"), rows, numbers=("claims",)).of(DECIDED)
+        if all[word]
+    ]  # fmt: skip
+    header = ("verdict", "claims", "the write-up's", "means")
+    return Table(header, rows, header[1:3]).of(DECIDED)
 
 
 def ledger(e: Evidence, letter: str) -> Table:
