@@ -16,7 +16,7 @@ from kernels import VERSIONS, Version
 
 from ..claims import judge
 from ..evidence import Evidence
-from ..record.files import ROOT, DataError
+from ..record.files import ROOT
 from ..tables import versions
 from ..tables.claims import verdicts
 from ..tables.table import PEERS, Table, has_page, page_of
@@ -28,10 +28,8 @@ CHAPTER = "[Every version](../chapters/versions.ipynb)"
 
 
 def link(name: str) -> str:
-    """A link to where a version stands. Raises: DataError when there is no such version."""
-    if name not in VERSIONS:
-        raise DataError(f"a page would link to {name!r}, which is no version; known: {', '.join(VERSIONS)}")
-    return linked(name)
+    """A link to where a version stands. Raises: KeyError when there is no such version."""
+    return linked(VERSIONS[name].id)
 
 
 def html(what: Table | str) -> str:
@@ -129,7 +127,7 @@ def others(e: Evidence, page: str, level: str = "###") -> str:
 
 
 def page(e: Evidence, version: Version) -> str:
-    """The page of a version, as MyST Markdown. Raises: DataError when it would link to a version that is not there."""
+    """The page of a version, as MyST Markdown. Raises: KeyError when it would link to a version that is not there."""
     parts = [
         f"# {version.id}\n\n{about(version)}\n\n{CHAPTER}",
         section("Measured", measured(e, version)),
@@ -152,7 +150,7 @@ def peers(e: Evidence) -> str:
 
 
 def write(e: Evidence, folder: Path) -> None:
-    """Make the pages anew in a folder. Raises: DataError."""
+    """Make the pages anew in a folder."""
     texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)} | {PEERS: peers(e)}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

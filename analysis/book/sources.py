@@ -6,9 +6,10 @@ import sys
 import textwrap
 from typing import Any
 
+from kernels import version
 from kernels.version import CudaFunction, Launch, Plan
 
-from ..models.moves import example, known
+from ..models.moves import example
 from ..record.files import DataError
 
 CONTEXT = 2  # lines around a change
@@ -30,12 +31,12 @@ def _call(plan: Plan) -> str:
 def kernel_text(name: str) -> str:
     """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file.
 
-    Raises: DataError for an unknown version.
+    Raises: KeyError for an unknown version.
     """
-    version = known(name)
-    if version.is_peer:
-        return inspect.getsource(sys.modules[version.module])
-    plan = example(version)
+    chosen = version(name)
+    if chosen.is_peer:
+        return inspect.getsource(sys.modules[chosen.module])
+    plan = example(chosen)
     functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
     sources = (
         (each.text if isinstance(each, CudaFunction) else textwrap.dedent(inspect.getsource(each))).rstrip()
@@ -47,9 +48,9 @@ def kernel_text(name: str) -> str:
 def diff_text(name: str) -> str:
     """What a version changes in its parent, as a unified diff: empty where they are the same.
 
-    Raises: DataError for an unknown version, and for one without a parent.
+    Raises: KeyError for an unknown version, DataError for one without a parent.
     """
-    before = known(name).parent
+    before = version(name).parent
     if before is None:
         raise DataError(f"{name!r} has no parent to compare with")
     old, new = (kernel_text(each).splitlines(keepends=True) for each in (before, name))

@@ -1,7 +1,8 @@
 """A step of a ladder, as a notebook shows it: its speed, what it changes in its predecessor, and why."""
 
+from kernels import version
+
 from ..evidence import Evidence
-from ..models.moves import known
 from ..tables.steps import told
 from ..tables.table import short
 from .findings import paragraph
@@ -14,7 +15,7 @@ def step(e: Evidence, name: str, *findings: str) -> None:
 
     Of one that has only more shared memory than another the diff is that of the other. Raises: DataError.
     """
-    origin = known(known(name).variant_of or name)
+    origin = version(version(name).variant_of or name)
     diff = diff_text(origin.id).rstrip() if origin.parent else ""
     lines = sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in diff.splitlines())
     if diff:

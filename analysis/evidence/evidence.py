@@ -23,6 +23,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
+from kernels.version import version as version_of
 
 from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
 from ..record import published
@@ -150,7 +151,7 @@ class Evidence:
     ) -> Estimates:
         """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
         for version in versions:
-            _require(version)
+            version_of(version)
         at = self.record.study(study or self._default(versions))
 
         def choose(hdim: int, columns: Columns) -> Problem:
@@ -335,7 +336,7 @@ class Evidence:
         opened: frozenset[str] = frozenset(), study: str = "", **asked: Any,
     ) -> Estimates:  # fmt: skip
         """What `number` says of the rows of a version and problem in a table that holds no times."""
-        _require(version)
+        version_of(version)
         mine = groups.get(version, {})
         ours = set(mine) & set(self._planned(study or home(version)))
         known = ours if study else ours or set(mine)  # what no shape of the documents fits has its own
@@ -386,7 +387,7 @@ class Evidence:
         self, version: str, number: Callable[[Plan], float], study: str = "", needed: bool = False, **asked: Any
     ) -> Estimates:
         """What the plans of a version say; `needed`: of a refusal the bytes of shared memory that it would need."""
-        _require(version)
+        version_of(version)
         problems = [each for each in self._planned(study or home(version)) if each.family == VERSIONS[version].family]
         plans = {each: _plan(version, each) for each in problems}
         taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
@@ -436,14 +437,8 @@ def stated(hdim: Sequence[int], *rows: str) -> Estimates:
 
 
 def home(version: str) -> str:
-    """The study that holds the documents' shapes of a version. Raises: DataError."""
-    _require(version)
-    return "fp16" if VERSIONS[version].family == "fp16" else "log"
-
-
-def _require(version: str) -> None:
-    if version not in VERSIONS:
-        raise DataError(f"there is no version {version!r}")
+    """The study that holds the documents' shapes of a version. Raises: KeyError."""
+    return "fp16" if version_of(version).family == "fp16" else "log"
 
 
 @functools.cache

@@ -1,12 +1,11 @@
 """What one call of a version moves and how often it embeds, from its plan and data/counts.csv."""
 
-import difflib
 import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels import VERSIONS, Problem
+from kernels import Problem, version
 from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
@@ -51,14 +50,6 @@ class Stage:
         return "v" in self.reads
 
 
-def known(name: str) -> Version:
-    """The version called `name`. Raises: DataError with the known ids, those spelt alike first."""
-    if name in VERSIONS:
-        return VERSIONS[name]
-    alike = difflib.get_close_matches(name, VERSIONS, n=5)
-    raise DataError(f"no version is called {name!r}; known: {', '.join(dict.fromkeys([*alike, *VERSIONS]))}")
-
-
 def example(of: Version) -> Plan:
     """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
     studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
@@ -78,13 +69,12 @@ def _counts() -> Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]
 def plan_of(name: str, hdim: int) -> Plan:
     """The plan that a picture of a version shows: of a problem that is counted, with the documents' rotary dim.
 
-    Raises: DataError for an unknown version, and where it is not counted at the head dim.
+    Raises: KeyError for an unknown version, DataError where it is not counted at the head dim.
     """
-    version = known(name)
-    taken = [p for each, p in _counts() if each == name and p.hdim == hdim and supports(version, p)]
+    taken = [p for each, p in _counts() if each == name and p.hdim == hdim and supports(version(name), p)]
     if not taken:
         raise DataError(f"{name!r} is not counted at head dim {hdim}")
-    return version(max(taken, key=lambda p: (p.heads, not p.causal, -p.rotary_dim)))
+    return version(name)(max(taken, key=lambda p: (p.heads, not p.causal, -p.rotary_dim)))
 
 
 def _embedded(name: str, plan: Plan, place: int) -> float | None:
@@ -102,7 +92,7 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
         return events / (problem.rotary_dim / 2)
     if events or "sin" not in launch.args:
         return None if launch.shape and not events else events / problem.hdim  # V8's cores mark rotations alone
-    alike = SCALAR if known(name).scalar_loads else SEPARATE["sinusoidal"]
+    alike = SCALAR if version(name).scalar_loads else SEPARATE["sinusoidal"]
     plain = _counts().get((alike, problem), {}).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 

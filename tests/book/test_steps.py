@@ -14,7 +14,7 @@ from analysis.evidence import Evidence
 from analysis.measure.studies import PHASES
 from analysis.models import moves
 from analysis.record import published
-from analysis.record.files import COUNTS, REFERENCE, DataError, problem_of
+from analysis.record.files import COUNTS, REFERENCE, problem_of
 from analysis.record.text import gained
 from analysis.tables.steps import ladder, study_of
 from analysis.tables.steps import problem_of as shown_at
@@ -97,5 +97,5 @@ def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: py
     assert "\n--- rope_v1a\n+++ rope_v1b\n" in diff and "\n-" in diff and "\n+" in diff
     assert "infeasible" in refused and "KB" in refused.replace(" B", " KB")
     assert "\n--- attention_online\n+++ attention_tensor_core_v1\n" in other
-    with pytest.raises(DataError, match="no version is called 'rope_v0'"):
+    with pytest.raises(KeyError, match="no version is called 'rope_v0'"):
         step(e, "rope_v0")

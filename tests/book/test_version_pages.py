@@ -56,7 +56,7 @@ def test_a_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pyte
     monkeypatch.setitem(VERSIONS, "rope_v99", new)
     text = pages.page(e, new)
     assert "# rope_v99\n\n**A new one**" in text and "Not measured on the NVIDIA H200 yet." in text
-    with pytest.raises(DataError, match="would link to 'rope_v0', which is no version"):
+    with pytest.raises(KeyError, match="rope_v0"):
         pages.page(e, replace(new, parent="rope_v0"))
 
 
