@@ -27,7 +27,7 @@ from ..record.files import ROOT, known_gpus
 from ..record.text import ratios
 from ..tables.claims import in_ledger
 from ..tables.table import Table, lines, link, ratio, small, verdict_mark
-from .findings import badge
+from .notebook import badge
 
 OUT = ROOT / "_build" / "compare"
 WIDEST = 60  # characters of a column in the terminal

@@ -8,8 +8,7 @@ from ..findings import committed
 from ..record.files import REFERENCE, DataError
 from .citing import bibtex_of_edition
 from .edition import edition as settings
-from .findings import paragraph
-from .notebook import say
+from .notebook import paragraph, say
 
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages

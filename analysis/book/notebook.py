@@ -1,4 +1,7 @@
-"""What a notebook calls: load the evidence, say, show, and lines of a version's source."""
+"""What a notebook calls: load the evidence, say, show, findings, steps of a ladder, and lines of a version's source.
+
+Findings are the sentences of the reference edition; on another card a badge says how that card compares.
+"""
 
 import inspect
 from collections import Counter
@@ -6,16 +9,23 @@ from typing import Any
 
 from IPython.display import HTML, Markdown, display
 
+from kernels import version
+
 from ..evidence import Evidence, Study
 from ..evidence.origin import measured
 from ..figures.style import Plot
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding
+from ..findings import load as known_findings
 from ..measure.studies import studies as named
 from ..record.files import DataError, gpu_folder
-from ..tables.table import Missing, Table
+from ..tables.steps import told
+from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
+from .sources import diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
+STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
 
 def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
@@ -88,3 +98,48 @@ def listing(*what: Any) -> None:
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
     text = "\n\n".join(each.rstrip() + "\n" for each in sources)
     say(f"```python\n{text}```")
+
+
+def badge(word: str) -> str:
+    return mark(word, STYLE[word])
+
+
+def sentence(finding: Finding, e: Evidence) -> str:
+    """The sentence as it stands in the book of a card: in another's than the reference's, with a badge."""
+    text = finding.home.text
+    return text if e.is_reference or finding.is_of(e) else f"{text} {badge(finding.on(e).badge)}"
+
+
+def paragraph(e: Evidence, *ids: str) -> str:
+    """Some findings in one paragraph, as Markdown. Raises: DataError for one that there is not."""
+    known = known_findings()
+    if unknown := [each for each in ids if each not in known]:
+        raise DataError(f"there is no finding {unknown[0]!r}")
+    text = " ".join(sentence(known[each], e) for each in ids).replace(" > - ", "\n> - ")  # a box has a line an item
+    return marked(text, e)
+
+
+def marked(text: str, e: Evidence) -> str:
+    """Text of the reference edition as the book of a card has it: on another card marked as such."""
+    return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
+
+
+def finding(evidence: Any, *ids: str) -> None:
+    """Show findings in one paragraph, on the page of the card that some evidence is of."""
+    display(Markdown(paragraph(Evidence.load(evidence.slug), *ids).replace(" %", "\u00a0%")))
+
+
+def step(e: Evidence, name: str, *findings: str) -> None:
+    """Show a diff of a version against its predecessor, folded, its speed, and findings that say why.
+
+    Of one that has only more shared memory than another the diff is that of the other. Raises: DataError.
+    """
+    origin = version(version(name).variant_of or name)
+    diff = diff_text(origin.id).rstrip() if origin.parent else ""
+    lines = sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in diff.splitlines())
+    if diff:
+        title = f"Diff against {short(origin.parent or '')}: {lines} lines"
+        say(f"<details><summary>{title}</summary>\n\n```diff\n{diff}\n```\n\n</details>")
+    say(told(e, name))
+    if findings:
+        say(paragraph(e, *findings))

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import findings
 from analysis.book.build import NOTEBOOKS
-from analysis.book.findings import badge, paragraph
+from analysis.book.notebook import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers
 from analysis.measure.studies import study

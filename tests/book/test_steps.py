@@ -9,7 +9,6 @@ from IPython.display import Markdown
 
 from analysis import figures, tables
 from analysis.book import notebook
-from analysis.book.steps import step
 from analysis.evidence import Evidence
 from analysis.measure.studies import PHASES
 from analysis.models import moves
@@ -89,8 +88,8 @@ def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family:
 def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Markdown] = []
     monkeypatch.setattr(notebook, "display", shown.append)
-    step(e, "rope_v1b")
-    step(e, "attention_tensor_core_v1_227k")
+    notebook.step(e, "rope_v1b")
+    notebook.step(e, "attention_tensor_core_v1_227k")
     diff, speed, other, refused = (str(each.data) for each in shown)
     gain = e.speedup("rope_v1b", "rope_separate", hdim=2048)[2048].value
     assert gained(gain) in speed and "published" in speed
@@ -98,4 +97,4 @@ def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: py
     assert "infeasible" in refused and "KB" in refused.replace(" B", " KB")
     assert "\n--- attention_online\n+++ attention_tensor_core_v1\n" in other
     with pytest.raises(KeyError, match="no version is called 'rope_v0'"):
-        step(e, "rope_v0")
+        notebook.step(e, "rope_v0")
