@@ -7,7 +7,6 @@ from typing import Any
 from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
-from ..models import profiles
 from ..models.profiles import BUSY
 from . import Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
@@ -74,20 +73,6 @@ def bound_loaded(e: Evidence) -> Says:
     own = 100 * said("N235") / said("N296")
     return numbers(busiest=busiest[MAIN.hdim].value, own=own.value), checks(
         busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237")
-    )
-
-
-@finding("question-bound-all", """At the documents' shapes no version is bound by DRAM or by L2. Of {all} versions
-{waiting} wait for barriers or for loads. Most others are bound by the path to L1 and shared memory.""")
-def bound_all(e: Evidence) -> Says:
-    attention = profiles.attention(profiles.at(profiles.launches(e.record.frame("counters")), MAIN.hdim))
-    if attention.empty:
-        raise NotMeasured("hardware counters were not read: `make counters`")
-    held = profiles.tally(attention, e.gpu["sms"])
-    busiest = max(float(attention[f"{unit}_percent"].max()) for unit in ("dram", "l2"))
-    others = len(attention) - held["latency"]
-    return numbers(waiting=held["latency"], all=len(attention)), checks(
-        busiest < BUSY, held["latency"] > held["L1"], 2 * held["L1"] > others
     )
 
 

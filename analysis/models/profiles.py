@@ -1,7 +1,5 @@
-"""What Nsight Compute read in every launch, by the names used here; what a warp waits for, and what bounds a launch."""
+"""What Nsight Compute read in every launch, by the names used here; and what a warp waits for."""
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +15,6 @@ BUSY = 60.0  # % of its peak at which a unit, and not latency, holds a kernel ba
 
 # The columns of `launches`, and the metric that each of them is.
 METRICS = {
-    "duration_ns": "gpu__time_duration.sum",
-    "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_read_bytes_cold": "dram__bytes_read.sum, cold",
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     "l1_percent": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
@@ -77,29 +72,3 @@ def waits(launch: Mapping[str, Any]) -> dict[str, float]:
     spent = {name: sum(values[each] for each in reasons if values[each] >= 0) for name, reasons in WAITS.items()}
     total = sum(spent.values())
     return {name: value / total for name, value in spent.items()}
-
-
-def blocks(launch: Mapping[str, Any]) -> int:
-    return math.prod(VERSIONS[launch["version"]](launch["problem"]).launches[launch["launch"]].grid)
-
-
-def bound(launch: Mapping[str, Any], sms: int) -> str:
-    """What holds a launch back on a GPU of so many SMs, in words.
-
-    A unit that is busy for `BUSY` per cent of its peak or more; else blocks, where they are too few for half the SMs;
-    else latency, with what a warp waits for most.
-    """
-    unit = max(UNITS, key=lambda name: launch[UNITS[name]])
-    if launch[UNITS[unit]] >= BUSY:
-        return unit
-    if blocks(launch) < sms / 2:
-        return "too few blocks"
-    idle = {name: share for name, share in waits(launch).items() if name != ISSUES}
-    return f"latency: {max(idle, key=lambda name: idle[name])}"
-
-
-def tally(attention: pd.DataFrame, sms: int) -> Counter[str]:
-    """How many launches are held back by `latency`, too few `blocks`, or a unit: `DRAM`, `L2`, `L1`, `issue`."""
-    short = {"too": "blocks", "latency:": "latency"}
-    first = [bound(row, sms).split()[0] for row in attention.to_dict("records")]
-    return Counter(short.get(word, word) for word in first)

@@ -76,7 +76,7 @@ EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
     "attention-online-fixed", "language-alike",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
-    "question-bound", "question-bound-all", "question-bound-loaded", "question-cliff",
+    "question-bound", "question-bound-loaded", "question-cliff",
     "question-counts", "rope-separate", "setup-floor", "use-overhead", "use-problems", "v8-counters", "v8-cuts",
     "v8-tiles",
 }  # fmt: skip
