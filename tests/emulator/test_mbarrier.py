@@ -53,6 +53,8 @@ OWN = "mov.u32 %r2, %r1; mapa.shared::cluster.u32 %r5, %r4, %r2; mapa.shared::cl
 ONE_WARP = "setp.lt.u32 %p2, %t, 32; @!%p2 bra $skip; {} $skip: "
 ALL = EXPECT.format(256)
 TURN = EXPECT.format(256) + SEND + "{}" + LOAD + SYNC  # and the next phase
+MADE = "@%p0 mbarrier.init.shared::cta.b64 [%r0+16], 64; {}"
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%r0+16];"
 PLANTED = [
     (SEND + SYNC + ALL + wait() + LOAD, set()),  # bytes may come before they are expected
     *((ALL + SEND + sync + LOAD, {"race"}) for sync in ("", "bar.sync 0;", SYNC)),
@@ -70,6 +72,8 @@ PLANTED = [
     ("setp.lt.u32 %p2, %t, 32; @%p2 bra $first; bar.sync 0; bra $end; $first:" + wait() + "$end: ret;", {"deadlock"}),
     (wait().replace("[%r0]", "[%r0+16]"), {"uninitialised"}),  # no barrier there
     (ALL + SEND + wait() + "@%p0 mbarrier.init.shared::cta.b64 [%r0], 1;", {"race", "deadlock"}),  # made anew in use
+    (MADE.format("") + ARRIVE, {"race"}),  # used before it is made
+    (MADE.format("bar.sync 0;") + ARRIVE, set()),
     (ALL + SEND.replace("[%r6]", "[%r0]") + wait(), {"out_of_bounds"}),  # data and barrier lie in one block
 ]
 
