@@ -1,0 +1,380 @@
+"""Kernels of kernels/flash in the emulator: values against float64, races where an order is taken away, refusals."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of, turn_of
+
+from kernels.flash import args, chunk_plan, prompt_plan
+from kernels.flash.choose import shape_of, splits_of
+from kernels.flash.chunk import chunk_kernel
+from kernels.flash.decode import decode_kernel
+from kernels.flash.prompt32 import prompt32_kernel
+from kernels.flash.prompt_mma import prompt_kernel
+from kernels.flash.prompt_wgmma import wgmma_kernel
+from kernels.flash.split import Prompt32Shape, split_kernel
+from kernels.runtime.compile import assemble, compile_ptx, resources
+from kernels.version import Kernel, Launch, Plan, Unsupported
+
+Sizes = dict[str, Any]
+DEEP = pytest.mark.deep
+VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split in halves
+    "decode": [
+        ({"heads": 4}, False),
+        ({"heads": 4}, True),
+        ({"heads": 2, "kv_heads": 2, "rotary_dim": 64}, True),
+        ({"heads": 7, "hdim": 64, "rotary_dim": 32, "seq_k": 77}, False),
+        ({"heads": 3, "hdim": 96, "rotary_dim": 48, "seq_k": 70}, True),
+        ({"heads": 8, "kv_heads": 4, "hdim": 96, "rotary_dim": 6, "seq_k": 70}, False),
+        ({"heads": 1, "hdim": 192, "rotary_dim": 192, "seq_k": 70}, True),
+        ({"heads": 4, "hdim": 256, "rotary_dim": 128, "seq_k": 70}, False),
+        ({"heads": 2, "hdim": 64, "rotary_dim": 0, "seq_k": 99}, False),
+        ({"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 4, "seq_k": 66, "causal": True}, False),
+        ({"heads": 4, "seq_q": 5, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "causal": True}, True),
+        ({"heads": 6, "kv_heads": 2, "seq_q": 8, "seq_k": 8, "causal": True, "rotary_dim": 8}, False),
+        ({"heads": 4, "seq_q": 2, "seq_k": 65, "q_offset": 60}, False),
+        ({"heads": 2, "hdim": 24, "rotary_dim": 16, "seq_k": 40}, True),
+        ({"heads": 2, "hdim": 320, "rotary_dim": 320, "seq_k": 70}, False),
+        ({"heads": 1, "hdim": 512, "rotary_dim": 64, "seq_k": 70}, True),
+        ({"heads": 6, "kv_heads": 2, "seq_q": 3, "seq_k": 80, "family": "alibi", "causal": True, "rotary_dim": 0},
+         False),
+        ({"heads": 4, "seq_q": 1, "seq_k": 90, "q_offset": 70, "family": "alibi", "rotary_dim": 0}, False),
+    ],
+    "chunk": [
+        ({"batch": 2, "heads": 6, "kv_heads": 2, "seq_q": 20, "seq_k": 100, "causal": True}, False),
+        ({"seq_q": 9, "seq_k": 333, "hdim": 96, "rotary_dim": 36}, True),
+        ({"heads": 1, "seq_q": 64, "seq_k": 70, "hdim": 128, "rotary_dim": 128, "causal": True}, True),
+        ({"heads": 1, "seq_q": 33, "hdim": 192, "rotary_dim": 64, "q_offset": 100, "causal": True}, False),
+        ({"heads": 1, "hdim": 256, "rotary_dim": 256}, True),
+        ({"heads": 5, "seq_q": 17, "seq_k": 90, "hdim": 320, "rotary_dim": 320}, False),
+        ({"hdim": 32, "rotary_dim": 0, "seq_k": 9, "q_offset": 2}, False),
+        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "causal": True}, False),
+    ],
+    "mma": [
+        ({"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
+        ({"hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True, "q_offset": 260}, False),
+        ({"rotary_dim": 0, "heads": 1, "seq_q": 17, "seq_k": 257}, False),
+        ({"batch": 2, "heads": 3, "kv_heads": 3, "seq_q": 64, "seq_k": 64, "causal": True, "rotary_dim": 32}, True),
+        ({"heads": 1, "seq_q": 9, "seq_k": 1100}, False),  # five tiles of keys in three buffers
+        ({"hdim": 96, "rotary_dim": 96, "seq_k": 130}, True),
+        ({"hdim": 96, "rotary_dim": 8, "seq_q": 32, "causal": True, "seq_k": 32}, False),
+        ({"hdim": 80, "rotary_dim": 40}, True),
+        ({"hdim": 192, "rotary_dim": 192, "seq_k": 200, "heads": 1}, False),
+        ({"hdim": 256, "rotary_dim": 128, "seq_k": 200, "heads": 1}, True),
+        ({"hdim": 16, "rotary_dim": 16}, False),
+        ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
+        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "seq_q": 20, "causal": True}, False),
+    ],
+}  # fmt: skip
+
+
+def values() -> Iterator[Any]:
+    def case(kernel: str, dtype: str, sizes: Sizes, halves: bool, quick: bool) -> Any:
+        name = f"{kernel}-{dtype}-{sizes}-{halves}"
+        return pytest.param(kernel, {**sizes, "dtype": dtype}, halves, id=name, marks=() if quick else DEEP)
+
+    for number, each in enumerate(VALUES["decode"]):
+        for place, dtype in enumerate(EPS):
+            yield case("decode", dtype, *each, (number + place) % 3 == 0)
+    for number, each in enumerate(VALUES["chunk"]):
+        yield case("chunk", "float32", *each, number in (0, 1, 5))
+    for number, each in enumerate(VALUES["mma"]):
+        for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
+            quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
+            yield case(kernel, dtype, *each, quick)
+
+
+@pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
+def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
+    assert_right(kernel, problem_of(kernel, **sizes), how={"half_split": half_split})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [
+        *(("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal})
+          for dtype in EPS for heads in (1, 4, 16) for causal in (True, False)),
+        ("chunk", {"causal": True}),
+        pytest.param("mma", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}, marks=DEEP),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_sequences_of_a_batch_have_lengths_of_their_own_and_none_gives_zeros(kernel: str, sizes: Sizes) -> None:
+    """In a longer cache. The last sequence has a key fewer than queries: the first query sees none."""
+    problem, first = (problem_of(kernel, batch=batch, seq_k=100, **sizes) for batch in (5, 4))
+    lengths = np.array([100, 0, problem.seq_q, 37, problem.seq_q - 1], np.int32)
+    inputs, options = drawn(problem, 120), {} if kernel == "mma" else {"sms": 20}
+    made, findings = output(PLANS[kernel](problem, lengths=lengths, capacity=120, **options), inputs)
+    four = {name: x[:4] for name, x in inputs.items()}
+    expected = exact(first, four, lengths=lengths)
+    slack = 4 if kernel == "chunk" else 1
+    assert not findings
+    assert float((made[:4] - expected).abs().max()) <= slack * allowed(first, four, expected, lengths=lengths)
+    assert (made[1] == 0).all() and (made[4, :, 0] == 0).all() and (made[4, :, 1:] != 0).any()
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> None:
+    assert_right("decode", problem_of("decode", dtype=dtype, heads=heads, batch=2, seq_k=90), capacity=130)
+
+
+@pytest.mark.parametrize("half_split", [False, True])
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [
+        *(("decode", {"dtype": dtype, "heads": heads, "rotary_dim": 64})
+          for dtype in ("float32", "float16") for heads in (1, 4)),
+        ("chunk", {"rotary_dim": 32}),
+        *(pytest.param(kernel, {"hdim": hdim, "rotary_dim": 48}, marks=DEEP) for kernel, hdim in
+          (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64))),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_positions_and_tables(kernel: str, sizes: Sizes, tables: bool, half_split: bool) -> None:
+    problem = problem_of(kernel, batch=2, seq_k=70, **sizes)
+    positions = np.random.default_rng(2).integers(0, 500 if tables else 2**20, (2, 70)).astype(np.int32)
+    turn = [turn_of(problem, torch.from_numpy(each)) for each in positions]
+    made = tuple(x.float().numpy() for x in turn_of(problem, torch.arange(500))) if tables else None
+    assert_right(kernel, problem, how={"half_split": half_split, "turn": turn}, positions=positions, tables=made)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [
+        *(("decode", {"heads": heads, "seq_k": 300}) for heads in (1, 4, 8)),
+        ("chunk", {"seq_k": 300}),
+        *(pytest.param(kernel, {"heads": 1, "seq_q": 20, "seq_k": 800}, marks=DEEP) for kernel in ("mma", "wgmma")),
+    ],
+    ids=str,
+)
+def test_growing_scores_and_any_order_of_warps_change_nothing(kernel: str, sizes: Sizes) -> None:
+    """Scores that grow along the keys make every tile rescale what came before."""
+    for seed in range(3):
+        assert_right(kernel, problem_of(kernel, **sizes), sharp=8, seed=seed)
+
+
+def test_a_position_outside_of_the_tables_makes_nan_and_never_a_wrong_number() -> None:
+    problem = problem_of("decode", seq_k=40)
+    tables = tuple(table.float().numpy() for table in turn_of(problem, torch.arange(39)))
+    made, _ = output(PLANS["decode"](problem, tables=tables), drawn(problem))
+    assert made.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_error_does_not_grow_with_the_position(dtype: str) -> None:
+    """The kernel with tables of exact values bounds what else is off; 2^20 is where positions end."""
+    problem = problem_of("decode", dtype=dtype, heads=1 if dtype == "float32" else 4, seq_k=64)
+    for first in (0, 2**20 - 64):
+        positions = np.arange(first, first + 64, dtype=np.int32)[None]
+        turn = [turn_of(problem, torch.from_numpy(positions[0]))]
+        assert_right("decode", problem, how={"turn": turn}, positions=positions)
+
+
+def test_an_infinity_stays_where_it_is() -> None:
+    """A value of +inf reaches its dim alone, and a key of -inf has no weight, although neither has a remainder."""
+    problem = problem_of("chunk", rotary_dim=0)
+    inputs = drawn(problem)
+    inputs["q"] = inputs["q"].abs()
+    inputs["k"][0, 0, 3], inputs["v"][0, 0, 7, 2] = -torch.inf, torch.inf
+    made, _ = output(PLANS["chunk"](problem, sms=4), inputs)
+    assert (made[..., 2] == torch.inf).all()
+    kept = [dim for dim in range(64) if dim != 2]
+    inputs["v"][0, 0, 7, 2] = 0.0
+    expected = exact(problem, inputs)
+    assert float((made - expected)[..., kept].abs().max()) <= allowed(problem, inputs, expected)
+
+
+# --- what orders ------------------------------------------------------------------------------------
+
+BARRIER, WARP = r"\s*bar(?:rier)?\.(?:cta\.)?sync\b[^;]*;", r"\s*bar\.warp\.sync\b[^;]*;"
+COPIES = r"\s*cp\.async\.wait_(?:group \d+|all);"
+ARRIVAL, PRODUCTS = r"mbarrier\.arrive\.[^;]*;", r"wgmma\.wait_group[^;]*;"
+PROXY = r"fence\.proxy\.(?:tensormap|async(?=[^@]*?mbarrier\.arrive\.shared))[^;]*;"
+PHASE = r"\{ \.reg \.pred done; [^}]*?\[(%r\d+)\][^}]*\}"
+PHASES = ("keys full", "keys empty", "values full", "values empty", "queries full")
+Place = tuple[str, str]
+
+
+def orders(plan: Plan, patterns: tuple[str, ...]) -> dict[Place, list[tuple[int, int]]]:
+    """Where in the PTX of each kernel what orders others is; all waits for a kind of mbarrier are one."""
+    found: dict[Place, list[tuple[int, int]]] = {}
+    for launch in plan.launches:
+        name, ptx = launch.kernel.name.partition("_")[0], compile_ptx(launch.kernel)
+        if name in ("rotate", "split"):
+            continue
+        for pattern in patterns:
+            for number, match in enumerate(re.finditer(pattern, ptx)):
+                found[name, f"{pattern} {number}"] = [match.span()]
+        for match in re.finditer(PHASE, ptx):
+            *_, offset = re.findall(rf"add\.s32\s+{match[1]}, [^;]*?(\d+);", ptx)
+            kind = PHASES[(int(offset) // 4 - launch.shared["barriers"]) // 4]  # two stages of two floats
+            found.setdefault((name, kind), []).append(match.span())
+    return found
+
+
+def without(which: str, spans: list[tuple[int, int]]) -> Any:
+    """`ptx_of` with some of the text of one kernel taken away."""
+
+    def ptx_of(kernel: Kernel) -> str:
+        ptx = compile_ptx(kernel)
+        for start, end in sorted(spans, reverse=True) if kernel.name.startswith(which) else ():
+            ptx = ptx[:start] + ptx[end:]
+        return ptx
+
+    return ptx_of
+
+
+TILED = {"heads": 1, "seq_q": 16}
+WAITS = (BARRIER, COPIES)
+PRODUCING = (BARRIER, ARRIVAL, PRODUCTS, PROXY)
+ORDERED = [  # buffers are used again, where there are more tiles than stages
+    *(("decode", {"dtype": dtype, "seq_k": 300}, {"sms": 1}, (BARRIER, WARP)) for dtype in ("float32", "float16")),
+    ("chunk", {"seq_k": 300}, {"sms": 4}, WAITS),
+    ("mma", {**TILED, "seq_k": 300}, {"stages": 2, "ahead": 1, "key_warps": 2}, WAITS),
+    ("mma", {**TILED, "seq_k": 172, "rotary_dim": 0}, {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"},
+     WAITS),  # as in Phase 7a
+    pytest.param("mma", {**TILED, "seq_k": 428}, {"stages": 3, "ahead": 2, "key_warps": 2}, WAITS, marks=DEEP),
+    pytest.param("mma", {**TILED, "seq_k": 300, "hdim": 128}, {"stages": 2, "ahead": 1}, WAITS, marks=DEEP),
+    pytest.param("wgmma", {"heads": 1, "seq_q": 70, "seq_k": 600, "rotary_dim": 0}, {}, PRODUCING, marks=DEEP),
+    pytest.param("parts", {"heads": 1, "seq_q": 100, "seq_k": 600, "rotary_dim": 0}, {"groups": 2}, PRODUCING,
+                 marks=DEEP),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "sizes", "options", "patterns"), ORDERED)
+def test_what_orders_others_taken_away_is_found(kernel: str, sizes: Sizes, options: Any, patterns: Any) -> None:
+    """A product that nobody waited for leaves NaN, in the emulator."""
+    problem = problem_of(kernel, **sizes)
+    plan, inputs = PLANS[kernel](problem, **options), drawn(problem)
+    made, findings = output(plan, inputs)
+    found, far = orders(plan, patterns), {name: x.clone() for name, x in inputs.items()}
+    if kernel == "parts":  # where no parts hold them
+        far["k"][..., 3, :] *= 2.0**-20
+    assert not findings and made.isfinite().all() and not output(plan, far)[1]
+    assert len(found) > 2 and (patterns is not PRODUCING or {what for _, what in found} > {*PHASES})
+    for (which, what), spans in found.items():
+        runs = (output(plan, given, ptx_of=without(which, spans), seed=i) for i, given in enumerate((inputs, far)))
+        noticed = (findings or (patterns is PRODUCING and made.isnan().any()) for made, findings in runs)
+        assert any(noticed), (which, what)
+
+
+def test_a_combine_that_does_not_see_all_splits_is_wrong() -> None:
+    problem = problem_of("decode", seq_k=300)
+    plan, inputs = PLANS["decode"](problem, sms=4), drawn(problem)
+    expected, place = exact(problem, inputs), len(args.Tensors._fields) + args.Sizes._fields.index("splits")
+
+    def fewer(launch: Launch) -> Launch:
+        assert launch.args[place] == plan.launches[0].grid[0]
+        fewer_splits = (*launch.args[:place], launch.args[place] - 1, *launch.args[place + 1 :])
+        return replace(launch, args=fewer_splits) if launch.kernel.name.startswith("combine") else launch
+
+    made, _ = output(plan.with_launches(fewer), inputs)
+    assert float((made - expected).abs().max()) > allowed(problem, inputs, expected)
+
+
+# --- refusals and resources -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "options", "message"),
+    [
+        ("decode", {"hdim": 84, "rotary_dim": 80}, {}, "hdim is 84; it must be a multiple of 8 up to 512 in decode"),
+        ("decode", {"hdim": 520}, {}, "hdim is 520; it must be a multiple of 8 up to 512 in decode"),
+        ("decode", {"seq_q": 9}, {}, "seq_q is 9; it must be at most 8 in decode"),
+        ("decode", {"rotary_dim": 6}, {"half_split": True}, "rotary_dim is 6; it must be a multiple of 4 where half"),
+        ("decode", {"dtype": "float16"}, {"target": "sm_75"}, "half precision needs compute capability 8.0, this GPU"),
+        ("decode", {"dtype": "float16", "rotary_dim": 12}, {"half_split": True}, "rotary_dim is 12; it must be a mu"),
+        ("decode", {"q_offset": -1}, {}, "q_offset is -1; it must be 0 or more"),
+        ("chunk", {"hdim": 80}, {}, "hdim is 80; it must be a multiple of 32 up to 320 in chunks"),
+        ("chunk", {"hdim": 352}, {}, "hdim is 352; it must be a multiple of 32 up to 320 in chunks"),
+        ("chunk", {"dtype": "float16"}, {}, "dtype is float16; this version takes float32"),
+        ("chunk", {"rotary_dim": 6}, {"half_split": True}, "rotary_dim is 6; it must be a multiple of 4 where half"),
+        ("chunk", {}, {"target": "sm_80"}, "chunks need compute capability 8.6, this GPU has sm_80"),
+        ("chunk", {"q_offset": -1}, {}, "q_offset is -1; it must be 0 or more"),
+        ("mma", {"hdim": 72, "rotary_dim": 72}, {}, "hdim is 72; it must be a multiple of 16 up to 256"),
+        ("mma", {"dtype": "float32"}, {}, "dtype is float32"),
+        ("mma", {"rotary_dim": 12}, {"half_split": True}, "rotary_dim is 12; it must be a multiple of 8 where half"),
+        ("mma", {}, {"target": "sm_75"}, "half precision needs compute capability 8.0, this GPU has sm_75"),
+        ("parts", {"hdim": 144, "rotary_dim": 0}, {}, "hdim is 144; it must be a multiple of 16 up to 128"),
+        ("parts", {"dtype": "float16"}, {}, "dtype is float16"),
+        ("parts", {"rotary_dim": 6}, {"half_split": True}, "rotary_dim is 6; it must be a multiple of 4 where half"),
+        ("parts", {}, {"target": "sm_89"}, "kernels on wgmma need compute capability 9.0, this GPU has sm_89"),
+    ],
+)
+def test_what_no_kernel_takes_is_refused(kernel: str, sizes: Sizes, options: Any, message: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(message)):
+        PLANS[kernel](problem_of(kernel, **sizes), **options)
+
+
+MODEL = [
+    shape_of(dtype, 128, rows, "rates", half_split, "sm_90")
+    for dtype, rows, half_split in (
+        ("float32", 1, False), ("float32", 4, True), ("float16", 1, True), ("float16", 4, True), ("float16", 16, True),
+        ("bfloat16", 4, False),
+    )
+]  # fmt: skip
+
+
+def built() -> Iterator[Any]:
+    """A shape, and what builds its kernels."""
+    yield from ((decode_kernel, shape) for shape in MODEL)
+    for hdim, rows in product((64, 128, 320), (16, 32, 64)):
+        yield chunk_kernel, chunk_plan.shape_of(hdim, rows, "rates", False, "sm_90", 8, 8192, 132)
+    embeddings = ("none", "rates", "positions", "tables", "placed_tables")
+    for hdim, name in product((64, 96, 128, 192, 256), embeddings):
+        halves = name not in ("none", "positions")
+        prompt = prompt_plan.shape_of("float16", hdim, 4096, name, halves, "sm_90")
+        yield pytest.param(prompt_kernel, prompt, marks=DEEP)
+        yield pytest.param(wgmma_kernel, prompt_plan.wgmma_shape("float16", hdim, name, halves), marks=DEEP)
+    for hdim, groups, name in product((64, 96, 128), (1, 2), ("none", "rates", "placed_tables")):
+        for build in (split_kernel, prompt32_kernel):
+            yield pytest.param(build, Prompt32Shape(hdim, groups, embedding=name), marks=DEEP)
+
+
+@pytest.mark.parametrize(("build", "shape"), [*built()])
+def test_kernels_do_not_spill_and_as_many_blocks_fit_as_are_counted_on(build: Any, shape: Any) -> None:
+    kernel = build(shape)
+    used, blocks = resources(kernel, "sm_90"), getattr(shape, "blocks", 1)
+    threads = kernel.max_threads or getattr(shape, "threads", 0)
+    assert used.spill_bytes == used.stack_bytes == 0
+    assert used.registers * threads * blocks <= 65_536
+    assert build is split_kernel or (shape.layout.nbytes + 1024) * blocks <= 233_472
+    if build in (wgmma_kernel, prompt32_kernel):
+        assert "serialized" not in assemble(compile_ptx(kernel, "sm_90"), "sm_90")[1]
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "seq_q", "seq_k", "split"),
+    [(3, 85, 17, 700, True), (8, 256, 64, 2048, True), (128, 64, 64, 2048, False), (8, 16, 16, 64, False),
+     (8, 2048, 2048, 2048, False)],
+)  # fmt: skip
+def test_chunks_are_for_few_tiles_of_rows_and_many_keys(
+    heads: int, rows: int, seq_q: int, seq_k: int, split: bool
+) -> None:
+    shape = chunk_plan.shape_of(128, rows, "rates", False, "sm_90", heads, seq_k, 132)
+    assert chunk_plan.pays(shape, heads, rows, seq_q, seq_k, 132) is split
+
+
+@pytest.mark.parametrize("heads", [1, 8, 16, 64, 264, 1000])
+@pytest.mark.parametrize("seq_k", [1, 63, 1500, 4096, 131_072])
+def test_splits_hold_all_keys_and_stay_within_one_wave(heads: int, seq_k: int) -> None:
+    for shape in MODEL:
+        splits, keys = splits_of(shape, heads, seq_k, 132)
+        assert (splits - 1) * keys < seq_k <= splits * keys
+        assert splits == 1 or splits * heads <= 132 * shape.blocks
+
+
+def test_a_model_needs_two_kernels_to_decode_however_long_its_cache_is() -> None:
+    names, model = set(), {"dtype": "float16", "heads": 32, "kv_heads": 8}
+    for seq_k, batch in product((1, 100, 4096, 131_072), (1, 16)):
+        plan = PLANS["decode"](problem_of("decode", batch=batch, seq_k=seq_k, **model))
+        names |= {launch.kernel.name for launch in plan.launches}
+    assert len(names) == 2
