@@ -81,9 +81,10 @@ class _Shape:
 class PromptShape(_Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
-    `stages` tiles of values lie in shared memory, and as many of keys where these do not rotate; `ahead` of them are
-    asked for before they are needed: all of them where no buffer is used twice, else one less, or none. weigh: how the
-    weighted sum is made, "mma" or on FMA units, "fma".
+    `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
+    of them where no buffer is used twice, else one less, or none. weigh: how the weighted sum is made, "mma" or on FMA
+    units, "fma". Keys come rotated, of a launch before; overlap: the kernel starts before that is complete, and waits
+    for it (programmatic dependent launch, compute capability 9.0).
     """
 
     dtype: str
@@ -95,27 +96,17 @@ class PromptShape(_Shape):
     embedding: str = "rates"
     half_split: bool = False
     weigh: str = "mma"
+    overlap: bool = True
 
     @property
     def name(self) -> str:
-        pairs, weigh = "_halves" * self.half_split, "_fma" * (self.weigh == "fma")
+        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.waits
         size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
-        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{weigh}"
+        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{flags}"
 
     @property
-    def reloads(self) -> bool:
-        """Queries are loaded for each tile: keys that wait, or rows of tables, leave no registers to keep them."""
-        return self.rotates and self.hdim > (64 if "tables" in self.embedding or self.half_split else 128)
-
-    @property
-    def keys_ahead(self) -> bool:
-        """Keys to rotate are loaded a tile ahead, where registers hold them."""
-        return self.hdim <= 128 and "tables" not in self.embedding
-
-    @property
-    def key_stages(self) -> int:
-        """Tiles of keys in shared memory: those that are rotated wait in registers."""
-        return 1 if self.rotates else self.stages
+    def waits(self) -> bool:
+        return self.rotates and self.overlap
 
     @property
     def row_warps(self) -> int:
@@ -159,12 +150,11 @@ class PromptShape(_Shape):
 
     @property
     def layout(self) -> SharedLayout:
-        """Tiles of keys and values give way to the accumulators; `turns` are the rotation's constants."""
+        """Tiles of keys and values give way to the accumulators."""
         statistics = self.key_warps * self.rows
         return SharedLayout(
-            sums=max((self.key_stages + self.stages) * self.tile_bytes // 4, self.sums),
+            sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
             query=self.rows * self.dims * self.element.size // 4,
-            turns=self.row_chunks * 16,
             row_max=statistics,
             row_sum=statistics,
         )
@@ -184,7 +174,7 @@ class WgmmaShape(_Shape):
     embedding: str = "rates"
     half_split: bool = False
 
-    rows, threads = 128, 256  # of those who take queries
+    rows, threads, overlap = 128, 256, True  # rows and threads of those who take queries
 
     @property
     def name(self) -> str:
